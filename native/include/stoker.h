@@ -1,0 +1,180 @@
+/*
+ * stoker.h: the native library behind Stoker. This header is the manual.
+ *
+ * Rules that hold for every function here:
+ *   - The caller owns every buffer. Nothing is retained after a call returns, except inside an stk_decoder, which its
+ *     owner frees. A decoder serves one thread at a time; everything else may be called from any number of threads.
+ *   - A function that can fail returns an stk_status; outputs are valid only on STK_OK unless stated otherwise.
+ *   - Functions over many samples fail per sample: the call returns STK_OK and each sample has a status of its own.
+ *   - No global state, no locale, no signals, no CPython. Lengths and offsets are 64 bit.
+ *   - Results do not depend on the SIMD level: every vector kernel computes the same integers as its scalar twin.
+ */
+#ifndef STOKER_H
+#define STOKER_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define STK_API __declspec(dllexport)
+#else
+#define STK_API __attribute__((visibility("default")))
+#endif
+
+#define STK_ABI 1
+
+typedef enum {
+  STK_OK = 0,
+  STK_ARGUMENT = 1,    /* the call itself is wrong: a bug in the caller */
+  STK_NOMEM = 2,       /* memory could not be had */
+  STK_SHORT = 3,       /* the caller's buffer is too small */
+  STK_IO = 4,          /* the operating system refused; see the errno beside it */
+  STK_EMPTY = 5,       /* no bytes at all */
+  STK_UNSUPPORTED = 6, /* not a JPEG, or a kind of JPEG this library leaves to others (CMYK, 12 bit, lossless) */
+  STK_TRUNCATED = 7,   /* the data end before the image does */
+  STK_CORRUPT = 8,     /* the data contradict the format */
+  STK_LIMIT = 9,       /* more pixels or scans than the program allows */
+  STK_GEOMETRY = 10    /* a crop or box that leaves no pixel */
+} stk_status;
+
+/* ABI number of the loaded library; a caller compares it with STK_ABI before anything else. */
+STK_API int32_t stk_abi(void);
+
+/* One line about this build, e.g. "libjpeg-turbo 2.1.5, simd avx2". Static storage. */
+STK_API const char *stk_build(void);
+
+/* Chooses the SIMD level for this process: 0 scalar, 1 AVX2, -1 the best here. Returns the level now in use (never above
+ * what the machine has). For tests that compare twins; results are the same at every level. */
+STK_API int32_t stk_simd(int32_t level);
+
+/* ---- order and randomness ------------------------------------------------------------------------------------------ */
+
+/*
+ * A keyed permutation of 0 .. n-1, computed per position: out[i] = P(key, positions[i]). O(1) memory.
+ * n is 1 .. 2^40; every position must be in 0 .. n-1 (else STK_ARGUMENT). positions and out may be the same array.
+ *
+ * Definition (all arithmetic modulo 2^64): let k = max(2, bits needed for n-1), a = k / 2 (left), b = k - a (right).
+ * Round keys rk[0..7] are successive outputs of splitmix64 started at `key`. A value is split as L = x >> b, R = x & (2^b-1).
+ * Round r even: L ^= F(R, r, a); r odd: R ^= F(L, r, b), with
+ *   F(v, r, w) = { t = (v + rk[r]) * 0x9E3779B97F4A7C15; t ^= t >> 32; t *= 0xD6E8FEB86659FD93; return t >> (64 - w); }
+ * After eight rounds x = L << b | R; while x >= n the eight rounds are applied again (cycle walking).
+ */
+STK_API stk_status stk_permute(uint64_t n, uint64_t key, const int64_t *positions, int64_t count, int64_t *out);
+
+/*
+ * Uniform doubles in (0, 1): out[i * draws + d] is draw d of sample i.
+ * Philox4x32-10 with key (seed low, seed high) and counter (position low, position high, epoch, stream << 8 | d / 4);
+ * word d % 4 of the block becomes (word + 0.5) / 2^32. stream < 2^24, draws <= 1024.
+ */
+STK_API stk_status stk_uniforms(uint64_t seed, const uint32_t *epochs, const int64_t *positions, int64_t count, uint32_t stream,
+                                int32_t draws, double *out);
+
+/* ---- moving bytes -------------------------------------------------------------------------------------------------- */
+
+/* Copies row index[i] of a table (row_bytes each, stride bytes apart) to out + i * out_stride. Prefetches ahead.
+ * Indices must be in 0 .. rows-1, else STK_ARGUMENT and nothing is written. */
+STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, int64_t row_bytes, const int64_t *index, int64_t count,
+                              void *out, int64_t out_stride);
+
+/*
+ * Reads whole files into one arena, back to back: file i occupies arena[offsets[i] .. offsets[i + 1]).
+ * Path i is the NUL-terminated string at paths + starts[which[i]]. errors[i] is 0 or the errno that refused it (its length is
+ * then 0; a directory gives EISDIR). Reads regular files and anything else that ends; a file that grows while read is read to the end found.
+ * Starts at file *done and stops early, with STK_SHORT, when the next file does not fit; *done then counts the files
+ * finished and *needed says how many bytes of capacity in all would hold the next one. Call again with a larger arena (same bytes in front).
+ */
+STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, const int64_t *which, int64_t count, uint8_t *arena,
+                                  int64_t capacity, int64_t *offsets, int32_t *errors, int64_t *done, int64_t *needed);
+
+/* ---- images -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  int32_t width, height;
+  int32_t components;  /* 1 gray, 3 colour, 4 CMYK */
+  int32_t progressive; /* 0 or 1 */
+  int32_t scans;       /* SOS markers found; counted to the end of the data */
+  int32_t supported;   /* 1 when stk_image_rows would decode it, 0 when it answers STK_UNSUPPORTED */
+} stk_jpeg_info;
+
+/* Reads the header only; takes no memory from the size it finds there. */
+STK_API stk_status stk_jpeg_header(const uint8_t *data, int64_t length, stk_jpeg_info *info);
+
+typedef enum {
+  STK_OP_RESIZE_SHORT = 1, /* p0 size: shorter side becomes size, the longer int(size * long / short) */
+  STK_OP_RESIZE = 2,       /* p0 height, p1 width */
+  STK_OP_CENTER_CROP = 3,  /* p0 height, p1 width; outside the image: zeros */
+  STK_OP_RANDOM_RESIZED_CROP = 4, /* p0 height, p1 width, p2 p3 area range, p4 p5 aspect range; uses 40 draws */
+  STK_OP_CROP_BOX = 5,     /* crop to the sample's box, clipped to the image; p0 nonzero: the box is relative (0..1) */
+  STK_OP_HFLIP = 6         /* p0 probability; uses 1 draw */
+} stk_op_kind;
+
+typedef struct {
+  int32_t kind;    /* stk_op_kind */
+  uint32_t stream; /* random stream of this operation, see stk_uniforms */
+  double p[6];
+} stk_op;
+
+#define STK_MAX_OPS 16
+
+/* What to do to every image of a call; plain data, made once. */
+typedef struct {
+  uint64_t seed;
+  int64_t max_pixels; /* width * height above this is STK_LIMIT, before memory is taken */
+  int32_t max_scans;  /* more SOS markers than this is STK_LIMIT */
+  int32_t channels;   /* of the output: 3 RGB, 1 gray */
+  int32_t layout;     /* 0 HWC, 1 CHW */
+  int32_t out_type;   /* 0 uint8, 1 float32 = pixel * scale[c] + bias[c] */
+  int32_t exact;      /* 0: DCT-domain shrinking and quick chroma where the result keeps the target's resolution; 1: full decode */
+  int32_t lenient;    /* 0: any decoder warning is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
+  int32_t n_ops;
+  float scale[3], bias[3];
+  stk_op ops[STK_MAX_OPS];
+} stk_program;
+
+/*
+ * What happened to one image. The geometry says: the output pixels of the rectangle dest (x0, y0, x1, y1 in output pixels; the
+ * rest is zero) sample the source rectangle view (x0, y0, x1, y1 in source pixels, fractions allowed), reading no pixel outside clip.
+ */
+typedef struct {
+  int32_t status; /* stk_status */
+  int32_t width, height;
+  int32_t out_width, out_height;
+  int32_t flip;     /* 1: mirrored left to right */
+  int32_t shrink;   /* 1, 2, 4 or 8: DCT-domain scale used */
+  int32_t warnings; /* of the decoder */
+  int32_t dest[4];
+  int32_t clip[4];
+  double view[4];
+  int64_t where; /* byte offset in the data at which a fault was noticed, -1 unknown */
+  char message[120];
+} stk_row;
+
+/* Computes the geometry of `program` for images of the given sizes: fills rows[i] (status STK_OK or STK_GEOMETRY).
+ * boxes: count x 4 floats (ymin, xmin, ymax, xmax) or NULL when no operation needs them. */
+STK_API stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
+                                  const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows);
+
+typedef struct stk_decoder stk_decoder; /* scratch memory and libjpeg state of one thread */
+STK_API stk_decoder *stk_decoder_new(void);
+STK_API void stk_decoder_free(stk_decoder *decoder);
+
+/*
+ * JPEG bytes to finished pixels: header, geometry, decode of just the crop, antialiased bilinear resize, flip, layout,
+ * normalisation, written to out + i * out_stride. Image i is data[starts[i] .. starts[i] + lengths[i]).
+ * Every image must come out as out_width x out_height (the last geometric operation fixes both), else STK_ARGUMENT for that row.
+ * A row whose status is not STK_OK leaves its output undefined.
+ */
+STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
+                                  const int64_t *lengths, const float *boxes, const uint32_t *epochs, const int64_t *positions,
+                                  int64_t count, int32_t out_width, int32_t out_height, void *out, int64_t out_stride, stk_row *rows);
+
+/* The same from decoded pixels: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), row_stride bytes apart; *row is a plan
+ * made by stk_image_plan for this size. Writes out_width x out_height as the row says. */
+STK_API stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, const uint8_t *pixels, int32_t width, int32_t height,
+                                  int32_t channels, int64_t row_stride, const stk_row *row, void *out);
+
+/* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size stk_jpeg_header told; capacity is out's size in bytes.
+ * Limits, lenience and exactness are taken from program; its operations are ignored. */
+STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, void *out,
+                                   int64_t capacity, stk_row *row);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * dispatch.c: which instruction set the kernels use, and what this build is.
+ *
+ * The level is the library's only process-wide variable. It changes speed and never results, so a race over it is harmless;
+ * it is atomic to be a defined one.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <jpeglib.h>
+
+#include "internal.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+enum { SCALAR = 0, AVX2 = 1, UNDECIDED = -1 };
+
+static atomic_int current = UNDECIDED;
+
+static int best(void) {
+#if defined(STK_WITH_AVX2)
+  if (__builtin_cpu_supports("avx2")) return AVX2;
+#endif
+  return SCALAR;
+}
+
+int32_t stk_simd(int32_t level) {
+  const int top = best();
+  const int chosen = level < 0 || level > top ? top : level;
+  atomic_store_explicit(&current, chosen, memory_order_relaxed);
+  return chosen;
+}
+
+static int level_now(void) {
+  const int level = atomic_load_explicit(&current, memory_order_relaxed);
+  return level == UNDECIDED ? best() : level;
+}
+
+const stk_kernels *stk_kernels_now(void) {
+#if defined(STK_WITH_AVX2)
+  if (level_now() == AVX2) return &stk_kernels_avx2;
+#endif
+  return &stk_kernels_scalar;
+}
+
+int32_t stk_abi(void) { return STK_ABI; }
+
+const char *stk_build(void) {
+  return best() == AVX2 ? "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd avx2"
+                        : "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd none";
+}

@@ -1,0 +1,229 @@
+/*
+ * geometry.c: the program's operations, composed into one resampling.
+ *
+ * The operations act on a virtual image; nothing is computed until all are known. Definitions follow torchvision. Two rules
+ * make any sequence of resizes and crops one resampling:
+ *   - a crop narrows the view and leaves the clip alone: a crop of a resized image may still see the pixels around it;
+ *   - a resize narrows the clip to the view: it never sees what an earlier crop cut away.
+ * Rounding is that of Python's round (half to even), which is rint in the default rounding mode.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum { MAX_SIDE = 1 << 16 };
+
+/* The virtual image: its pixels dest show the source rectangle view, the rest of it is zero padding. */
+typedef struct {
+  double view[4];
+  int32_t clip[4], dest[4];
+  int32_t width, height, flip;
+} virtual_image;
+
+static int covers_all(const virtual_image *v) {
+  return v->dest[0] == 0 && v->dest[1] == 0 && v->dest[2] == v->width && v->dest[3] == v->height;
+}
+
+/* Narrows one axis to [start, start + size) of the virtual image; returns 0 when no content is left. */
+static int crop_axis(virtual_image *v, int axis, int32_t start, int32_t size, int mirrored) {
+  double *low = &v->view[axis], *high = &v->view[axis + 2];
+  int32_t *d0 = &v->dest[axis], *d1 = &v->dest[axis + 2];
+  const double step = (*high - *low) / (*d1 - *d0);
+  const int32_t n0 = *d0 > start ? *d0 : start, n1 = *d1 < start + size ? *d1 : start + size;
+  if (n0 >= n1) return 0;
+  const int32_t cut0 = n0 - *d0, cut1 = *d1 - n1;
+  *low += (mirrored ? cut1 : cut0) * step;
+  *high -= (mirrored ? cut0 : cut1) * step;
+  *d0 = n0 - start;
+  *d1 = n1 - start;
+  return 1;
+}
+
+static void crop(virtual_image *v, int32_t left, int32_t top, int32_t width, int32_t height, stk_row *row) {
+  if (!crop_axis(v, 0, left, width, v->flip) || !crop_axis(v, 1, top, height, 0)) {
+    stk_row_fail(row, STK_GEOMETRY, -1, "the crop %dx%d at (%d, %d) holds nothing of the image", width, height, left, top);
+    return;
+  }
+  v->width = width;
+  v->height = height;
+}
+
+static void narrow_clip(virtual_image *v) {
+  const double fuzz = 1e-6; /* a view edge computed as 3.0000000001 means 3 */
+  for (int axis = 0; axis < 2; axis++) {
+    const int32_t low = (int32_t)floor(v->view[axis] + fuzz), high = (int32_t)ceil(v->view[axis + 2] - fuzz);
+    if (low > v->clip[axis]) v->clip[axis] = low;
+    if (high < v->clip[axis + 2]) v->clip[axis + 2] = high;
+  }
+}
+
+static void resize(virtual_image *v, int32_t width, int32_t height, stk_row *row) {
+  if (width == v->width && height == v->height) return;
+  if (!covers_all(v)) {
+    stk_row_fail(row, STK_GEOMETRY, -1, "a %dx%d image was padded to %dx%d by a crop and cannot be resized afterwards",
+                 row->width, row->height, v->width, v->height);
+    return;
+  }
+  narrow_clip(v);
+  v->width = v->dest[2] = width;
+  v->height = v->dest[3] = height;
+}
+
+static void resize_short(virtual_image *v, int32_t size, stk_row *row) {
+  const int32_t w = v->width, h = v->height;
+  const double longer = w < h ? (double)size * h / w : (double)size * w / h;
+  if (longer >= MAX_SIDE) {
+    stk_row_fail(row, STK_GEOMETRY, -1, "the longer side of a %dx%d image would become %.0f", w, h, longer);
+    return;
+  }
+  if (w <= h) {
+    resize(v, size, (int32_t)longer, row);
+  } else {
+    resize(v, (int32_t)longer, size, row);
+  }
+}
+
+static int32_t center_start(int32_t have, int32_t want) {
+  return have < want ? -((want - have) / 2) : (int32_t)rint((have - want) / 2.0);
+}
+
+static void center_crop(virtual_image *v, int32_t height, int32_t width, stk_row *row) {
+  crop(v, center_start(v->width, width), center_start(v->height, height), width, height, row);
+}
+
+/* torchvision's RandomResizedCrop.get_params; try t draws from block t: area, aspect, top, left. */
+static void random_rectangle(const virtual_image *v, const stk_program *program, const stk_op *op, uint32_t epoch,
+                             int64_t position, int32_t rect[4]) {
+  const int32_t W = v->width, H = v->height;
+  const double log_low = log(op->p[4]), log_high = log(op->p[5]);
+  for (uint32_t t = 0; t < 10; t++) {
+    double u[4];
+    stk_uniform_block(program->seed, position, epoch, op->stream, t, u);
+    const double area = (double)W * H * (op->p[2] + (op->p[3] - op->p[2]) * u[0]);
+    const double aspect = exp(log_low + (log_high - log_low) * u[1]);
+    const double w = rint(sqrt(area * aspect)), h = rint(sqrt(area / aspect));
+    if (w > 0 && w <= W && h > 0 && h <= H) {
+      rect[0] = (int32_t)floor(u[3] * (W - w + 1)), rect[1] = (int32_t)floor(u[2] * (H - h + 1));
+      rect[2] = (int32_t)w, rect[3] = (int32_t)h;
+      return;
+    }
+  }
+  const double ratio = (double)W / H;
+  int32_t w = W, h = H;
+  if (ratio < op->p[4]) h = (int32_t)rint(W / op->p[4]);
+  if (ratio > op->p[5]) w = (int32_t)rint(H * op->p[5]);
+  if (h < 1) h = 1; /* torchvision would fail here: a line of pixels and an extreme aspect */
+  if (w < 1) w = 1;
+  rect[0] = (W - w) / 2, rect[1] = (H - h) / 2, rect[2] = w, rect[3] = h;
+}
+
+static void random_resized_crop(virtual_image *v, const stk_program *program, const stk_op *op, uint32_t epoch, int64_t position,
+                                stk_row *row) {
+  int32_t r[4];
+  random_rectangle(v, program, op, epoch, position, r);
+  crop(v, r[0], r[1], r[2], r[3], row);
+  if (row->status == STK_OK) resize(v, (int32_t)op->p[1], (int32_t)op->p[0], row);
+}
+
+static double clamp(double value, double high) { return value < 0 ? 0 : value > high ? high : value; }
+
+static void crop_box(virtual_image *v, int relative, const float *box, stk_row *row) {
+  const double w = v->width, h = v->height, sx = relative ? w : 1, sy = relative ? h : 1;
+  const int finite = isfinite(box[0]) && isfinite(box[1]) && isfinite(box[2]) && isfinite(box[3]);
+  const int32_t top = finite ? (int32_t)floor(clamp(box[0] * sy, h)) : 0, left = finite ? (int32_t)floor(clamp(box[1] * sx, w)) : 0;
+  const int32_t bottom = finite ? (int32_t)ceil(clamp(box[2] * sy, h)) : 0;
+  const int32_t right = finite ? (int32_t)ceil(clamp(box[3] * sx, w)) : 0;
+  /* "not greater" on the numbers as given: a box of no area stays empty even where rounding outwards would save it */
+  if (!finite || !(box[2] > box[0]) || !(box[3] > box[1]) || bottom <= top || right <= left) {
+    stk_row_fail(row, STK_GEOMETRY, -1, "the box (ymin %g, xmin %g, ymax %g, xmax %g) holds no pixel of a %dx%d image",
+                 (double)box[0], (double)box[1], (double)box[2], (double)box[3], v->width, v->height);
+    return;
+  }
+  crop(v, left, top, right - left, bottom - top, row);
+}
+
+static void flip(virtual_image *v) {
+  const int32_t left = v->dest[0];
+  v->flip = !v->flip;
+  v->dest[0] = v->width - v->dest[2];
+  v->dest[2] = v->width - left;
+}
+
+static void apply(virtual_image *v, const stk_program *program, const stk_op *op, const float *box, uint32_t epoch,
+                  int64_t position, stk_row *row) {
+  double u[4];
+  switch (op->kind) {
+    case STK_OP_RESIZE_SHORT:
+      resize_short(v, (int32_t)op->p[0], row);
+      break;
+    case STK_OP_RESIZE:
+      resize(v, (int32_t)op->p[1], (int32_t)op->p[0], row);
+      break;
+    case STK_OP_CENTER_CROP:
+      center_crop(v, (int32_t)op->p[0], (int32_t)op->p[1], row);
+      break;
+    case STK_OP_RANDOM_RESIZED_CROP:
+      random_resized_crop(v, program, op, epoch, position, row);
+      break;
+    case STK_OP_CROP_BOX:
+      crop_box(v, op->p[0] != 0, box, row);
+      break;
+    case STK_OP_HFLIP:
+      stk_uniform_block(program->seed, position, epoch, op->stream, 0, u);
+      if (u[0] < op->p[0]) flip(v);
+      break;
+  }
+}
+
+void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
+                  stk_row *row) {
+  virtual_image v = {.view = {0, 0, width, height},
+                     .clip = {0, 0, width, height},
+                     .dest = {0, 0, width, height},
+                     .width = width,
+                     .height = height};
+  row->width = width;
+  row->height = height;
+  for (int32_t i = 0; i < program->n_ops && row->status == STK_OK; i++) {
+    apply(&v, program, &program->ops[i], box, epoch, position, row);
+  }
+  row->out_width = v.width;
+  row->out_height = v.height;
+  row->flip = v.flip;
+  memcpy(row->view, v.view, sizeof v.view);
+  memcpy(row->clip, v.clip, sizeof v.clip);
+  memcpy(row->dest, v.dest, sizeof v.dest);
+}
+
+static int is_side(double p) { return p >= 1 && p < MAX_SIDE && p == floor(p); }
+
+static int op_valid(const stk_op *op, int boxes) {
+  const double *p = op->p;
+  if (op->stream >= 1u << 24) return 0;
+  switch (op->kind) {
+    case STK_OP_RESIZE_SHORT:
+      return is_side(p[0]);
+    case STK_OP_RESIZE:
+    case STK_OP_CENTER_CROP:
+      return is_side(p[0]) && is_side(p[1]);
+    case STK_OP_RANDOM_RESIZED_CROP:
+      return is_side(p[0]) && is_side(p[1]) && p[2] >= 0 && p[2] <= p[3] && p[3] <= 1e6 && p[4] > 1e-6 && p[4] <= p[5] && p[5] < 1e6;
+    case STK_OP_CROP_BOX:
+      return boxes;
+    case STK_OP_HFLIP:
+      return p[0] >= 0 && p[0] <= 1;
+    default:
+      return 0;
+  }
+}
+
+int stk_program_valid(const stk_program *program, int boxes) {
+  if (!program || program->n_ops < 0 || program->n_ops > STK_MAX_OPS) return 0;
+  if (program->channels != 1 && program->channels != 3) return 0;
+  if ((program->layout | 1) != 1 || (program->out_type | 1) != 1) return 0;
+  for (int32_t i = 0; i < program->n_ops; i++) {
+    if (!op_valid(&program->ops[i], boxes)) return 0;
+  }
+  return 1;
+}

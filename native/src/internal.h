@@ -1,0 +1,163 @@
+/*
+ * internal.h: what the files of the library share with each other and with nobody else.
+ *
+ * The way of an image: markers.c looks at the bytes and admits or refuses them; geometry.c turns the program into "which
+ * source rectangle goes where"; jpeg.c produces just the rows and columns that needs; sampler.c resamples them as they arrive,
+ * with the kernels dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins the five.
+ */
+#ifndef STOKER_INTERNAL_H
+#define STOKER_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stoker.h"
+
+/* ---- rows and messages ---------------------------------------------------------------------------------------------- */
+
+void stk_row_clear(stk_row *row);
+
+/* Records a fault; `where` is a byte offset or -1. */
+void stk_row_fail(stk_row *row, stk_status status, int64_t where, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* ---- memory that grows and is kept ------------------------------------------------------------------------------------ */
+
+typedef struct {
+  void *bytes;
+  int64_t capacity;
+} stk_scratch;
+
+/* At least `size` bytes, 64-byte aligned, contents undefined; NULL when memory is short (the old block is then gone too). */
+void *stk_scratch_get(stk_scratch *scratch, int64_t size);
+void stk_scratch_free(stk_scratch *scratch);
+
+/* ---- randomness ------------------------------------------------------------------------------------------------------- */
+
+/* Block `block` (0..255) of a sample's stream: four uniform doubles in (0, 1). */
+void stk_uniform_block(uint64_t seed, int64_t position, uint32_t epoch, uint32_t stream, uint32_t block, double out[4]);
+
+/* The bare generator, exposed for its known-answer test. */
+void stk_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* ---- geometry --------------------------------------------------------------------------------------------------------- */
+
+/* 1 when every operation and setting of the program makes sense; `boxes` says whether boxes are at hand. */
+int stk_program_valid(const stk_program *program, int boxes);
+
+/* Fills the geometry of a cleared row for an image of this size; sets STK_GEOMETRY when nothing is left to see. */
+void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
+                  stk_row *row);
+
+/* ---- resampling ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * The taps of one axis: output i is the sum over t < taps of weights[i * taps + t] * source[first[i] + t].
+ * Weights have 14 fractional bits and sum to exactly 16384; entries past length[i] are zero. taps is even.
+ * All taps lie in low .. high-1; first[] counts from low.
+ */
+typedef struct {
+  int32_t count, taps;
+  int32_t low, high;
+  int32_t *first, *length;
+  int16_t *weights;
+  stk_scratch memory;
+} stk_taps;
+
+#define STK_WEIGHT_ONE 16384
+#define STK_MIDDLE_SHIFT 8  /* 14 bits of weight to the 6 bits the rows between the passes keep */
+#define STK_PIXEL_SHIFT 20  /* those 6 and the 14 of the second weight */
+#define STK_SLACK 64        /* bytes a kernel may read or write past the end of a row buffer */
+
+/* `count` output pixels sample [view0, view1) of the source, reading only its pixels clip0 .. clip1-1. The taps are places in
+ * the source shrunk by `shrink`. STK_NOMEM when memory is short. */
+stk_status stk_taps_make(stk_taps *taps, double view0, double view1, int32_t count, int32_t clip0, int32_t clip1, int32_t shrink,
+                         int mirror);
+
+/* The inner loops, once per instruction set. Every set computes the same integers. */
+typedef struct {
+  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. Row and out buffers have STK_SLACK. */
+  void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
+  /* out pixel i = clamp((sum of weights * row + 2^19) >> 20), pixels of 3 or 1 interleaved samples; two rows at once, which may
+   * be the same one. Buffers have STK_SLACK. */
+  void (*horizontal3)(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);
+  void (*horizontal1)(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);
+} stk_kernels;
+
+extern const stk_kernels stk_kernels_scalar;
+#if defined(STK_WITH_AVX2)
+extern const stk_kernels stk_kernels_avx2;
+#endif
+const stk_kernels *stk_kernels_now(void);
+
+/* ---- where finished pixels go ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+  uint8_t *base;
+  int32_t width, height, channels, layout, out_type;
+  const float *scale, *bias;
+} stk_canvas;
+
+stk_canvas stk_canvas_of(const stk_program *program, int32_t width, int32_t height, void *out);
+/* Pixel value zero everywhere (bias where the output is float). */
+void stk_canvas_clear(const stk_canvas *canvas);
+/* Places `count` finished pixels at (x, y). */
+void stk_canvas_put(const stk_canvas *canvas, int32_t x, int32_t y, int32_t count, const uint8_t *pixels);
+
+/* ---- streaming resampler ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Takes source rows in order and emits each output row as soon as its last tap is in, so the working set is the few rows an
+ * output row needs. Invariant: a row lives in slot (y % ring_rows) until no later output row reads it, because
+ * ring_rows >= y.taps + STK_READ_AHEAD.
+ */
+#define STK_READ_AHEAD 4
+
+typedef struct {
+  stk_taps x, y;
+  stk_canvas canvas;
+  const stk_kernels *kernels;
+  int32_t dest_x, dest_y;
+  int32_t next; /* next output row, counted from dest_y */
+  int32_t skip; /* samples in a stored row before column x.low */
+  int32_t ring_rows;
+  int64_t ring_stride, middle_stride, line_stride;
+  stk_scratch ring, middle, line, window;
+} stk_sampler;
+
+/* Prepares for the geometry of `row`, whose source is decoded at 1 / row->shrink. Afterwards columns x.low .. x.high-1 of rows
+ * y.low .. y.high-1 of the shrunken image are wanted. */
+stk_status stk_sampler_begin(stk_sampler *sampler, const stk_program *program, const stk_row *row, void *out);
+/* Stored rows will hold the columns first_column .. first_column + columns - 1, which cover what is wanted. */
+stk_status stk_sampler_columns(stk_sampler *sampler, int32_t first_column, int32_t columns);
+uint8_t *stk_sampler_slot(stk_sampler *sampler, int32_t y);
+/* Rows up to and including y are in their slots. */
+void stk_sampler_push(stk_sampler *sampler, int32_t y);
+void stk_sampler_free(stk_sampler *sampler);
+
+/* ---- JPEG ------------------------------------------------------------------------------------------------------------- */
+
+struct stk_decoder {
+  stk_sampler sampler;
+};
+
+typedef struct {
+  stk_jpeg_info info;
+  int64_t first_scan; /* offset of the first SOS marker */
+  int32_t streaming;  /* one scan holds every component: nothing behind it is read */
+} stk_markers;
+
+/* Walks the markers up to the first SOS, then counts scans: to the end of the data, or until more than `max_scans`. With
+ * `quick`, an image of one interleaved scan is not searched further. Faults go to row. */
+stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *markers, stk_row *row);
+
+/* Refuses, before memory is taken: what is not supported, over a limit of the program, or visibly cut short. */
+stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, int64_t length, stk_markers *markers, stk_row *row);
+
+/* Decodes what the sampler wants, at 1 / row->shrink, and pushes it through. Sets row's status. */
+void stk_jpeg_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row);
+
+/* Decodes everything to HWC at `out`. Sets row's status. */
+void stk_jpeg_whole(const stk_program *program, const uint8_t *data, int64_t length, uint8_t *out, stk_row *row);
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * jpeg.c: one image through libjpeg-turbo: only the columns, rows and resolution that are wanted.
+ *
+ * Nothing survives from one image to the next: libjpeg keeps Huffman and quantisation tables in its object, and an image that
+ * lacks its own would silently be decoded with its neighbour's. Making the object anew costs two microseconds.
+ *
+ * libjpeg reports faults by calling back; every callback that ends the decoding jumps to the one setjmp in run(). Faults carry
+ * the byte offset that had been reached. libjpeg never prints here.
+ */
+#include <setjmp.h>
+#include <string.h>
+#include <stdio.h>
+#include <jpeglib.h>
+#include <jerror.h>
+
+#include "internal.h"
+
+typedef struct {
+  struct jpeg_decompress_struct jpeg;
+  struct jpeg_error_mgr errors;
+  struct jpeg_source_mgr source;
+  jmp_buf escape;
+  const stk_program *program;
+  const uint8_t *data;
+  int64_t length;
+  stk_row *row;
+} session;
+
+static const JOCTET END_MARKER[2] = {0xFF, JPEG_EOI};
+
+/* ---- faults ---------------------------------------------------------------------------------------------------------- */
+
+static int64_t offset_now(const session *s) {
+  const JOCTET *next = s->source.next_input_byte;
+  return next >= s->data && next <= s->data + s->length ? next - s->data : s->length;
+}
+
+static stk_status status_of(const session *s, int code) {
+  switch (code) {
+    case JERR_OUT_OF_MEMORY:
+      return STK_NOMEM;
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_BAD_PRECISION:
+    case JERR_ARITH_NOTIMPL:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_CCIR601_NOTIMPL:
+    case JERR_FRACT_SAMPLE_NOTIMPL:
+      return STK_UNSUPPORTED;
+    case JWRN_JPEG_EOF:
+      return STK_TRUNCATED;
+    case JWRN_HIT_MARKER:
+      return s->jpeg.unread_marker == JPEG_EOI ? STK_TRUNCATED : STK_CORRUPT;
+    default:
+      return STK_CORRUPT;
+  }
+}
+
+static void leave(session *s, stk_status status) {
+  char text[JMSG_LENGTH_MAX];
+  s->errors.format_message((j_common_ptr)&s->jpeg, text);
+  stk_row_fail(s->row, status, offset_now(s), "%s", text);
+  longjmp(s->escape, 1);
+}
+
+static void on_error(j_common_ptr jpeg) {
+  session *s = jpeg->client_data;
+  leave(s, status_of(s, s->errors.msg_code));
+}
+
+/* Warnings about metadata say nothing about pixels; all others mean that libjpeg is about to invent some. */
+static int is_about_metadata(int code) { return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC; }
+
+static void on_message(j_common_ptr jpeg, int level) {
+  session *s = jpeg->client_data;
+  if (level >= 0) return;
+  s->row->warnings++;
+  const int code = s->errors.msg_code;
+  if (!s->program->lenient && !is_about_metadata(code)) leave(s, status_of(s, code));
+}
+
+static void on_output(j_common_ptr jpeg) { (void)jpeg; }
+
+/* ---- bytes ----------------------------------------------------------------------------------------------------------- */
+
+static void on_init_source(j_decompress_ptr jpeg) { (void)jpeg; }
+static void on_term_source(j_decompress_ptr jpeg) { (void)jpeg; }
+
+/* The data ran out: the end of a strict decoding (the warning leaves), a made-up end marker in a lenient one. */
+static boolean on_fill(j_decompress_ptr jpeg) {
+  session *s = jpeg->client_data;
+  s->source.next_input_byte = s->data + s->length;
+  s->source.bytes_in_buffer = 0;
+  WARNMS(jpeg, JWRN_JPEG_EOF);
+  s->source.next_input_byte = END_MARKER;
+  s->source.bytes_in_buffer = sizeof END_MARKER;
+  return TRUE;
+}
+
+static void on_skip(j_decompress_ptr jpeg, long count) {
+  session *s = jpeg->client_data;
+  if (count <= 0) return;
+  if ((size_t)count > s->source.bytes_in_buffer) {
+    on_fill(jpeg);
+    return;
+  }
+  s->source.next_input_byte += count;
+  s->source.bytes_in_buffer -= (size_t)count;
+}
+
+/* ---- decoding -------------------------------------------------------------------------------------------------------- */
+
+static void open_session(session *s) {
+  s->jpeg.err = jpeg_std_error(&s->errors);
+  s->errors.error_exit = on_error;
+  s->errors.emit_message = on_message;
+  s->errors.output_message = on_output;
+  s->source = (struct jpeg_source_mgr){.next_input_byte = s->data,
+                                       .bytes_in_buffer = (size_t)s->length,
+                                       .init_source = on_init_source,
+                                       .fill_input_buffer = on_fill,
+                                       .skip_input_data = on_skip,
+                                       .resync_to_restart = jpeg_resync_to_restart,
+                                       .term_source = on_term_source};
+  s->jpeg.client_data = s;
+  jpeg_create_decompress(&s->jpeg);
+  s->jpeg.src = &s->source;
+}
+
+static void start(session *s) {
+  struct jpeg_decompress_struct *jpeg = &s->jpeg;
+  open_session(s);
+  jpeg_read_header(jpeg, TRUE);
+  if ((int32_t)jpeg->image_width != s->row->width || (int32_t)jpeg->image_height != s->row->height) ERREXIT(jpeg, JERR_SOF_DUPLICATE);
+  jpeg->out_color_space = s->program->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  jpeg->scale_num = 1;
+  jpeg->scale_denom = (unsigned)s->row->shrink;
+  jpeg->do_block_smoothing = FALSE; /* it would guess at pixels where a progressive image is incomplete */
+  jpeg->dct_method = JDCT_ISLOW;
+  jpeg->do_fancy_upsampling = s->program->exact || s->row->shrink > 1;
+  jpeg_start_decompress(jpeg);
+}
+
+/* libjpeg treats the first and last column it decodes as edges of the image when it upsamples chroma; what is wanted must stay
+ * this far inside, except at true edges. */
+enum { MARGIN = 4 };
+
+static void crop_columns(session *s, stk_sampler *sampler) {
+  struct jpeg_decompress_struct *jpeg = &s->jpeg;
+  const int32_t all = (int32_t)jpeg->output_width;
+  const int32_t low = sampler->x.low > MARGIN ? sampler->x.low - MARGIN : 0;
+  const int32_t high = sampler->x.high + MARGIN < all ? sampler->x.high + MARGIN : all;
+  JDIMENSION first = (JDIMENSION)low, columns = (JDIMENSION)(high - low);
+  if (low > 0 || high < all) jpeg_crop_scanline(jpeg, &first, &columns);
+  if (stk_sampler_columns(sampler, (int32_t)first, (int32_t)columns) != STK_OK) ERREXIT1(jpeg, JERR_OUT_OF_MEMORY, 0);
+}
+
+static void read_rows(session *s, stk_sampler *sampler) {
+  struct jpeg_decompress_struct *jpeg = &s->jpeg;
+  int32_t y = sampler->y.low;
+  if (y > 0) jpeg_skip_scanlines(jpeg, (JDIMENSION)y);
+  while (y < sampler->y.high) {
+    JSAMPROW slots[STK_READ_AHEAD];
+    const int32_t left = sampler->y.high - y, ask = left < STK_READ_AHEAD ? left : STK_READ_AHEAD;
+    for (int32_t i = 0; i < ask; i++) slots[i] = stk_sampler_slot(sampler, y + i);
+    y += (int32_t)jpeg_read_scanlines(jpeg, slots, (JDIMENSION)ask);
+    stk_sampler_push(sampler, y - 1);
+  }
+}
+
+static void read_whole(session *s, uint8_t *out) {
+  struct jpeg_decompress_struct *jpeg = &s->jpeg;
+  const int64_t stride = (int64_t)jpeg->output_width * jpeg->output_components;
+  while (jpeg->output_scanline < jpeg->output_height) {
+    JSAMPROW rows[STK_READ_AHEAD];
+    JDIMENSION ask = jpeg->output_height - jpeg->output_scanline;
+    if (ask > STK_READ_AHEAD) ask = STK_READ_AHEAD;
+    for (JDIMENSION i = 0; i < ask; i++) rows[i] = out + (int64_t)(jpeg->output_scanline + i) * stride;
+    jpeg_read_scanlines(jpeg, rows, ask);
+  }
+}
+
+/* Either samples (sampler) or copies everything (out). No local of this function changes after setjmp. */
+static void run(session *s, stk_sampler *sampler, uint8_t *out) {
+  if (setjmp(s->escape) == 0) {
+    start(s);
+    if (sampler) {
+      crop_columns(s, sampler);
+      read_rows(s, sampler);
+    } else {
+      read_whole(s, out);
+    }
+  }
+  jpeg_destroy_decompress(&s->jpeg);
+}
+
+void stk_jpeg_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row) {
+  session s = {.program = program, .data = data, .length = length, .row = row};
+  run(&s, sampler, NULL);
+}
+
+void stk_jpeg_whole(const stk_program *program, const uint8_t *data, int64_t length, uint8_t *out, stk_row *row) {
+  session s = {.program = program, .data = data, .length = length, .row = row};
+  run(&s, NULL, out);
+}

@@ -1,0 +1,161 @@
+/*
+ * markers.c: what a JPEG says about itself, read without libjpeg and before any memory is taken.
+ *
+ * Size, kind, number of scans and whether the end is there decide if an image is let in at all. Everything that could make a
+ * few bytes cost much (65500 x 65500 headers, thousands of scans) is refused here.
+ */
+#include <string.h>
+#include <stdio.h>
+#include <jpeglib.h>
+
+#include "internal.h"
+
+enum { SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, SOF9 = 0xC9, SOF10 = 0xCA, DAC = 0xCC, SOF15 = 0xCF };
+enum { TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA };
+
+typedef struct {
+  const uint8_t *data;
+  int64_t length, at; /* at: the code byte of the marker in hand */
+} walk;
+
+static int is_frame(int code) { return code >= SOF0 && code <= SOF15 && code != DHT && code != JPG && code != DAC; }
+static int stands_alone(int code) { return code == TEM || (code >= RST0 && code <= SOI); }
+static int big_endian(const uint8_t *p) { return p[0] << 8 | p[1]; }
+
+/* Moves to the next marker at or after `from`; returns its code, or -1 when the data end first. */
+static int next_marker(walk *w, int64_t from) {
+  while (from < w->length) {
+    const uint8_t *found = memchr(w->data + from, 0xFF, (size_t)(w->length - from));
+    if (!found) return -1;
+    from = found - w->data;
+    while (from < w->length && w->data[from] == 0xFF) from++;
+    if (from >= w->length) return -1;
+    if (w->data[from] != 0) return w->at = from, w->data[from];
+  }
+  return -1;
+}
+
+/* Length of the segment of the marker in hand, counted from its code byte; -1 when the data end inside it, -2 when absurd. */
+static int64_t segment(const walk *w) {
+  if (w->at + 3 > w->length) return -1;
+  const int64_t size = big_endian(w->data + w->at + 1);
+  if (size < 2) return -2;
+  return w->at + 1 + size > w->length ? -1 : size + 1;
+}
+
+static int kind_supported(int code, int precision, int components) {
+#if defined(D_ARITH_CODING_SUPPORTED)
+  const int arithmetic = code == SOF9 || code == SOF10;
+#else
+  const int arithmetic = 0;
+#endif
+  return (code == SOF0 || code == SOF1 || code == SOF2 || arithmetic) && precision == 8 && (components == 1 || components == 3);
+}
+
+static stk_status read_frame(const walk *w, int code, stk_markers *m, stk_row *row) {
+  const uint8_t *p = w->data + w->at + 3;
+  m->info.height = big_endian(p + 1);
+  m->info.width = big_endian(p + 3);
+  m->info.components = p[5];
+  m->info.progressive = code == SOF2 || code == SOF10;
+  m->info.supported = kind_supported(code, p[0], p[5]);
+  if (m->info.width > 0 && m->info.height > 0) return STK_OK;
+  stk_row_fail(row, STK_CORRUPT, w->at, "the header says %dx%d pixels", m->info.width, m->info.height);
+  return STK_CORRUPT;
+}
+
+static stk_status fail(const walk *w, stk_row *row, stk_status status, const char *what) {
+  stk_row_fail(row, status, w->at < w->length ? w->at : w->length, "%s", what);
+  return status;
+}
+
+static stk_status cut_short(const walk *w, stk_row *row) {
+  stk_row_fail(row, STK_TRUNCATED, w->length, "the data end inside the header (%lld bytes)", (long long)w->length);
+  return STK_TRUNCATED;
+}
+
+/* Leaves the walk on the first SOS. */
+static stk_status read_header(walk *w, stk_markers *m, stk_row *row) {
+  int framed = 0;
+  for (int64_t from = 2;;) {
+    const int code = next_marker(w, from);
+    if (code < 0) return cut_short(w, row);
+    if (code == EOI) return fail(w, row, STK_CORRUPT, "the image ends before its data begin");
+    const int64_t size = stands_alone(code) ? 1 : segment(w);
+    if (size == -1) return cut_short(w, row);
+    if (size == -2) return fail(w, row, STK_CORRUPT, "a marker's length is below 2");
+    if (is_frame(code)) {
+      if (framed) return fail(w, row, STK_CORRUPT, "two frame headers");
+      if (size < 9) return fail(w, row, STK_CORRUPT, "the frame header is too short");
+      const stk_status status = read_frame(w, code, m, row);
+      if (status != STK_OK) return status;
+      framed = 1;
+    }
+    if (code == SOS) return framed && size >= 4 ? STK_OK : fail(w, row, STK_CORRUPT, "image data without a frame header");
+    from = w->at + size;
+  }
+}
+
+static int32_t count_scans(walk *w, int32_t most) {
+  int32_t scans = 0;
+  int code = SOS;
+  while (code >= 0 && code != EOI && scans <= most) {
+    int64_t size = stands_alone(code) ? 1 : segment(w);
+    scans += code == SOS;
+    code = next_marker(w, w->at + (size > 0 ? size : 1));
+  }
+  return scans;
+}
+
+stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *m, stk_row *row) {
+  walk w = {data, length, 0};
+  memset(m, 0, sizeof *m);
+  if (length == 0) return fail(&w, row, STK_EMPTY, "no bytes");
+  if (data[0] != 0xFF || (length > 1 && data[1] != SOI)) {
+    stk_row_fail(row, STK_UNSUPPORTED, 0, "not a JPEG: begins with %02x %02x", data[0], length > 1 ? data[1] : 0);
+    return STK_UNSUPPORTED;
+  }
+  const stk_status status = read_header(&w, m, row);
+  if (status != STK_OK) return status;
+  m->first_scan = w.at - 1;
+  m->streaming = !m->info.progressive && data[w.at + 3] == m->info.components;
+  m->info.scans = quick && m->streaming ? 1 : count_scans(&w, max_scans);
+  return STK_OK;
+}
+
+/* Bytes may follow the end of an image (padding, a second image); an image that stops short has no end marker after its data. */
+static int has_end(const uint8_t *data, int64_t length, int64_t first_scan) {
+  for (int64_t at = length - 2; at > first_scan; at--) {
+    if (data[at] == 0xFF && data[at + 1] == EOI) return 1;
+  }
+  return 0;
+}
+
+stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, int64_t length, stk_markers *m, stk_row *row) {
+  const stk_status status = stk_markers_read(data, length, program->max_scans, 1, m, row);
+  const int64_t pixels = (int64_t)m->info.width * m->info.height;
+  row->width = m->info.width;
+  row->height = m->info.height;
+  if (pixels > program->max_pixels) {
+    stk_row_fail(row, STK_LIMIT, -1, "%dx%d = %lld pixels, more than the limit of %lld", m->info.width, m->info.height,
+                 (long long)pixels, (long long)program->max_pixels);
+  } else if (status == STK_OK && !m->info.supported) {
+    stk_row_fail(row, STK_UNSUPPORTED, -1, "a JPEG of a kind left to others: %d components, or 12 bit, lossless or hierarchical",
+                 m->info.components);
+  } else if (status == STK_OK && m->info.scans > program->max_scans) {
+    stk_row_fail(row, STK_LIMIT, -1, "more scans than the limit of %d", program->max_scans);
+  } else if (status == STK_OK && !program->lenient && !has_end(data, length, m->first_scan)) {
+    stk_row_fail(row, STK_TRUNCATED, length, "the data end before the image does (%lld bytes, no end marker)", (long long)length);
+  }
+  return (stk_status)row->status;
+}
+
+stk_status stk_jpeg_header(const uint8_t *data, int64_t length, stk_jpeg_info *info) {
+  if (!info || length < 0 || (length && !data)) return STK_ARGUMENT;
+  stk_markers markers;
+  stk_row row;
+  stk_row_clear(&row);
+  const stk_status status = stk_markers_read(data, length, INT32_MAX - 1, 0, &markers, &row);
+  *info = markers.info;
+  return status;
+}

@@ -1,0 +1,1 @@
+"""The memory of batches: slabs, leases, collation, and the `Batch` users meet."""

@@ -1,0 +1,62 @@
+"""Joining rows: fixed fields were written in place; everything else is joined here, the same way however tasks were cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import BatchError
+from ..source.chunk import FieldSpec
+
+#: what can be stacked without asking
+_NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
+
+
+def collate(name: str, values: list[Any], spec: FieldSpec, rules: Mapping[str, Any], keys: Any) -> Any:
+    """One column from the rows' values.
+
+    `rules[name]` is what pads the field, or `list`. Without a rule numbers and arrays stack, and must have one shape; fields
+    known to vary (decoded images, byte strings, text) become a list.
+    """
+    rule = rules.get(name)
+    if rule is list or (rule is None and (spec.kind == "bytes" or (spec.kind == "array" and not spec.fixed))):
+        return values
+    if rule is None:
+        return _stack(name, [_plain(value) for value in values], keys)
+    return pad(name, values, rule)
+
+
+def _plain(value: Any) -> Any:
+    """Torch tensors and the like as NumPy arrays; anything else as it is."""
+    return np.asarray(value) if hasattr(value, "__array__") and not isinstance(value, _NUMBERS) else value
+
+
+def _stack(name: str, values: list[Any], keys: Any) -> Any:
+    if not all(isinstance(value, _NUMBERS) for value in values):
+        return values
+    first = np.shape(values[0]) if values else ()
+    for row, value in enumerate(values):
+        if np.shape(value) != first:
+            raise BatchError(
+                f"field {name!r} does not stack: {first} in sample {keys(0)!r}, {np.shape(value)} in sample {keys(row)!r}; "
+                f"use batch(..., pad={{{name!r}: 0}}) to pad, or pad={{{name!r}: list}} for a list"
+            )
+    return np.stack(values) if first else np.asarray(values)
+
+
+def pad(name: str, values: list[Any], fill: Any) -> Any:
+    """Arrays of one dimensionality in a box that holds the largest, the rest `fill`."""
+    arrays = [np.asarray(value) for value in values]
+    dims = {array.ndim for array in arrays}
+    if len(dims) != 1:
+        raise BatchError(f"field {name!r} cannot be padded: its rows have {sorted(dims)} dimensions")
+    shape = tuple(max(extents) for extents in zip(*(array.shape for array in arrays)))
+    try:
+        box = np.full((len(arrays), *shape), fill, np.result_type(*arrays))
+    except (TypeError, ValueError) as error:
+        raise BatchError(f"field {name!r} cannot be padded with {fill!r}: {error}") from error
+    for row, array in enumerate(arrays):
+        box[(row, *(slice(extent) for extent in array.shape))] = array
+    return box

@@ -1,0 +1,215 @@
+"""The driver: keeps a scheduler and an executor's channel moving, and hands over units in order.
+
+It runs in the consumer's thread, inside `take()`. While the consumer is away the workers have a full window of tasks, which is
+all the prefetching there may be; so no thread of its own is needed, and no lock.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+from ..errors import StallError
+from .executor import Channel, Executor, Outcome, Task
+from .schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken
+
+
+class Exhausted(Exception):  # noqa: N818  an end, not an error; StopIteration would end a generator it passes through
+    """There is no further unit."""
+
+
+class Unit(ABC):
+    """Something to be made by tasks and handed over whole."""
+
+    #: bytes it occupies, as far as known beforehand
+    nbytes: int = 0
+    #: whether a finishing task is to run when the others are done
+    finish: bool = False
+    #: how many rows of work it is
+    rows: int = 0
+
+    @abstractmethod
+    def split(self, rows: int) -> list[Any]:
+        """The contents of its tasks, about `rows` rows each."""
+
+    def finisher(self) -> Any:
+        """The content of its finishing task."""
+        raise AssertionError("a unit with finish=True has a finisher")
+
+    @abstractmethod
+    def done(self, outcome: Outcome) -> int:
+        """Take in a task's outcome; returns the bytes it added."""
+
+
+U = TypeVar("U", bound=Unit)
+
+
+class Supply(ABC, Generic[U]):
+    """Where a feed gets its units from."""
+
+    @abstractmethod
+    def poll(self, block: bool) -> U | None:
+        """The next unit; None when it would have to wait and may not. Raises Exhausted at the end."""
+
+
+class Pace:
+    """How much work goes into a task, learned from the tasks done so far.
+
+    A task should last long enough that handing it over costs nothing, and be short enough that a slow sample delays little.
+    Results never depend on it.
+    """
+
+    TASK_S = 0.004
+    MOST_TASKS = 64  # in one group
+
+    def __init__(self, workers: int, rows: int = 8) -> None:
+        self._workers = workers
+        self._row_s: float | None = None
+        self._first_rows = rows
+
+    def learn(self, seconds: float, rows: int) -> None:
+        if rows > 0:
+            each = seconds / rows
+            self._row_s = each if self._row_s is None else self._row_s + 0.1 * (each - self._row_s)
+
+    def task_rows(self, unit_rows: int) -> int:
+        """Rows per task for a unit of `unit_rows` rows."""
+        if self._row_s is None:
+            return max(1, min(self._first_rows, -(-unit_rows // self._workers)))
+        rows = max(1, int(self.TASK_S / max(self._row_s, 1e-9)))
+        if rows >= unit_rows:
+            return max(1, unit_rows)
+        tasks = -(-unit_rows // rows)
+        return -(-unit_rows // tasks)  # even shares
+
+    def burst(self, unit_rows: int, window: int) -> int:
+        """Units worth handing out together because each alone would be too little."""
+        if self._row_s is None:
+            return 1
+        units = int(self.TASK_S / max(self._row_s * max(1, unit_rows), 1e-9))
+        return max(1, min(units, window // (self._workers + 1), self.MOST_TASKS))
+
+
+class Feed(Generic[U]):
+    """Units from a supply, made by an executor, handed over in order."""
+
+    def __init__(
+        self, supply: Supply[U], channel: Channel, executor: Executor, *, window: int, budget: int, watchdog_s: float
+    ) -> None:
+        self._supply, self._channel, self._executor = supply, channel, executor
+        self._schedule = Schedule(window, budget)
+        self._pace = Pace(executor.workers)
+        self._watchdog_s = watchdog_s
+        self._units: dict[int, U] = {}
+        self._ready: list[int] = []  # emitted, not yet taken; oldest first
+        self._contents: dict[int, list[Any]] = {}
+        self._offered = 0
+        self._ended = False
+        self._usual_bytes = 0
+        self._usual_rows = 0
+
+    def take(self, block: bool = True) -> U | None:
+        """The next unit; None only when `block` is False and it is not complete. Raises Exhausted at the end."""
+        quiet_since = time.monotonic()
+        while True:
+            self._collect(0.0)
+            self._fill(block=block and not self._schedule.in_flight)
+            if self._ready:
+                return self._hand_over(self._ready.pop(0))
+            if self._ended and not self._schedule.in_flight:
+                raise Exhausted
+            if not block:
+                return None
+            left = quiet_since + self._watchdog_s - time.monotonic()
+            if self._collect(min(max(left, 0.001), 1.0)):
+                quiet_since = time.monotonic()
+            elif left <= 0:
+                raise StallError(self._stall_report())
+
+    def close(self) -> None:
+        """Drop everything in flight."""
+        self._channel.cancel()
+        self._units.clear()
+        self._contents.clear()
+        self._ended = True
+
+    def _hand_over(self, number: int) -> U:
+        self._run(self._schedule.handle(Taken(number)))
+        self._contents.pop(number, None)
+        return self._units.pop(number)
+
+    def _fill(self, block: bool) -> None:
+        """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
+        schedule = self._schedule
+        burst = self._pace.burst(self._usual_rows, schedule.window)
+        if schedule.in_flight > schedule.window - burst:
+            return
+        commands: list[Command] = []
+        while not self._ended and schedule.room(self._usual_bytes):
+            try:
+                unit = self._supply.poll(block)
+            except Exhausted:
+                self._ended = True
+                break
+            if unit is None:
+                break
+            commands += self._offer(unit)
+            block = False
+        self._run(commands)
+
+    def _offer(self, unit: U) -> list[Command]:
+        number = self._offered
+        self._offered += 1
+        self._units[number] = unit
+        contents = unit.split(self._pace.task_rows(unit.rows)) if unit.rows else []
+        self._contents[number] = contents
+        if unit.rows:
+            self._usual_rows = unit.rows
+        self._usual_bytes = max(self._usual_bytes, unit.nbytes)
+        return self._schedule.handle(Offered(number, len(contents), unit.nbytes, unit.finish and bool(contents)))
+
+    def _collect(self, timeout_s: float) -> bool:
+        """Take in outcomes; whether there were any."""
+        outcomes = self._channel.collect(timeout_s)
+        commands: list[Command] = []
+        for outcome in outcomes:
+            task = outcome.task
+            unit = self._units[task.unit]
+            added = unit.done(outcome)
+            if task.number != FINISH:
+                self._pace.learn(outcome.stop_s - outcome.start_s, -(-unit.rows // len(self._contents[task.unit])))
+            commands += self._schedule.handle(Finished(task.unit, task.number, outcome.error is not None, added))
+        self._run(commands)
+        return bool(outcomes)
+
+    def _run(self, commands: list[Command]) -> None:
+        group: list[Task] = []
+        rows = 0
+        # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
+        runs = sum(isinstance(command, Run) for command in commands)
+        most = max(1, -(-runs // self._executor.workers))
+        for command in commands:
+            if isinstance(command, Emit):
+                self._ready.append(command.unit)
+                continue
+            unit = self._units[command.unit]
+            if command.task == FINISH:
+                self._channel.submit([Task(command.unit, FINISH, unit.finisher())])
+                continue
+            contents = self._contents[command.unit]
+            group.append(Task(command.unit, command.task, contents[command.task]))
+            rows += unit.rows // len(contents)
+            if len(group) >= most or rows >= self._pace.task_rows(1 << 40):
+                self._channel.submit(group)
+                group, rows = [], 0
+        if group:
+            self._channel.submit(group)
+
+    def _stall_report(self) -> str:
+        waiting = [number for number in self._units if number not in self._ready]
+        oldest = self._units[waiting[0]] if waiting else None
+        return (
+            f"no task finished for {self._watchdog_s:g} s (watchdog_s) while waiting for {oldest or 'the source'}; "
+            f"every worker's stack follows, the innermost call last\n\n{self._executor.stacks()}"
+        )

@@ -1,0 +1,87 @@
+"""A pump: one thread that pulls an iterator ahead of its consumer, for sources that can only be read in order."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import StallError
+
+_POLL_S = 0.2
+
+
+class Pump:
+    """Lists of `size` values from ``open_()``, at most `depth` of them waiting.
+
+    `get` gives a list, [] at the end, or raises what the iterator raised. With ``threaded=False`` it pulls when asked.
+    """
+
+    def __init__(self, open_: Callable[[], Iterator[Any]], size: int, depth: int, watchdog_s: float, threaded: bool) -> None:
+        self._watchdog_s = watchdog_s
+        self._lists: queue.Queue[Any] = queue.Queue(depth)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pull = _chunks(open_, size)
+        if threaded:
+            self._thread = threading.Thread(
+                target=_pump, args=(self._pull, self._lists, self._stop), name="stoker-pump", daemon=True
+            )
+            self._thread.start()
+
+    def get(self, block: bool) -> list[Any] | None:
+        """The next list; None when there is none yet and `block` is False."""
+        if self._thread is None:
+            return next(self._pull, [])
+        try:
+            found = self._lists.get(timeout=self._watchdog_s) if block else self._lists.get_nowait()
+        except queue.Empty:
+            if not block:
+                return None
+            frame = sys._current_frames().get(self._thread.ident or 0)
+            stack = "".join(traceback.format_stack(frame)) if frame else "(ended)"
+            raise StallError(f"the stream gave no sample for {self._watchdog_s:g} s (watchdog_s); it is here:\n{stack}") from None
+        if isinstance(found, BaseException):
+            raise found
+        return list(found)
+
+    def close(self) -> None:
+        """Stop pulling; a stream that never gives its next value is left to its daemon thread."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+
+
+def _chunks(open_: Callable[[], Iterator[Any]], size: int) -> Iterator[list[Any]]:
+    values: list[Any] = []
+    for value in open_():
+        values.append(value)
+        if len(values) == size:
+            yield values
+            values = []
+    if values:
+        yield values
+
+
+def _pump(pull: Iterator[list[Any]], lists: queue.Queue[Any], stop: threading.Event) -> None:
+    try:
+        for values in pull:
+            if not _put(lists, values, stop):
+                return
+        _put(lists, [], stop)
+    except BaseException as error:  # noqa: BLE001  whatever ended the stream is the consumer's to hear
+        _put(lists, error, stop)
+
+
+def _put(lists: queue.Queue[Any], value: Any, stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            lists.put(value, timeout=_POLL_S)
+            return True
+        except queue.Full:
+            time.sleep(0)
+    return False

@@ -1,0 +1,48 @@
+"""How many cores this process may really use: affinity and the container's quota, not what the machine has."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def usable_cores(cgroup_root: Path = Path("/sys/fs/cgroup"), own_group: Path = Path("/proc/self/cgroup")) -> int:
+    """Cores available to this process, at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota(cgroup_root, own_group)
+    return max(1, min(cores, math.ceil(quota))) if quota else max(1, cores)
+
+
+def _quota(root: Path, own_group: Path) -> float | None:
+    """The tightest CPU quota on the way from this process's cgroup to the root, in cores."""
+    quotas = [quota for folder in _groups(root, own_group) if (quota := _quota_v2(folder)) is not None]
+    if not quotas and (quota := _quota_v1(root / "cpu")) is not None:
+        quotas.append(quota)
+    return min(quotas, default=None)
+
+
+def _groups(root: Path, own_group: Path) -> list[Path]:
+    name = ""
+    for line in _text(own_group).splitlines():
+        if line.startswith("0::"):
+            name = line[3:].strip().lstrip("/")
+    folder = root / name
+    return [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
+
+
+def _quota_v2(folder: Path) -> float | None:
+    words = _text(folder / "cpu.max").split()
+    return int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdigit() else None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    quota, period = _text(folder / "cpu.cfs_quota_us").strip(), _text(folder / "cpu.cfs_period_us").strip()
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(quota) > 0 else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

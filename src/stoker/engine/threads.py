@@ -1,0 +1,120 @@
+"""The thread executor: the default. Kernels release the GIL for a whole chunk, so plain threads scale.
+
+How shutdown must behave, and anything else is a bug: `close()` marks every channel cancelled and wakes every worker; a worker
+looks at the mark before each task, so it ends after the task it is in. A worker inside a user's function that never returns
+cannot be ended by anyone; it is a daemon thread, `close()` stops waiting for it after a second, and the process can still exit.
+Workers know the queue and their channel, never the loader, so that a loader nobody holds any more is collected and closed.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .executor import Channel, Executor, Outcome, Task, Work
+from .run import run_task
+
+_CLOSE_S = 1.0
+
+
+class _ThreadChannel(Channel):
+    """Outcomes travel through a SimpleQueue of their own: no lock that another loader could hold."""
+
+    def __init__(self, work: Work, tasks: queue.SimpleQueue[Any]) -> None:
+        self.work = work
+        self.cancelled = False
+        self.done: queue.SimpleQueue[list[Outcome]] = queue.SimpleQueue()
+        self._tasks = tasks
+
+    def submit(self, tasks: list[Task]) -> None:
+        self._tasks.put((self, tasks))
+
+    def collect(self, timeout_s: float) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        try:
+            outcomes += self.done.get(timeout=timeout_s) if timeout_s > 0 else self.done.get_nowait()
+            while True:
+                outcomes += self.done.get_nowait()
+        except queue.Empty:
+            return outcomes
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class _Seat:
+    """What is known from outside about one worker: its thread and the task in its hands."""
+
+    __slots__ = ("number", "task", "thread")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.task: Task | None = None
+        self.thread: threading.Thread | None = None
+
+
+class ThreadExecutor(Executor):
+    """`threads` workers that share one queue of task groups."""
+
+    def __init__(self, threads: int, make_scratch: Callable[[], Any]) -> None:
+        self.workers = threads
+        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._channels: list[_ThreadChannel] = []
+        self._closed = False
+        self._seats = [_Seat(number) for number in range(threads)]
+        for seat in self._seats:
+            seat.thread = threading.Thread(
+                target=_work, args=(seat, self._tasks, make_scratch), name=f"stoker-{seat.number}", daemon=True
+            )
+            seat.thread.start()
+
+    def channel(self, work: Work) -> Channel:
+        channel = _ThreadChannel(work, self._tasks)
+        self._channels = [known for known in self._channels if not known.cancelled] + [channel]
+        return channel
+
+    def stacks(self) -> str:
+        frames = sys._current_frames()
+        told = []
+        for seat in self._seats:
+            thread = seat.thread
+            frame = frames.get(thread.ident or 0) if thread else None
+            doing = "waiting for work" if seat.task is None else f"task {seat.task.number} of unit {seat.task.unit}"
+            stack = "".join(traceback.format_stack(frame)) if frame else "  (ended)\n"
+            told.append(f"worker {seat.number}, {doing}:\n{stack}")
+        return "\n".join(told)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for channel in self._channels:
+            channel.cancel()
+        for _ in self._seats:
+            self._tasks.put(None)
+        deadline = time.monotonic() + _CLOSE_S
+        for seat in self._seats:
+            if seat.thread is not None and seat.thread is not threading.current_thread():
+                seat.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(seat: _Seat, tasks: queue.SimpleQueue[Any], make_scratch: Callable[[], Any]) -> None:
+    scratch = make_scratch()
+    while (item := tasks.get()) is not None:
+        channel, group = item
+        outcomes: list[Outcome] = []
+        for task in group:
+            if channel.cancelled:
+                break
+            seat.task = task
+            outcomes.append(run_task(channel.work, task, scratch, seat.number))
+        seat.task = None
+        channel.done.put(outcomes)
+        # Nothing may linger in this frame while the worker waits: a batch held here could not be recycled.
+        item = channel = group = outcomes = task = None  # type: ignore[assignment]
+    scratch.close()

@@ -1,0 +1,127 @@
+"""Every error Stoker raises, and who is at fault.
+
+::
+
+    StokerError
+    ├── ConfigError (ValueError)          the pipeline or an argument is wrong; nothing has run yet
+    ├── MissingExtra (ImportError)        an optional package is not installed
+    ├── SourceNotFound (FileNotFoundError)   the data set is not where it was said to be
+    ├── SourceEmpty (ValueError)          it is there, and holds nothing
+    ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
+    │   ├── ReadError (OSError)           its bytes could not be read
+    │   ├── ImageError (ValueError)       its image could not be decoded
+    │   │   ├── CorruptImage              the bytes contradict the format
+    │   │   ├── TruncatedImage            the bytes end too early
+    │   │   ├── UnsupportedImage          a format nothing here decodes
+    │   │   └── ImageTooLarge             more pixels or scans than allowed
+    │   ├── BoxError (ValueError)         its box leaves no pixel
+    │   ├── AnnotationError (ValueError)  its annotation could not be read
+    │   └── FunctionError (RuntimeError)  the user's function raised; the cause is the original
+    ├── BatchError (ValueError)           rows that cannot become one batch
+    ├── DataLossError (RuntimeError)      more samples were bad than `on_error` allows
+    ├── StateError (ValueError)           a saved state that does not belong here
+    ├── StallError (TimeoutError)         nothing moved for `watchdog_s` seconds
+    ├── ClosedError (RuntimeError)        a loader or iterator used after its end
+    └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
+
+An error that concerns one sample can be skipped with ``pipeline.on_error(stoker.skip(...))``; the others cannot.
+"""
+
+from __future__ import annotations
+
+
+class StokerError(Exception):
+    """The root of all errors raised by Stoker."""
+
+
+class ConfigError(StokerError, ValueError):
+    """The pipeline or an argument is wrong; nothing has run yet."""
+
+
+class MissingExtra(StokerError, ImportError):
+    """An optional package is not installed; the message names the ``pip install``."""
+
+
+class SourceNotFound(StokerError, FileNotFoundError):
+    """The data set is not where it was said to be."""
+
+
+class SourceEmpty(StokerError, ValueError):
+    """The data set is there, and holds no sample."""
+
+
+class SampleError(StokerError):
+    """One sample is bad.
+
+    `key` names the sample, `origin` the place it is stored, `position` its place in the epoch (None until it has one).
+    """
+
+    def __init__(self, message: str, *, key: str = "", origin: str = "", position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.key = key
+        self.origin = origin
+        self.position = position
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ReadError(SampleError, OSError):
+    """The sample's bytes could not be read."""
+
+
+class ImageError(SampleError, ValueError):
+    """The sample's image could not be decoded."""
+
+
+class CorruptImage(ImageError):
+    """The image's bytes contradict its format."""
+
+
+class TruncatedImage(ImageError):
+    """The image's bytes end before the image does."""
+
+
+class UnsupportedImage(ImageError):
+    """Neither the kernel nor Pillow decodes this."""
+
+
+class ImageTooLarge(ImageError):
+    """More pixels or scans than the limits allow; refused before memory was taken."""
+
+
+class BoxError(SampleError, ValueError):
+    """The sample's box leaves no pixel of its image."""
+
+
+class AnnotationError(SampleError, ValueError):
+    """The sample's annotation could not be read."""
+
+
+class FunctionError(SampleError, RuntimeError):
+    """The user's function raised on this sample; ``__cause__`` is the original, with its traceback."""
+
+
+class BatchError(StokerError, ValueError):
+    """Rows that cannot become one batch."""
+
+
+class DataLossError(StokerError, RuntimeError):
+    """More samples were bad than the pipeline's ``on_error`` policy allows."""
+
+
+class StateError(StokerError, ValueError):
+    """A saved state that does not belong to this pipeline, or is damaged."""
+
+
+class StallError(StokerError, TimeoutError):
+    """Nothing moved for ``watchdog_s`` seconds; the message holds every worker's stack."""
+
+
+class ClosedError(StokerError, RuntimeError):
+    """A loader or an iterator was used after its end."""
+
+
+class KernelError(StokerError, RuntimeError):
+    """The native library is missing, or refused a call it should have taken."""

@@ -1,0 +1,51 @@
+"""Pillow, for what the kernel leaves to others: PNG, WebP, CMYK JPEG, whatever the file's name says.
+
+One rule makes every kind of image RGB (or gray), the same wherever it is decoded: alpha is dropped, palettes are looked up,
+16 bits are cut to the upper 8, CMYK is converted as Pillow does.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptImage, ImageError, ImageTooLarge, TruncatedImage, UnsupportedImage
+
+
+def decode(data: bytes, channels: int, max_pixels: int) -> NDArray[np.uint8]:
+    """Pixels (height, width, channels) of any image Pillow reads; raises an `ImageError` without the file's name."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise ImageTooLarge(f"{width} x {height} pixels are more than the {max_pixels:,} allowed")
+            return _to_pixels(image, channels)
+    except ImageError:
+        raise
+    except UnidentifiedImageError as error:
+        raise UnsupportedImage(f"no image format is known that begins with {data[:12]!r}") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageTooLarge(str(error)) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error and others on bad bytes
+        kind = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
+        raise kind(f"Pillow cannot decode it: {error}") from error
+
+
+def _to_pixels(image: Any, channels: int) -> NDArray[np.uint8]:
+    if image.mode.startswith("I;16"):
+        wide = np.asarray(image)
+        gray = (wide >> 8).astype(np.uint8)
+        return gray[:, :, None] if channels == 1 else np.repeat(gray[:, :, None], 3, axis=2)
+    if image.mode in ("I", "F"):
+        raise UnsupportedImage(f"images of mode {image.mode} (32 bits a channel) have no agreed range; convert them to 8 bits")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # what Pillow advises before dropping the alpha of a palette
+    pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    return np.ascontiguousarray(pixels[:, :, None] if channels == 1 else pixels)

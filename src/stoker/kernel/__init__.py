@@ -1,0 +1,1 @@
+"""The native kernels and their NumPy twins. Everything above calls `stoker.kernel.native`."""

@@ -1,0 +1,50 @@
+"""What made a batch: samples, crops and seeds, computed again from (epoch, step) alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ConfigError
+from ..plan.deal import Deal
+from ..plan.plan import Plan
+from ..source.base import Source
+from ..stage.image import ImageStage
+from ..stage.runner import Reader, make_stages
+from ..storage.scratch import Scratch
+
+
+def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
+    """One mapping for every row of batch `step`: position, index, key, origin, and what the image stage did."""
+    if not plan.counted or not isinstance(plan.source, Source) or plan.order is None:
+        raise ConfigError("explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot")
+    rows = plan.pass_rows
+    steps = deal.steps(rows) if rows is not None else step + 1
+    if not 0 <= step < steps:
+        raise ConfigError(f"there is no batch {step} in an epoch of {steps} batches (0 to {steps - 1})")
+    positions = deal.share(step, 0, rows if rows is not None else 1 << 61).rows()
+    indices = plan.order.resolve(positions, epoch)
+    told: list[dict[str, Any]] = [
+        {"row": row, "position": int(position), "index": int(index), "key": plan.source.key(int(index)), "origin": plan.source.origin(int(index))}
+        for row, (position, index) in enumerate(zip(positions, indices))
+    ]
+    scratch = Scratch()
+    try:
+        chunk = Reader(plan.source, plan.order, plan.wanted)(positions, epoch, {}, scratch)
+        for stage in make_stages(plan.stages, plan.seed, 0):
+            if isinstance(stage, ImageStage) and not chunk.failures:
+                for row, planned in zip(told, stage.plan(chunk, scratch)):
+                    row[stage.name] = _geometry(planned)
+                break  # stages behind the first image stage see its pixels, not the file's
+    finally:
+        scratch.close()
+    return told
+
+
+def _geometry(row: Any) -> dict[str, Any]:
+    x0, y0, x1, y1 = (round(float(value), 3) for value in row["view"])
+    return {
+        "size": [int(row["height"]), int(row["width"])],
+        "crop": {"top": y0, "left": x0, "bottom": y1, "right": x1},
+        "flipped": bool(row["flip"]),
+        "output": [int(row["out_height"]), int(row["out_width"])],
+    }

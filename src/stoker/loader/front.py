@@ -1,0 +1,215 @@
+"""The way of samples whose number is not known beforehand, for one epoch: source or stream, segments, counting verbs.
+
+Gives chunks of samples in order, numbered anew. Every rank runs the whole front and keeps its share of what comes out: that is
+what makes the global order, and so every state, independent of the number of ranks. Put cheap filters before costly stages.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..engine.executor import Executor
+from ..engine.feed import Exhausted, Feed, Supply
+from ..engine.inline import InlineExecutor
+from ..engine.pump import Pump
+from ..errors import FunctionError, SampleError, StokerError
+from ..plan.plan import Plan, Segment
+from ..source.chunk import Chunk, chunk_of, join_chunks
+from ..source.stream import KEY, StreamSource
+from ..stage.runner import Runner
+from ..stage.tail import Tails
+from .units import ChunkUnit, Observer, chunk_work
+
+#: samples a task of a segment takes, when it may choose
+ROWS = 16
+
+
+class Flow(ABC):
+    """Chunks in order."""
+
+    @abstractmethod
+    def next(self, block: bool) -> Any:
+        """The next rows; None when they would have to be waited for and `block` is False. Raises Exhausted at the end."""
+
+    def close(self) -> None:
+        """Stop whatever works for this flow."""
+
+
+class Positions(Flow):
+    """Runs of positions of the order, to be read by the first segment."""
+
+    def __init__(self, length: int | None, epoch: int, start: int, rows: int) -> None:
+        self._length, self._epoch, self._at, self._rows = length, epoch, start, rows
+
+    def next(self, block: bool) -> Any:
+        stop = self._at + self._rows
+        if self._length is not None:
+            stop = min(stop, self._length)
+        if stop <= self._at:
+            raise Exhausted
+        positions = np.arange(self._at, stop, dtype=np.int64)
+        self._at = stop
+        return positions, self._epoch
+
+
+class Pulled(Flow):
+    """Chunks of a stream's samples, pulled ahead by a thread."""
+
+    def __init__(self, source: StreamSource, epoch: int, executor: Executor, watchdog_s: float) -> None:
+        self._source, self._epoch, self._count = source, epoch, 0
+        threaded = not isinstance(executor, InlineExecutor)
+        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded)
+
+    def next(self, block: bool) -> Any:
+        try:
+            samples = self._pump.get(block)
+        except StokerError:
+            raise
+        except Exception as error:
+            after = f"after {self._count:,} samples" if self._count else "before its first sample"
+            raise FunctionError(f"{self._source.describe()}: raised {type(error).__name__} {after}: {error}") from error
+        if samples is None:
+            return None
+        if not samples:
+            raise Exhausted
+        names = [self._source.key(sample, self._count + at) for at, sample in enumerate(samples)]
+        chunk = chunk_of(samples, self._epoch, self._count, names, KEY)
+        self._count += len(samples)
+        return chunk
+
+    def close(self) -> None:
+        self._pump.close()
+
+
+class Regrouped(Flow):
+    """The same rows in chunks of exactly `rows`, the last one shorter."""
+
+    def __init__(self, inner: Flow, rows: int) -> None:
+        self._inner, self._rows = inner, rows
+        self._held: list[Chunk] = []
+        self._ended = False
+
+    def next(self, block: bool) -> Any:
+        while not self._ended and sum(map(len, self._held)) < self._rows:
+            try:
+                chunk = self._inner.next(block)
+            except Exhausted:
+                self._ended = True
+                break
+            if chunk is None:
+                return None
+            self._held.append(chunk)
+        if not self._held:
+            raise Exhausted
+        rows = join_chunks(self._held)
+        first, rest = np.split(np.arange(len(rows)), [self._rows])
+        self._held = [rows.take(rest)] if len(rest) else []
+        return rows.take(first)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class _Units(Supply[ChunkUnit]):
+    def __init__(self, inner: Flow, observe: Observer) -> None:
+        self._inner, self._observe = inner, observe
+
+    def poll(self, block: bool) -> ChunkUnit | None:
+        rows = self._inner.next(block)
+        return None if rows is None else ChunkUnit(rows, self._observe)
+
+
+class Through(Flow):
+    """Rows sent through a segment's stages by the workers."""
+
+    def __init__(
+        self, inner: Flow, runner: Runner, executor: Executor, observe: Observer, skipped: list[SampleError], watchdog_s: float
+    ) -> None:
+        self._inner, self._skipped = inner, skipped
+        window = 4 * executor.workers + 4 if executor.workers > 1 else 2
+        self._feed = Feed(
+            _Units(inner, observe),
+            executor.channel(chunk_work(runner)),
+            executor,
+            window=window,
+            budget=1 << 62,
+            watchdog_s=watchdog_s,
+        )
+
+    def next(self, block: bool) -> Any:
+        unit = self._feed.take(block)
+        if unit is None:
+            return None
+        if unit.error is not None:
+            raise unit.error
+        self._skipped += unit.skipped
+        return unit.chunk
+
+    def close(self) -> None:
+        self._feed.close()
+        self._inner.close()
+
+
+class Numbered(Flow):
+    """Rows behind counting verbs, numbered from 0."""
+
+    def __init__(self, inner: Flow, segment: Segment, epoch: int, first: int) -> None:
+        self._inner, self._tails = inner, Tails(segment.tail, epoch)
+        self._ready: list[Chunk] = []
+        self._count = first
+        self._ended = False
+
+    def next(self, block: bool) -> Any:
+        while not self._ready:
+            if self._ended:
+                raise Exhausted
+            if self._tails.full:
+                self._ended = True
+                continue
+            try:
+                chunk = self._inner.next(block)
+            except Exhausted:
+                self._ready += [chunk for chunk in self._tails.end() if len(chunk)]
+                self._ended = True
+                continue
+            if chunk is None:
+                return None
+            self._ready += [out for out in self._tails.push(chunk) if len(out)]
+        rows = self._ready.pop(0)
+        rows.positions = np.arange(self._count, self._count + len(rows), dtype=np.int64)
+        self._count += len(rows)
+        return rows
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def open_front(
+    plan: Plan,
+    runners: Sequence[Runner],
+    executor: Executor,
+    epoch: int,
+    start: int,
+    observe: Observer,
+    skipped: list[SampleError],
+    watchdog_s: float,
+) -> Flow:
+    """The whole front for one epoch, reading from source position `start`."""
+    flow: Flow
+    if isinstance(plan.source, StreamSource):
+        flow = Pulled(plan.source, epoch, executor, watchdog_s)
+    else:
+        assert plan.order is not None
+        flow = Positions(plan.order.length, epoch, start, plan.segments[0].unit or ROWS)
+    for number, (segment, runner) in enumerate(zip(plan.segments, runners)):
+        indexed = number == 0 and plan.order is not None
+        if segment.unit and not indexed:
+            flow = Regrouped(flow, segment.unit)
+        if segment.nodes or indexed:
+            flow = Through(flow, runner, executor, observe, skipped, watchdog_s)
+        flow = Numbered(flow, segment, epoch, 0)
+    return flow

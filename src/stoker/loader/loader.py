@@ -1,0 +1,452 @@
+"""The loader: a plan set in motion."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..batch.draft import Draft
+from ..batch.fields import Batch, Sample
+from ..batch.slab import Layout, SlabPool
+from ..device import choose_output
+from ..engine.executor import Executor, Outcome
+from ..engine.feed import Exhausted, Feed, Supply, Unit
+from ..engine.inline import InlineExecutor
+from ..engine.resources import usable_cores
+from ..engine.threads import ThreadExecutor
+from ..errors import ClosedError, ConfigError, DataLossError, FunctionError, SampleError, StateError
+from ..observe.meters import Meters, Span, Stats
+from ..observe.trace import write_trace
+from ..observe.verdict import verdict
+from ..plan.cursor import Cursor, decode, encode
+from ..plan.deal import Deal
+from ..plan.nodes import MapBatch
+from ..plan.plan import Plan
+from ..source.base import Source
+from ..stage.runner import Reader, Report, Runner, make_stages
+from ..storage.scratch import Scratch
+from ..units import parse_bytes
+from .budget import SkipBudget
+from .front import Flow, open_front
+from .supply import CountedSupply, CutSupply, SkipRows
+from .units import BatchMaker, BatchUnit, Cursors, EpochEnd
+
+#: single samples are worked on this many at a time
+_SAMPLES = 32
+#: memory the automatic look-ahead fills, and its bounds in batches
+_AHEAD_BYTES, _AHEAD_LEAST, _AHEAD_MOST = 64 << 20, 2, 64
+
+
+class Loader:
+    """Batches of a pipeline, epoch after epoch.
+
+    Iterating gives one epoch; iterating again gives the next, whether or not the last one was finished. Use it as a context
+    manager, or call `close()`; a loader that is dropped closes itself. A loader belongs to one thread at a time.
+
+    Made by `pipeline.loader(...)`, which documents the parameters.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        threads: int | None = None,
+        executor: str = "auto",
+        memory: int | str = "2GB",
+        ahead: int | None = None,
+        as_: str = "numpy",
+        device: Any = None,
+        epoch: int = 0,
+        watchdog_s: float = 60.0,
+        once: bool = False,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        _check_count("threads", threads, 1)
+        _check_count("ahead", ahead, 1)
+        _check_count("epoch", epoch, 0)
+        if not watchdog_s > 0:
+            raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
+        self._plan, self._once, self._part = plan, once, part
+        self._output, _ = choose_output(as_, device)
+        self._budget_bytes = parse_bytes(memory, "loader(memory)")
+        self._watchdog_s = watchdog_s
+        self._deal = _deal(plan, part)
+        self._group = 1 if plan.batch else _SAMPLES
+        self._check_steps()
+        self._layout = _layout(plan)
+        self._maker, self._fronts = _compile(plan, self._layout)
+        self._ahead = ahead
+        self._identity: dict[str, str] | None = None
+        self._cursor = Cursor(epoch)
+        self._fresh = True  # the cursor has not been iterated from yet
+        self._iterator: _EpochIterator | None = None
+        self._feed: Feed[Unit] | None = None
+        self._supply: Supply[Unit] | None = None
+        self._skips = SkipBudget(plan.policy) if plan.policy else None
+        self._front_skipped: list[SampleError] = []
+        self._executor = _executor(executor, threads)
+        self._meters = Meters(self._executor.workers)
+        self._pool = SlabPool(self._layout, keep=self._window + 1)
+        self._closed = False
+        self._finalizer = weakref.finalize(self, _shut_down, self._executor)
+
+    # ---- iterating ---------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        self._check_open()
+        if not self._fresh and self._iterator is not None:
+            # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
+            self._stop_feed()
+            self._cursor = Cursor(self._cursor.epoch + 1)
+        self._fresh = False
+        self._iterator = _EpochIterator(self)
+        if self._skips:
+            self._skips.epoch()
+        return self._iterator
+
+    def __len__(self) -> int:
+        """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
+        count = self._epoch_steps()
+        if count is None:
+            raise TypeError("this loader's length is not known before it has run: its pipeline filters, expands, streams, or repeats without end")
+        return count
+
+    def _next(self, iterator: _EpochIterator) -> Batch | Sample:
+        self._check_open()
+        if iterator is not self._iterator:
+            raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
+        if iterator.samples:
+            return iterator.samples.pop()
+        asked = self._meters.request()
+        try:
+            unit = self._take()
+        except BaseException:
+            self._end_epoch_by_error()
+            raise
+        if unit is None:
+            self._iterator = None
+            self._cursor = Cursor(self._cursor.epoch + 1)
+            self._fresh = True
+            self._meters.epoch_ended()
+            raise StopIteration
+        return self._hand_over(unit, iterator, asked)
+
+    def _take(self) -> BatchUnit | None:
+        """The next batch, complete and accounted for; None at the end of the epoch."""
+        if self._feed is None:
+            self._start_feed()
+        assert self._feed is not None
+        try:
+            unit = self._feed.take()
+        except Exhausted:
+            return None
+        if not isinstance(unit, BatchUnit):
+            return None
+        if unit.error is not None:
+            raise _presentable(unit.error)
+        rows = unit.batch().rows
+        if self._skips is not None:
+            self._meters.skipped(len(unit.skipped))
+            self._skips.count(rows, unit.skipped, unit.epoch)
+        if not rows:
+            raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
+        return unit
+
+    def _hand_over(self, unit: BatchUnit, iterator: _EpochIterator, asked: float) -> Batch | Sample:
+        batch = unit.batch()
+        self._meters.delivered(asked, batch.rows, _nbytes(batch))
+        if self._plan.batch is not None:
+            batch = self._output(batch)
+            self._cursor = unit.cursors(unit.rows - 1)
+            return batch
+        iterator.samples = _Samples(self._output(batch), unit, self, drop_padded=self._part[1] > 1)
+        return iterator.samples.pop()
+
+    def _end_epoch_by_error(self) -> None:
+        self._stop_feed()
+        if self._iterator is not None:
+            self._iterator.ended = True
+
+    # ---- state -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch being iterated, or, between epochs, the next one."""
+        return self._cursor.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this loader is, as a small JSON value.
+
+        Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
+        and it can be loaded on any number of ranks and workers.
+        """
+        return encode(self._cursor, self._pipeline_identity())
+
+    def load_state_dict(self, state: Any, *, force: bool = False) -> None:
+        """Go on from a saved state with the next iteration.
+
+        A state of other data or another pipeline is refused, naming what differs; `force` keeps its position all the same.
+        """
+        self._check_open()
+        cursor = decode(state, self._pipeline_identity(), force=force)
+        rows = self._plan.order.length if self._plan.counted and self._plan.order else None
+        if rows is not None and cursor.row > rows:
+            raise StateError(f"the state is at row {cursor.row:,}, but an epoch has {rows:,} rows")
+        self._stop_feed()
+        self._cursor, self._fresh, self._iterator = cursor, True, None
+
+    def _pipeline_identity(self) -> dict[str, str]:
+        if self._identity is None:
+            self._identity = self._plan.identity()
+        return self._identity
+
+    # ---- looking in ----------------------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """What has been measured so far, as plain data."""
+        return self._meters.snapshot()
+
+    def why(self) -> str:
+        """What limits this run, and what would help, in a few sentences."""
+        return verdict(self._meters.snapshot())
+
+    def trace(self, path: str | Path) -> None:
+        """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
+        write_trace(self._meters, path)
+
+    def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
+        """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping a row."""
+        from .explain import explain_step
+
+        return explain_step(self._plan, self._deal, self._cursor.epoch if epoch is None else epoch, step)
+
+    # ---- the end -------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop all workers; idempotent. Batches handed out stay valid."""
+        if not self._closed:
+            self._closed = True
+            self._stop_feed()
+            self._finalizer()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"epoch {self.epoch}, row {self._cursor.row:,}"
+        return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
+
+    # ---- the machinery -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _window(self) -> int:
+        """Batches in the making or waiting."""
+        if isinstance(self._executor, InlineExecutor):
+            return 1
+        if self._ahead is not None:
+            return self._ahead
+        if not self._layout.nbytes:
+            return 4
+        return max(_AHEAD_LEAST, min(_AHEAD_MOST, _AHEAD_BYTES // self._layout.nbytes))
+
+    def _start_feed(self) -> None:
+        self._supply = self._make_supply()
+        channel = self._executor.channel(self._maker)
+        self._feed = Feed(
+            self._supply,
+            channel,
+            self._executor,
+            window=self._window,
+            budget=self._budget_bytes,
+            watchdog_s=self._watchdog_s,
+        )
+
+    def _stop_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+        if isinstance(self._supply, CutSupply):
+            self._supply.close()
+        self._feed = self._supply = None
+        self._front_skipped.clear()
+
+    def _make_supply(self) -> Supply[Unit]:
+        part = self._part if self._plan.batch else (0, 1)
+        if self._plan.counted:
+            return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, part)
+        return CutSupply(
+            self._plan, self._deal, self._group, self._cursor, self._open_front, self._make_unit(), self._once, part
+        )
+
+    def _make_unit(self) -> Any:
+        plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
+        rules = dict(plan.batch.pad) if plan.batch else {}
+        if plan.batch is None and plan.specs is not None:
+            rules = {name: list for name, spec in plan.specs.items() if not spec.fixed}
+        observe = _observer(self._meters, maker.runner.steps)
+        unknown = list if plan.batch is None and plan.specs is None else None
+
+        def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
+            own_rules = rules if unknown is None else dict.fromkeys(rows.columns, unknown) if hasattr(rows, "columns") else rules
+            draft = Draft(len(rows), pool, plan.specs, own_rules)
+            unit = BatchUnit(epoch, rows, padded, cursors, draft, maker, observe)
+            unit.skipped += skipped
+            skipped.clear()
+            return unit
+
+        return make
+
+    def _open_front(self, cursor: Cursor) -> Flow:
+        plan = self._plan
+        placed = cursor.at is not None and not plan.replays
+        start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
+        flow = open_front(
+            plan,
+            self._fronts,
+            self._executor,
+            cursor.epoch,
+            start,
+            _observer(self._meters, self._fronts[0].steps),
+            self._front_skipped,
+            self._watchdog_s,
+        )
+        return SkipRows(flow, drop)
+
+    def _check_steps(self) -> None:
+        steps = self._epoch_steps()
+        if steps == 0 and not self._part[0]:
+            deal, rows = self._deal, self._plan.pass_rows
+            raise ConfigError(
+                f"{rows:,} samples on {deal.world} ranks with batches of {deal.size} give no batch at all; "
+                "use a smaller batch, batch(drop_last=False), or shard(remainder='pad')"
+            )
+
+    def _epoch_steps(self) -> int | None:
+        plan = self._plan
+        if not plan.counted or plan.pass_rows is None or plan.steps.passes is None:
+            return None
+        rows, stride = plan.pass_rows, self._deal.stride
+        stop = rows if plan.steps.end is None else min(rows, plan.steps.end * stride)
+        return self._deal.steps(max(0, stop - plan.steps.begin * stride)) * plan.steps.passes
+
+
+class _EpochIterator(Iterator[Any]):
+    """One epoch of a loader."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.samples: _Samples | None = None
+        self.ended = False
+
+    def __next__(self) -> Any:
+        if self.ended:
+            raise StopIteration
+        try:
+            return self._loader._next(self)
+        except StopIteration:
+            self.ended = True
+            raise
+
+
+class _Samples:
+    """The rows of a unit, handed out one by one; the loader's cursor moves with them."""
+
+    def __init__(self, batch: Batch, unit: BatchUnit, loader: Loader, drop_padded: bool) -> None:
+        self._batch, self._unit, self._loader = batch, unit, loader
+        self._row, self._rows = 0, int(batch.mask.sum()) if drop_padded else batch.rows
+        self._keys = batch.keys_
+
+    def __bool__(self) -> bool:
+        return self._row < self._rows
+
+    def pop(self) -> Sample:
+        if not self:
+            raise StopIteration
+        row = self._row
+        self._row += 1
+        # Rows that were skipped count as handed out with the row before them.
+        handed = self._unit.rows - 1 if self._row == self._batch.rows else row
+        self._loader._cursor = self._unit.cursors(handed)
+        return Sample({name: column[row] for name, column in self._batch.items()}, self._keys[row])
+
+
+def _deal(plan: Plan, part: tuple[int, int]) -> Deal:
+    if plan.batch is not None:
+        return plan.deal(plan.batch.size)
+    deal, (number, count) = plan.deal(1), part
+    if count == 1:
+        return deal
+    # Workers of a torch DataLoader take single samples in turn, as further ranks would.
+    return Deal(1, number * deal.world + deal.rank, deal.world * count, "keep", False)
+
+
+def _layout(plan: Plan) -> Layout:
+    listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
+    specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
+    return Layout.of(specs, plan.batch.size if plan.batch else _SAMPLES)
+
+
+def _compile(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
+    """The work of the final tasks, and of each segment."""
+    skip = plan.policy is not None
+    reader = Reader(plan.source, plan.order, plan.wanted) if isinstance(plan.source, Source) and plan.order else None
+    runners, stream = [], 0
+    for number, segment in enumerate(plan.segments):
+        stages = make_stages(segment.nodes, plan.seed, stream)
+        runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
+        stream += len(segment.nodes)
+    stages = make_stages(plan.stages, plan.seed, stream)
+    final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
+    joined = plan.specs is None or len(layout.fields) < len(plan.specs) or any(isinstance(n, MapBatch) for n in plan.finish)
+    return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
+
+
+def _executor(name: str, threads: int | None) -> Executor:
+    if name == "inline":
+        return InlineExecutor(Scratch)
+    if name in ("auto", "threads"):
+        return ThreadExecutor(threads or usable_cores(), Scratch)
+    raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
+
+
+def _observer(meters: Meters, steps: list[str]) -> Any:
+    def observe(outcome: Outcome, report: Report | None) -> None:
+        task = outcome.task
+        meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
+        if report is not None:
+            for name, seconds in zip(steps, report.seconds):
+                meters.step(name, seconds)
+
+    return observe
+
+
+def _presentable(error: BaseException) -> BaseException:
+    """An error fit to be raised in the consumer's thread: sys.exit() in a worker must not end the training program."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = FunctionError(f"a function of the pipeline raised {type(error).__name__}({error}) in its worker")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _nbytes(batch: Batch) -> int:
+    return sum(column.nbytes for column in batch.values() if isinstance(column, np.ndarray))
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise ConfigError(f"loader({name}={value!r}): give a whole number from {least} on")
+
+
+def _shut_down(executor: Executor) -> None:
+    executor.close()

@@ -1,0 +1,185 @@
+"""What the engine makes here: batches, and chunks of samples on their way to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch.draft import Draft
+from ..batch.fields import Batch
+from ..engine.executor import Outcome
+from ..engine.feed import Unit
+from ..errors import SampleError
+from ..plan.cursor import Cursor
+from ..plan.nodes import FinishNode
+from ..source.chunk import Chunk, Ints
+from ..stage.ragged import apply_finish
+from ..stage.runner import Report, Runner
+from ..storage.scratch import Scratch
+
+#: told of every task: its outcome, and what it reported
+Observer = Callable[[Outcome, "Report | None"], None]
+
+
+@dataclass(slots=True)
+class Part:
+    """Rows `first` to `stop` of a batch: one task."""
+
+    unit: BatchUnit
+    first: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Join:
+    """The finishing task of a batch."""
+
+    unit: BatchUnit
+
+
+class BatchUnit(Unit):
+    """One batch. Its rows are positions of the order, or a chunk of samples that exist already."""
+
+    def __init__(
+        self, epoch: int, rows: Ints | Chunk, padded: int, cursors: Cursors, draft: Draft, make: BatchMaker, observe: Observer
+    ) -> None:
+        self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
+        self.nbytes = make.nbytes
+        self.finish = make.finishing
+        self.skipped: list[SampleError] = []
+        self.draft: Draft | None = draft
+        self._rows, self._padded, self._make, self._observe = rows, padded, make, observe
+        self._errors: dict[int, BaseException] = {}
+        self._batch: Batch | None = None
+
+    def split(self, rows: int) -> list[Any]:
+        return [Part(self, first, min(first + rows, self.rows)) for first in range(0, self.rows, rows)]
+
+    def finisher(self) -> Join:
+        return Join(self)
+
+    def rows_of(self, first: int, stop: int) -> tuple[Ints, int] | Chunk:
+        """What a task starts from."""
+        if isinstance(self._rows, Chunk):
+            part = self._rows.take(np.arange(first, stop, dtype=np.int64))
+            part.slots = np.arange(stop - first, dtype=np.int64)
+            return part
+        return self._rows[first:stop], self.epoch
+
+    def done(self, outcome: Outcome) -> int:
+        report, added = outcome.result if outcome.error is None and outcome.task.number >= 0 else (None, 0)
+        self._observe(outcome, report)
+        if outcome.error is not None:
+            self._errors[outcome.task.number] = outcome.error
+        elif report is not None and report.skipped:
+            self.skipped += report.skipped
+        return int(added)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What stands in this batch's way: of several errors the one of the lowest row."""
+        return self._errors[min(self._errors)] if self._errors else None
+
+    def batch(self) -> Batch:
+        """The finished batch; joined here when no finishing task was needed."""
+        if self._batch is None:
+            self.join()
+        assert self._batch is not None
+        return self._batch
+
+    def join(self) -> None:
+        assert self.draft is not None
+        columns, rows, keys, kept = self.draft.finish()
+        self.draft = None
+        columns = apply_finish(self._make.finish, columns, rows, lambda row: keys()[row]) if rows else columns
+        self._batch = Batch(columns, rows, keys, self._mask(kept))
+
+    def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
+        if not self._padded:
+            return None
+        mask = np.arange(self.rows) < self.rows - self._padded
+        return mask if kept is None else mask[kept]
+
+    def __str__(self) -> str:
+        row = self.cursors(self.rows - 1).row
+        return f"the batch of epoch {self.epoch} that ends at row {row:,}"
+
+
+#: rows of the unit handed out (counted from 0) -> cursor behind them
+Cursors = Callable[[int], Cursor]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMaker:
+    """What all batches of a loader have in common; as a function, the work of a task."""
+
+    runner: Runner
+    finish: tuple[FinishNode, ...]
+    finishing: bool  # a worker joins the rows; else the consumer does, because it costs nothing
+    nbytes: int
+
+    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report, int] | None:
+        if isinstance(content, Join):
+            content.unit.join()
+            return None
+        unit, first, stop = content.unit, content.first, content.stop
+        draft = unit.draft
+        if draft is None:
+            raise AssertionError("a batch was joined before its rows were done")
+        targets = draft.targets(first, stop)
+        chunk, report = self.runner.run(unit.rows_of(first, stop), targets, scratch)
+        return report, draft.write(first, targets, chunk)
+
+
+class EpochEnd(Unit):
+    """Stands between the epochs in a feed."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def split(self, rows: int) -> list[Any]:
+        return []
+
+    def done(self, outcome: Outcome) -> int:
+        return 0
+
+
+class ChunkUnit(Unit):
+    """Some samples on their way through a segment: one task, one chunk out."""
+
+    def __init__(self, rows: tuple[Ints, int] | Chunk, observe: Observer) -> None:
+        self.start = rows
+        self.rows = len(rows) if isinstance(rows, Chunk) else len(rows[0])
+        self.chunk: Chunk | None = None
+        self.error: BaseException | None = None
+        self.skipped: list[SampleError] = []
+        self._observe = observe
+
+    def split(self, rows: int) -> list[Any]:
+        return [self.start]
+
+    def done(self, outcome: Outcome) -> int:
+        self.error = outcome.error
+        report = None
+        if outcome.error is None:
+            self.chunk, report = outcome.result
+            self.skipped = report.skipped
+        self._observe(outcome, report)
+        return 0
+
+    def __str__(self) -> str:
+        return "samples that are to be filtered or expanded"
+
+
+def chunk_work(runner: Runner) -> Callable[[Any, Scratch], tuple[Chunk, Report]]:
+    """The work of a segment's task: rows in, a chunk that lasts out."""
+
+    def work(rows: Any, scratch: Scratch) -> tuple[Chunk, Report]:
+        chunk, report = runner.run(rows, {}, scratch)
+        return chunk.own(), report
+
+    return work

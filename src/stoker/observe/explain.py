@@ -1,0 +1,68 @@
+"""What a pipeline will do, as text: the way of the data from source to batch."""
+
+from __future__ import annotations
+
+from ..plan.fields import image_spec
+from ..plan.nodes import Image, StageNode, describe, describe_function
+from ..plan.plan import Plan
+from ..source.base import Source
+from ..units import show_bytes
+
+
+def explain_plan(plan: Plan) -> str:
+    """Source, order, stages, batch, and the memory a batch takes."""
+    lines = [f"source   {plan.source.describe()}"]
+    if isinstance(plan.source, Source):
+        fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
+        lines.append(f"         reads {fields or 'no field'}")
+    lines.append(f"order    {_order(plan)}")
+    for segment in plan.segments:
+        lines += [f"stage    {_stage(node)}" for node in segment.nodes]
+        lines += [f"         {describe(node)}" for node in segment.tail]
+        lines.append("         samples are numbered anew here")
+    lines += [f"stage    {_stage(node)}" for node in plan.stages]
+    lines.append(f"batch    {_batch(plan)}")
+    if plan.shard.world > 1:
+        shard = plan.shard
+        lines.append(f"shard    rank {shard.rank} of {shard.world}, remainder {shard.remainder}")
+    lines += [f"finish   {describe(node)}" for node in plan.finish]
+    lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
+    lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
+    return "\n".join(lines)
+
+
+def describe_policy(plan: Plan) -> str:
+    assert plan.policy is not None
+    budget = plan.policy.budget
+    amount = f"{budget:.2%} of samples" if budget < 1 else f"{budget:g} samples an epoch"
+    listed = f", listed in {plan.policy.quarantine}" if plan.policy.quarantine else ""
+    return f"skip up to {amount}{listed}"
+
+
+def _order(plan: Plan) -> str:
+    if plan.order is None:
+        return "as the stream gives them"
+    verbs = ", ".join(describe(verb) for verb in plan.order.verbs) or "as stored"
+    length = plan.order.length
+    return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
+
+
+def _stage(node: StageNode) -> str:
+    if isinstance(node, Image):
+        ops = " > ".join(str(op) for op in node.ops) or "full size"
+        speed = "decodes only what the crop needs" if node.fast else "exact decode"
+        return f"image {node.field}: {ops}; one pass, {speed}; gives {image_spec(node)}"
+    if hasattr(node, "fn"):
+        return f"{type(node).__name__.lower()} {describe_function(node.fn)}"
+    return describe(node)
+
+
+def _batch(plan: Plan) -> str:
+    if plan.batch is None:
+        return "none: single samples"
+    fields = plan.specs
+    told = "fields decided by a function" if fields is None else ", ".join(f"{name} {spec}" for name, spec in fields.items())
+    nbytes = sum(spec.nbytes for spec in (fields or {}).values()) * plan.batch.size
+    size = f"; {show_bytes(nbytes)} laid out beforehand" if nbytes else ""
+    last = "" if plan.batch.drop_last else ", the last one may be shorter"
+    return f"{plan.batch.size} x ({told}){last}{size}"

@@ -1,0 +1,105 @@
+"""What is measured while a loader runs. Snapshots are plain data; text is made in `verdict.py`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """One task on one worker, for the trace."""
+
+    worker: int
+    unit: int
+    task: int
+    start_s: float
+    stop_s: float
+
+
+@dataclass(slots=True)
+class Stats:
+    """A snapshot: all times in seconds, all sizes in bytes, since the loader was made."""
+
+    batches: int = 0
+    samples: int = 0
+    first_samples: int = 0  # of these, in the first batch
+    bytes: int = 0
+    epochs: int = 0
+    skipped: int = 0
+    first_batch_s: float = 0.0  # from the first request to the first batch
+    elapsed_s: float = 0.0  # from the first batch to the last one handed out
+    waited_s: float = 0.0  # of that, time the consumer waited for a batch
+    task_s: float = 0.0  # time in tasks, over all workers
+    cpu_s: float = 0.0  # of that, time on a core
+    workers: int = 0
+    steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
+
+    @property
+    def samples_per_s(self) -> float:
+        later = self.samples - self.first_samples  # the first batch was there when the clock started
+        return later / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the time in which the training loop waited for data."""
+        return min(1.0, self.waited_s / self.elapsed_s) if self.elapsed_s > 0 else 0.0
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the workers' time spent in tasks."""
+        spent = self.elapsed_s * self.workers
+        return min(1.0, self.task_s / spent) if spent > 0 else 0.0
+
+
+class Meters:
+    """Counts as a loader runs; written by the consumer's thread alone."""
+
+    MOST_SPANS = 200_000
+
+    def __init__(self, workers: int) -> None:
+        self._stats = Stats(workers=workers)
+        self._begun: float | None = None
+        self._first: float | None = None
+        self.spans: list[Span] = []
+        self.waits: list[tuple[float, float]] = []
+
+    def request(self) -> float:
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now
+        return now
+
+    def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
+        now = time.monotonic()
+        stats = self._stats
+        stats.batches += 1
+        stats.samples += samples
+        stats.bytes += nbytes
+        if self._first is None:
+            self._first = now
+            stats.first_samples = samples
+            stats.first_batch_s = now - (self._begun or now)
+            return
+        stats.waited_s += now - asked_s
+        stats.elapsed_s = now - self._first
+        if len(self.waits) < self.MOST_SPANS:
+            self.waits.append((asked_s, now))
+
+    def task(self, span: Span, cpu_s: float) -> None:
+        self._stats.task_s += span.stop_s - span.start_s
+        self._stats.cpu_s += cpu_s
+        if len(self.spans) < self.MOST_SPANS:
+            self.spans.append(span)
+
+    def step(self, name: str, seconds: float) -> None:
+        self._stats.steps_s[name] = self._stats.steps_s.get(name, 0.0) + seconds
+
+    def epoch_ended(self) -> None:
+        self._stats.epochs += 1
+
+    def skipped(self, count: int) -> None:
+        self._stats.skipped += count
+
+    def snapshot(self) -> Stats:
+        return replace(self._stats, steps_s=dict(self._stats.steps_s))

@@ -1,0 +1,343 @@
+"""The pipeline users write: immutable, each method gives a new one. The nodes it collects are plain values in `plan/`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .errors import ConfigError
+from .image.lower import lower
+from .image.ops import Normalize, Operation
+from .loader import Loader
+from .plan import nodes as n
+from .plan.deal import check_remainder
+from .plan.nodes import Function
+from .plan.plan import AnySource, Plan, compile_plan
+from .plan.ranks import check_rank, find_rank
+from .source.base import Source, digest
+
+
+def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
+    """Leave bad samples out, for `pipeline.on_error`.
+
+    `budget` is how many: a share of the samples seen (below 1; judged over at least 1,000), or a number an epoch (1 and more);
+    beyond it a `DataLossError` is raised. `quarantine` names a file that gets a JSON line for each sample left out.
+    """
+    if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not 0 <= budget:
+        raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
+    return n.SkipPolicy(float(budget), None if quarantine is None else str(quarantine))
+
+
+class Pipeline:
+    """Where samples come from, and what happens to them on the way to a batch.
+
+    >>> import numpy as np, stoker
+    >>> numbers = stoker.arrays(x=np.arange(10)).shuffle(seed=1).batch(5)
+    >>> [batch["x"].shape for batch in numbers]
+    [(5,), (5,)]
+    """
+
+    def __init__(self, source: AnySource, nodes: tuple[n.Node, ...] = ()) -> None:
+        self._source, self._nodes = source, nodes
+        self._plan: Plan | None = None
+        self._iterations = 0
+        self._lock = threading.Lock()
+
+    def _with(self, node: n.Node) -> Pipeline:
+        return Pipeline(self._source, (*self._nodes, node))
+
+    @property
+    def plan(self) -> Plan:
+        """The compiled plan; making it checks the pipeline."""
+        if self._plan is None:
+            self._plan = compile_plan(self._source, self._nodes)
+        return self._plan
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names: label i stands for ``classes[i]``."""
+        return self._source.classes if isinstance(self._source, Source) else ()
+
+    # ---- order -------------------------------------------------------------------------------------------------------------
+
+    def shuffle(self, seed: int = 0, window: int | None = None) -> Pipeline:
+        """Give every epoch an order of its own.
+
+        Over the whole data set; or with `window`, so that no sample moves that many places or more, which keeps reading nearly
+        sequential. `seed` is also what all random operations of the pipeline draw from.
+        """
+        _whole("shuffle", "seed", seed, None)
+        if window is not None:
+            _whole("shuffle", "window", window, 1)
+        return self._with(n.Shuffle(seed, window))
+
+    def shard(self, rank: int | None = None, world: int | None = None, remainder: str = "drop") -> Pipeline:
+        """Share every global batch among ranks; alone, this does nothing.
+
+        Rank and world come from the environment (torchrun, SLURM, MPI, JAX) unless given. All ranks get the same number of
+        batches. Samples that do not fill a global batch are dropped (`drop`), filled up with repeated rows that `batch.mask`
+        marks (`pad`), or dealt out as they are (`keep`). `pad` and `keep` lose nothing, whatever `batch(drop_last=)` says.
+        """
+        if (rank is None) != (world is None):
+            raise ConfigError("shard() needs both rank and world, or neither")
+        check_remainder(remainder)
+        found = find_rank() if rank is None or world is None else check_rank(rank, world)
+        return self._with(n.Shard(*found, remainder))
+
+    def take(self, count: int) -> Pipeline:
+        """Only the first `count` samples of the order; behind `batch`, batches."""
+        return self._with(n.Take(_whole("take", "count", count, 0)))
+
+    def skip(self, count: int) -> Pipeline:
+        """All but the first `count` samples of the order; behind `batch`, batches."""
+        return self._with(n.Skip(_whole("skip", "count", count, 0)))
+
+    def repeat(self, count: int | None = None) -> Pipeline:
+        """The data `count` times in one epoch (None: without end), shuffled anew each time."""
+        if count is not None:
+            _whole("repeat", "count", count, 1)
+        return self._with(n.Repeat(count))
+
+    # ---- samples -----------------------------------------------------------------------------------------------------------
+
+    def image(
+        self, field: str, *ops: Operation, color: str = "rgb", layout: str = "hwc", out: str | None = None, fast: bool = True
+    ) -> Pipeline:
+        """Decode an image field and transform it, in one pass.
+
+        `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
+        ``"float32"`` (0 to 1, or as `Normalize` says; the default when there is one). ``fast=False`` decodes at full resolution
+        with exact chroma, for pixels within rounding of Pillow's.
+        """
+        for op in ops:
+            if not isinstance(op, Operation):
+                raise ConfigError(f"image({field!r}, {op!r}): not an operation of stoker.image; use .map({field}=fn) for a function")
+        _choice("image", "color", color, ("rgb", "gray"))
+        _choice("image", "layout", layout, ("hwc", "chw"))
+        normalized = any(isinstance(op, Normalize) for op in ops)
+        out = _choice("image", "out", out or ("float32" if normalized else "uint8"), ("uint8", "float32"))
+        if normalized and out == "uint8":
+            raise ConfigError("image(out='uint8') with Normalize: normalised pixels are floats; leave `out` away")
+        lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
+        return self._with(n.Image(field, ops, color, layout, out, fast))
+
+    def decode(self, field: str, as_: str = "numpy", color: str = "rgb", out: str = "uint8") -> Pipeline:
+        """Decode an image field at full size, to ``"numpy"`` (height, width, channels), ``"pil"`` or ``"torch"`` (channels first).
+
+        Sizes vary, so batches hold a list of them; `out` is ``"uint8"`` or ``"float32"`` (0 to 1).
+        """
+        _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
+        _choice("decode", "color", color, ("rgb", "gray"))
+        _choice("decode", "out", out, ("uint8", "float32"))
+        if as_ == "pil" and out != "uint8":
+            raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
+        return self._with(n.Decode(field, as_, color, out))
+
+    def map(
+        self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]
+    ) -> Pipeline:
+        """Apply a function to every sample, or functions to single fields.
+
+        ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
+        ``fn(value)``; a list of functions is applied in turn. With ``rng=True`` functions get a second argument, a NumPy
+        Generator keyed by the sample's place, so that results do not depend on who computes them.
+        """
+        if (fn is None) == (not fields):
+            raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
+        if fn is not None:
+            return self._with(n.Map(_callable("map", fn), rng))
+        return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
+
+    def filter(self, fn: Function) -> Pipeline:
+        """Keep the samples for which ``fn(sample)`` is true. Put it before costly stages."""
+        return self._with(n.Filter(_callable("filter", fn)))
+
+    def flat_map(self, fn: Function) -> Pipeline:
+        """Replace every sample by the samples ``fn(sample)`` gives."""
+        return self._with(n.FlatMap(_callable("flat_map", fn)))
+
+    def unbatch(self) -> Pipeline:
+        """Split every field along its first axis: behind `batch`, back to samples; else one sample becomes several."""
+        return self._with(n.Unbatch())
+
+    def select(self, *fields: str) -> Pipeline:
+        """Keep these fields, in this order; batches unpack so."""
+        return self._with(n.Select(_names("select", fields)))
+
+    def rename(self, **names: str) -> Pipeline:
+        """Rename fields: ``rename(old="new")``."""
+        _names("rename", tuple(names))
+        return self._with(n.Rename(tuple(names.items())))
+
+    def drop(self, *fields: str) -> Pipeline:
+        """Leave these fields out."""
+        return self._with(n.Drop(_names("drop", fields)))
+
+    # ---- batches -----------------------------------------------------------------------------------------------------------
+
+    def batch(self, size: int, drop_last: bool = True, pad: Mapping[str, Any] | None = None) -> Pipeline:
+        """Join `size` samples. Fields of one shape are stacked.
+
+        Fields known to vary (decoded images, byte strings) become lists; `pad` maps a field to the value that fills shorter
+        rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch.
+        """
+        _whole("batch", "size", size, 1)
+        return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
+
+    def map_batch(self, fn: Function) -> Pipeline:
+        """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict."""
+        return self._with(n.MapBatch(_callable("map_batch", fn)))
+
+    def on_error(self, policy: str | n.SkipPolicy) -> Pipeline:
+        """What a bad sample means: ``"raise"`` (the default), or ``stoker.skip(...)``.
+
+        A skipped sample leaves its batch one row shorter; all other batches, and their number, stay as they are.
+        """
+        if policy == "raise":
+            return self._with(n.OnError(None))
+        if isinstance(policy, n.SkipPolicy):
+            return self._with(n.OnError(policy))
+        raise ConfigError(f"on_error({policy!r}): give 'raise' or stoker.skip(...)")
+
+    # ---- running -----------------------------------------------------------------------------------------------------------
+
+    def loader(
+        self,
+        *,
+        threads: int | None = None,
+        executor: str = "auto",
+        memory: int | str = "2GB",
+        ahead: int | None = None,
+        as_: str = "numpy",
+        device: Any = None,
+        epoch: int = 0,
+        watchdog_s: float = 60.0,
+    ) -> Loader:
+        """Set the pipeline in motion.
+
+        `threads` defaults to the cores this process may use. `executor` is ``"auto"``, ``"threads"`` or ``"inline"`` (no
+        threads). `memory` bounds the bytes in flight, `ahead` the batches (default: about 64 MB worth, 2 to 64). `as_` is
+        ``"numpy"`` or ``"torch"``; `device` moves torch tensors there. `epoch` is where to start. When nothing has moved for
+        `watchdog_s` seconds, a `StallError` shows every worker's stack.
+        """
+        return Loader(
+            self.plan,
+            threads=threads,
+            executor=executor,
+            memory=memory,
+            ahead=ahead,
+            as_=as_,
+            device=device,
+            epoch=epoch,
+            watchdog_s=watchdog_s,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch; iterating this very object again gives the next."""
+        with self._lock:
+            epoch, self._iterations = self._iterations, self._iterations + 1
+        return _one_epoch(self.plan, epoch)
+
+    def torch_dataset(self) -> Any:
+        """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
+
+        With `batch` in the pipeline pass ``batch_size=None``. Each iteration is the next epoch; ``set_epoch`` chooses one.
+        """
+        from .device.torch_dataset import torch_dataset
+
+        return torch_dataset(_WorkerPart(self))
+
+    def __len__(self) -> int:
+        """Batches of one epoch on this rank; samples, without `batch`."""
+        with Loader(self.plan, executor="inline") as loader:
+            return len(loader)
+
+    def sample(self, i: int) -> dict[str, Any]:
+        """Sample `i` of the first epoch, as it comes out of the stages before `batch`."""
+        nodes = tuple(node for node in self._nodes if not isinstance(node, (n.Batch, n.MapBatch, n.Shard)))
+        one = Pipeline(self._source, (*nodes, n.Skip(_whole("sample", "i", i, 0)), n.Take(1)))
+        for sample in _one_epoch(one.plan, 0):
+            return dict(sample.items())
+        raise IndexError(f"sample({i}): the pipeline has fewer samples")
+
+    # ---- looking -----------------------------------------------------------------------------------------------------------
+
+    def fingerprint(self) -> str:
+        """A short text that changes when the data, their order or the stages do."""
+        return digest("pipeline", *(f"{name}={value}" for name, value in self.plan.identity().items()))
+
+    def explain(self) -> str:
+        """What the pipeline will do, as text."""
+        from .observe.explain import explain_plan
+
+        return explain_plan(self.plan)
+
+    def __repr__(self) -> str:
+        verbs = "".join(f"\n  .{n.describe(node)}" for node in self._nodes)
+        return f"Pipeline({self._source.describe()}){verbs}"
+
+    def __getstate__(self) -> tuple[AnySource, tuple[n.Node, ...]]:
+        return self._source, self._nodes
+
+    def __setstate__(self, state: tuple[AnySource, tuple[n.Node, ...]]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+
+def _one_epoch(plan: Plan, epoch: int) -> Iterator[Any]:
+    """An epoch by a loader of its own, which closes when the iteration ends, however it ends."""
+    with Loader(plan, epoch=epoch, once=True) as loader:
+        yield from loader
+
+
+class _WorkerPart:
+    """One torch worker's share of an epoch; a class, so that it can travel to a spawned process."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def __call__(self, epoch: int, number: int, count: int) -> Iterator[Any]:
+        # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
+        with Loader(
+            self._pipeline.plan, executor="inline", as_="torch", epoch=epoch, once=True, part=(number, count)
+        ) as loader:
+            yield from loader
+
+
+# ---- checks at the door ---------------------------------------------------------------------------------------------------
+
+
+def _whole(verb: str, name: str, value: Any, least: int | None) -> int:
+    if isinstance(value, np.integer):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
+        least_told = "" if least is None else f" from {least} on"
+        raise ConfigError(f"{verb}({name}={value!r}): give a whole number{least_told}")
+    return value
+
+
+def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ConfigError(f"{verb}({name}={value!r}): choose {' or '.join(map(repr, choices))}")
+    return value
+
+
+def _callable(verb: str, fn: Any) -> Callable[..., Any]:
+    if not callable(fn):
+        raise ConfigError(f"{verb}() needs a function, not {fn!r}")
+    return fn  # type: ignore[no-any-return]
+
+
+def _functions(name: str, given: Any) -> tuple[Function, ...]:
+    functions = tuple(given) if isinstance(given, Sequence) else (given,)
+    if not functions:
+        raise ConfigError(f"map({name}=[]): give at least one function")
+    return tuple(_callable(f"map({name}=...)", fn) for fn in functions)
+
+
+def _names(verb: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ConfigError(f"{verb}{names!r}: give at least one field name, each once")
+    return names

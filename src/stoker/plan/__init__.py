@@ -1,0 +1,1 @@
+"""What will happen: values and arithmetic. No I/O, no clock, no threads."""

@@ -1,0 +1,112 @@
+"""Fields and their shapes, known before the first byte moves: what each stage leaves, and what it needs of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Union
+
+from ..errors import ConfigError
+from ..image.ops import CropBox, Operation, Size
+from ..source.chunk import OBJECT, FieldSpec, array_spec
+from .nodes import Decode, Drop, Image, MapFields, Rename, Select, StageNode
+
+#: fields by name; None when a user's function decides them
+Specs = Union[Mapping[str, FieldSpec], None]
+
+
+def fields_after(node: StageNode, specs: Specs) -> Specs:
+    """The fields behind a stage; raises when the stage names a field that is not there."""
+    if isinstance(node, Select):
+        return {name: _of(specs, name, node) for name in node.fields}
+    if specs is None:
+        return None
+    if isinstance(node, (Image, Decode)):
+        _check_image(node, _of(specs, node.field, node), specs)
+        return {**specs, node.field: image_spec(node) if isinstance(node, Image) else decode_spec(node)}
+    if isinstance(node, MapFields):
+        for name, _ in node.fields:
+            _of(specs, name, node)
+        return {**specs, **{name: OBJECT for name, _ in node.fields}}
+    if isinstance(node, Rename):
+        return _renamed(node, specs)
+    if isinstance(node, Drop):
+        for name in node.fields:
+            _of(specs, name, node)
+        return {name: spec for name, spec in specs.items() if name not in node.fields}
+    return None if not _keeps_fields(node) else specs
+
+
+def wanted_fields(nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec]) -> tuple[str, ...]:
+    """The source fields that some stage, or the user, will look at; the rest are never read."""
+    need: set[str] | None = None  # None: all of them
+    for node in reversed(list(nodes)):
+        if isinstance(node, Select):
+            need = set(node.fields) if need is None else need & set(node.fields)
+        elif isinstance(node, Rename) and need is not None:
+            back = {new: old for old, new in node.names}
+            need = {back.get(name, name) for name in need}
+        elif isinstance(node, (Image, Decode)) and need is not None:
+            # A decode nobody looks at still has to find bad images, so its field is always read.
+            need |= {node.field, *boxes_of(node)}
+        elif isinstance(node, MapFields) and need is not None:
+            need |= {name for name, _ in node.fields}
+        elif not isinstance(node, (Select, Rename, Drop, Image, Decode, MapFields)):
+            need = None
+    return tuple(name for name in specs if need is None or name in need)
+
+
+def boxes_of(node: StageNode) -> tuple[str, ...]:
+    """Fields an image stage reads beside its own."""
+    return tuple(op.field for op in node.ops if isinstance(op, CropBox)) if isinstance(node, Image) else ()
+
+
+def image_spec(node: Image) -> FieldSpec:
+    """What an image stage leaves: fixed in size when its operations fix both sides."""
+    height, width = size_after(node.ops)
+    channels = 1 if node.color == "gray" else 3
+    shape = (height, width, channels) if node.layout == "hwc" else (channels, height, width)
+    return array_spec(node.out, *shape)
+
+
+def size_after(ops: Iterable[Operation], size: Size = (None, None)) -> Size:
+    for op in ops:
+        size = op.size_after(size)
+    return size
+
+
+def decode_spec(node: Decode) -> FieldSpec:
+    if node.as_ != "numpy":
+        return OBJECT
+    return array_spec(node.out, None, None, 1 if node.color == "gray" else 3)
+
+
+def _keeps_fields(node: StageNode) -> bool:
+    return type(node).__name__ == "Filter"
+
+
+def _of(specs: Specs, name: str, node: StageNode) -> FieldSpec:
+    if specs is None:
+        return OBJECT
+    if name not in specs:
+        raise ConfigError(f"{type(node).__name__.lower()} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}")
+    return specs[name]
+
+
+def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
+    pixels = spec.kind == "array" and spec.dtype == "|u1" and len(spec.shape) in (2, 3)
+    if spec.kind == "array" and not pixels:
+        raise ConfigError(
+            f"{type(node).__name__.lower()}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 3])"
+        )
+    for name in boxes_of(node):
+        _of(specs, name, node)
+
+
+def _renamed(node: Rename, specs: Mapping[str, FieldSpec]) -> Specs:
+    names = dict(node.names)
+    for old in names:
+        _of(specs, old, node)
+    result = {names.get(name, name): spec for name, spec in specs.items()}
+    if len(result) < len(specs):
+        raise ConfigError(f"rename({names}) gives two fields the same name; the fields here are {', '.join(specs)}")
+    return result

@@ -1,0 +1,210 @@
+"""What a pipeline is made of: one frozen value a verb. Equal nodes behave equally; printing one explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Union
+
+from ..image.ops import Operation
+
+Function = Callable[..., Any]
+
+# ---- the order of samples: see order.py --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A new order every epoch; `window` None: over the whole data set."""
+
+    seed: int = 0
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The first `count` samples (behind `batch`: batches)."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """All but the first `count` samples (behind `batch`: batches)."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The data `count` times over in one epoch, newly shuffled each time; None: without end."""
+
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which part of every global batch is this rank's."""
+
+    rank: int = 0
+    world: int = 1
+    remainder: str = "drop"
+
+
+# ---- what happens to a sample --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Decode and transform an image field in one pass."""
+
+    field: str
+    ops: tuple[Operation, ...]
+    color: str = "rgb"
+    layout: str = "hwc"
+    out: str = "uint8"
+    fast: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Decode an image field at full size."""
+
+    field: str
+    as_: str = "numpy"
+    color: str = "rgb"
+    out: str = "uint8"
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A user's function over whole samples."""
+
+    fn: Function
+    rng: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapFields:
+    """Users' functions over single fields, applied in turn."""
+
+    fields: tuple[tuple[str, tuple[Function, ...]], ...]
+    rng: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Keep the samples for which `fn` is true."""
+
+    fn: Function
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap:
+    """Any number of samples from one."""
+
+    fn: Function
+
+
+@dataclass(frozen=True, slots=True)
+class Unbatch:
+    """One sample for every row of the fields' first axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Keep these fields, in this order."""
+
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """New names for fields: (old, new) pairs."""
+
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Leave these fields out."""
+
+    fields: tuple[str, ...]
+
+
+# ---- batches ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`size` samples become one batch; `pad` says how fields of varying shape are joined."""
+
+    size: int
+    drop_last: bool = True
+    pad: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatch:
+    """A user's function over a whole batch, as a mapping of columns."""
+
+    fn: Function
+
+
+@dataclass(frozen=True, slots=True)
+class Regroup:
+    """`batch`, functions over that batch, `unbatch`: made by the compiler from those three."""
+
+    batch: Batch
+    inner: tuple[Union[MapBatch, Select, Rename, Drop], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SkipPolicy:
+    """Leave bad samples out, up to a budget; made by `stoker.skip(...)`.
+
+    `budget` below 1 is a share of the samples seen, from 1 on a number of samples an epoch. `quarantine` is a file that gets
+    one JSON line for every sample left out.
+    """
+
+    budget: float = 0.001
+    quarantine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """What a bad sample means: None raises."""
+
+    policy: SkipPolicy | None = None
+
+
+OrderNode = Union[Shuffle, Take, Skip, Repeat]
+StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, Select, Rename, Drop]
+FinishNode = Union[MapBatch, Select, Rename, Drop]
+Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, OnError]
+
+#: stages that change how many samples there are
+RAGGED = (Filter, FlatMap, Unbatch, Regroup)
+
+
+def describe_function(fn: Function) -> str:
+    """A function's name, for fingerprints and `explain()`; the same in every process."""
+    module = getattr(fn, "__module__", None) or type(fn).__module__
+    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    return f"{module}.{name}"
+
+
+def describe(node: Node | Operation) -> str:
+    """A node as text that two runs agree on: functions by name, values by value."""
+    inside = []
+    for name in node.__dataclass_fields__ if hasattr(node, "__dataclass_fields__") else ():
+        inside.append(f"{name}={_value(getattr(node, name))}")
+    return f"{type(node).__name__}({', '.join(inside)})"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(_value(part) for part in value)})"
+    if hasattr(value, "__dataclass_fields__"):
+        return describe(value)
+    return describe_function(value) if callable(value) else repr(value)

@@ -1,0 +1,129 @@
+"""The order of samples: which source index stands at a position of an epoch.
+
+Every verb maps positions to positions, so an order is a composition of pure functions over int64 arrays: no shuffle list, O(1)
+memory at a billion samples, and any position can be asked for alone. Verbs are listed as the user wrote them, source first;
+positions are resolved from the last verb back to the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..kernel import native
+from ..source.chunk import Ints
+from .nodes import OrderNode, Repeat, Shuffle, Skip, Take
+from .seeds import key_of
+
+#: the longest order the permutation takes
+MAX_LENGTH = 1 << 40
+#: what a pass within an epoch adds to the epoch's number, so that every pass of `repeat` has a shuffle of its own
+_PASS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The verbs over a source of `source_length` samples."""
+
+    verbs: tuple[OrderNode, ...]
+    source_length: int
+
+    def __post_init__(self) -> None:
+        if self.source_length > MAX_LENGTH:
+            raise ConfigError(f"{self.source_length:,} samples are more than the 2^40 an order can hold")
+
+    @property
+    def length(self) -> int | None:
+        """Samples in one epoch; None: without end."""
+        return _length(self.verbs, self.source_length)
+
+    def resolve(self, positions: Ints, epoch: int) -> Ints:
+        """The source index at each position of an epoch."""
+        return _resolve(self.verbs, self.source_length, positions, epoch)
+
+
+def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
+    for verb in verbs:
+        if isinstance(verb, Take):
+            n = verb.count if n is None else min(n, verb.count)
+        elif isinstance(verb, Skip):
+            n = None if n is None else max(0, n - verb.count)
+        elif isinstance(verb, Repeat):
+            n = None if n is None or verb.count is None else n * verb.count
+    return n
+
+
+def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, epoch: int) -> Ints:
+    while verbs:
+        verbs, verb = verbs[:-1], verbs[-1]
+        if isinstance(verb, Take):
+            continue
+        if isinstance(verb, Skip):
+            positions = positions + verb.count
+            continue
+        n = _length(verbs, source_length)
+        if n is None:
+            if isinstance(verb, Repeat):
+                continue  # without end already
+            raise ConfigError("shuffle behind an endless repeat has no end to shuffle over: put shuffle before repeat")
+        if isinstance(verb, Shuffle):
+            positions = shuffle(positions, n, verb, epoch)
+        else:
+            passes, within = np.divmod(positions, n)
+            inner = verbs
+            return _by_group(
+                passes, within, lambda part, number: _resolve(inner, source_length, part, epoch + number * _PASS)
+            )
+    return positions
+
+
+def shuffle(positions: Ints, n: int, verb: Shuffle, epoch: int) -> Ints:
+    """Where the samples at `positions` of a shuffled epoch stood before shuffling."""
+    if verb.window is None:
+        return native.permute(n, key_of(verb.seed, epoch), positions)
+    return window_shuffle(positions, n, verb.window, verb.seed, epoch)
+
+
+def window_shuffle(positions: Ints, n: int, window: int, seed: int, epoch: int) -> Ints:
+    """A shuffle in which no sample moves `window` places or more, so that reading stays nearly sequential.
+
+    Two passes over blocks of half a window, the second shifted by half a block: samples cross block borders, and every position
+    can still be computed alone. A reservoir was rejected: its result depends on all that went before.
+    """
+    for block, shift, key in window_blocks(window, seed, epoch):
+        positions = _shuffle_blocks(positions, n, block, shift, key)
+    return positions
+
+
+def window_blocks(window: int, seed: int, epoch: int) -> list[tuple[int, int, int]]:
+    """The two passes of a window shuffle, from the result back to the source: (block length, shift, key)."""
+    block = max(1, window // 2)
+    return [(block, block - block // 2, key_of(seed, epoch, 1)), (block, 0, key_of(seed, epoch, 2))]
+
+
+def _shuffle_blocks(positions: Ints, n: int, block: int, shift: int, key: int) -> Ints:
+    """Permute within blocks; `shift` is by how much the first one is shortened."""
+
+    def permute(within: Ints, number: int) -> Ints:
+        first = max(0, number * block - shift)
+        last = min(n, (number + 1) * block - shift)
+        return first + native.permute(last - first, key_of(key, number), within - first)
+
+    return _by_group((positions + shift) // block, positions, permute)
+
+
+def _by_group(groups: Ints, values: Ints, each: Callable[[Ints, int], Ints]) -> Ints:
+    """Apply `each(values, group)` to every group of equal numbers; a chunk mostly lies in one or two groups."""
+    if not len(groups):
+        return values
+    first = int(groups[0])
+    if first == int(groups[-1]) and bool((groups == first).all()):
+        return each(values, first)
+    result = np.empty_like(values)
+    for group in np.unique(groups).tolist():
+        rows = groups == group
+        result[rows] = each(values[rows], group)
+    return result

@@ -1,0 +1,288 @@
+"""From the verbs a user wrote to a plan the loader can run.
+
+A plan is: a source, an order over it, *segments* (runs of stages that change the number of samples, so that what they give must
+be numbered anew), the stages behind the last of these, and the batch. Most pipelines have no segment at all; then a batch's rows
+are known by arithmetic alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Union, cast
+
+from ..errors import ConfigError
+from ..source.base import Source, digest
+from ..source.chunk import FieldSpec
+from ..source.stream import StreamSource
+from .deal import Deal
+from .fields import Specs, fields_after, wanted_fields
+from .nodes import (
+    RAGGED,
+    Batch,
+    Drop,
+    Filter,
+    FinishNode,
+    MapBatch,
+    Node,
+    OnError,
+    OrderNode,
+    Regroup,
+    Rename,
+    Repeat,
+    Select,
+    Shard,
+    Shuffle,
+    Skip,
+    SkipPolicy,
+    StageNode,
+    Take,
+    Unbatch,
+    describe,
+)
+from .order import Order
+
+AnySource = Union[Source, StreamSource]
+#: verbs over samples that have to be counted as they come
+TailNode = Union[Take, Skip, Shuffle]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Stages after which samples are numbered anew, and the counting verbs that follow them.
+
+    `unit` is how many samples a task must take (the size of an inner batch); 0: any number.
+    """
+
+    nodes: tuple[StageNode, ...]
+    unit: int = 0
+    tail: tuple[TailNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is left of the batches of one pass over the data, and how many passes make an epoch."""
+
+    begin: int = 0
+    end: int | None = None
+    passes: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is known before running; equal plans behave equally."""
+
+    source: AnySource
+    order: Order | None  # None: the source cannot be indexed
+    pass_rows: int | None  # samples of one pass over the order; None: without end, or unknown
+    segments: tuple[Segment, ...]
+    stages: tuple[StageNode, ...]
+    batch: Batch | None
+    finish: tuple[FinishNode, ...]
+    steps: Steps
+    shard: Shard
+    policy: SkipPolicy | None
+    seed: int
+    specs: Specs  # of the fields in front of `finish`
+    wanted: tuple[str, ...]  # fields read from the source
+
+    @property
+    def counted(self) -> bool:
+        """Whether every batch's rows are known by arithmetic."""
+        return self.order is not None and not self.segments
+
+    @property
+    def replays(self) -> bool:
+        """Whether resuming within an epoch has to run its beginning again (exact, but not at once)."""
+        return self.order is None or len(self.segments) > 1 or any(s.unit or s.tail for s in self.segments)
+
+    def deal(self, size: int) -> Deal:
+        drop_last = self.batch.drop_last if self.batch else False
+        return Deal(size, self.shard.rank, self.shard.world, self.shard.remainder, drop_last)
+
+    def identity(self) -> dict[str, str]:
+        """What a saved state must agree with, by name. Ranks, workers and batch size are not part of it."""
+        order: Sequence[Node] = self.order.verbs if self.order else ()
+        stages: list[Node] = [node for segment in self.segments for node in (*segment.nodes, *segment.tail)]
+        stages += [*self.stages, *self.finish]
+        return {
+            "source": self.source.fingerprint(),
+            "order": digest("order", *map(describe, order)),
+            "stages": digest("stages", *map(describe, stages)),
+        }
+
+
+def compile_plan(source: AnySource, nodes: Sequence[Node]) -> Plan:
+    """Check a pipeline and lay it out; every mistake that can be known before running is found here."""
+    work = _Compiler(source)
+    rest = list(nodes)
+    while rest:
+        node = rest.pop(0)
+        if isinstance(node, Batch) and any(isinstance(later, Unbatch) for later in rest):
+            cut = next(i for i, later in enumerate(rest) if isinstance(later, Unbatch))
+            work.regroup(node, rest[:cut])
+            rest = rest[cut + 1 :]
+        else:
+            work.add(node)
+    return work.plan()
+
+
+@dataclass(slots=True)
+class _Compiler:
+    """Walks the verbs once, source first."""
+
+    source: AnySource
+    verbs: list[OrderNode] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    current: list[StageNode] = field(default_factory=list)
+    unit: int = 0
+    batch: Batch | None = None
+    finish: list[FinishNode] = field(default_factory=list)
+    steps: Steps = field(default_factory=Steps)
+    shard: Shard | None = None
+    policy: SkipPolicy | None = None
+    seed: int | None = None
+
+    @property
+    def ragged(self) -> bool:
+        return bool(self.segments) or any(isinstance(node, RAGGED) for node in self.current)
+
+    def add(self, node: Node) -> None:
+        if isinstance(node, OnError):
+            self.policy = node.policy
+        elif isinstance(node, Shard):
+            if self.shard is not None:
+                raise ConfigError("a pipeline is sharded once: shard() appears twice")
+            self.shard = node
+        elif isinstance(node, (Shuffle, Take, Skip, Repeat)):
+            self._add_order(node)
+        elif isinstance(node, Batch):
+            if self.batch is not None:
+                raise ConfigError("batch() appears twice; put unbatch() between, or batch once")
+            self.batch = node
+        elif isinstance(node, MapBatch):
+            if self.batch is None:
+                raise ConfigError("map_batch() needs a batch: put it behind batch(), or use map()")
+            self.finish.append(node)
+        elif self.batch is not None:
+            if not isinstance(node, (Select, Rename, Drop)):
+                verb = type(node).__name__.lower()
+                raise ConfigError(f"{verb}() works on samples: put it before batch(), or use map_batch()")
+            self.finish.append(node)
+        else:
+            self.current.append(node)
+
+    def _add_order(self, node: OrderNode) -> None:
+        if isinstance(node, Shuffle) and self.seed is None:
+            self.seed = node.seed
+        if self.batch is not None:
+            self._add_step(node)
+        elif not self.ragged and isinstance(self.source, Source):
+            self.verbs.append(node)
+        elif self._commutes(node):
+            self.verbs.append(node)
+        elif isinstance(node, Repeat):
+            raise ConfigError("repeat() must stand before take, skip, a window shuffle or an inner batch, or right behind the source")
+        elif isinstance(node, Shuffle) and node.window is None:
+            raise ConfigError(
+                "shuffle() over the whole data set needs samples that can be counted beforehand: "
+                "put it before flat_map, unbatch or batch, or give it a window (a stream needs one)"
+            )
+        else:
+            self._close(node)
+
+    def _commutes(self, node: OrderNode) -> bool:
+        """Whether the verb may act on the source's order although stages that change the count came before it.
+
+        Repeating or shuffling the source and then filtering gives the same samples as the other way round.
+        """
+        if not isinstance(self.source, Source) or self.segments:
+            return False
+        if isinstance(node, Repeat):
+            return not self.unit
+        whole = isinstance(node, Shuffle) and node.window is None
+        return whole and all(isinstance(n, Filter) for n in self.current if isinstance(n, RAGGED))
+
+    def _add_step(self, node: OrderNode) -> None:
+        steps = self.steps
+        repeated = steps.passes != 1
+        if isinstance(node, Take) and not repeated:
+            end = steps.begin + node.count
+            self.steps = Steps(steps.begin, end if steps.end is None else min(end, steps.end))
+        elif isinstance(node, Skip) and not repeated:
+            self.steps = Steps(steps.begin + node.count, steps.end)
+        elif isinstance(node, Repeat) and not repeated:
+            self.steps = Steps(steps.begin, steps.end, node.count)
+        else:
+            verb = type(node).__name__.lower()
+            raise ConfigError(f"{verb}() cannot stand here behind batch(): put it before batch()")
+
+    def _close(self, *tail: TailNode) -> None:
+        """End the current segment: what follows sees samples numbered anew."""
+        if not self.current and self.segments and not self.unit:
+            last = self.segments.pop()
+            self.segments.append(Segment(last.nodes, last.unit, last.tail + tail))
+            return
+        self.segments.append(Segment(tuple(self.current), self.unit, tail))
+        self.current, self.unit = [], 0
+
+    def regroup(self, batch: Batch, inner: list[Node]) -> None:
+        """`batch ... unbatch`: an inner batch, whose functions may change its number of rows."""
+        for node in inner:
+            if not isinstance(node, (MapBatch, Select, Rename, Drop)):
+                verb = type(node).__name__.lower()
+                raise ConfigError(f"{verb}() stands between batch() and unbatch(); only map_batch, select, rename and drop can")
+        if self.ragged or not isinstance(self.source, Source):
+            self._close()
+        self.unit = batch.size
+        self.current.append(Regroup(batch, tuple(cast("list[FinishNode]", inner))))
+        self._close()
+
+    def plan(self) -> Plan:
+        if any(isinstance(node, RAGGED) for node in self.current):
+            last = max(i for i, node in enumerate(self.current) if isinstance(node, RAGGED))
+            self.segments.append(Segment(tuple(self.current[: last + 1]), self.unit))
+            self.current = self.current[last + 1 :]
+        indexed = isinstance(self.source, Source)
+        if not indexed and not self.segments:
+            self.segments.append(Segment(()))
+        if self.segments and self.steps != Steps():
+            raise ConfigError("take, skip and repeat behind batch() need samples that can be counted: put them before batch()")
+        source_specs: dict[str, FieldSpec] | None = dict(self.source.fields) if isinstance(self.source, Source) else None
+        stages = [node for segment in self.segments for node in segment.nodes] + self.current
+        specs: Specs = source_specs
+        for node in stages:
+            specs = fields_after(node, specs)
+        finish_fields: Specs = specs
+        for node in self.finish:
+            finish_fields = None if isinstance(node, MapBatch) else fields_after(node, finish_fields)
+        # Select and drop behind batch() narrow what is read just as before it; a batch function may look at everything.
+        narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else cast("list[StageNode]", self.finish)
+        wanted = wanted_fields([*stages, *narrowing], source_specs) if source_specs is not None else ()
+        order = Order(tuple(self.verbs), len(self.source)) if isinstance(self.source, Source) else None
+        pass_rows = order.length if order else None
+        if order and self.steps.passes != 1:
+            order = Order((*order.verbs, Repeat(self.steps.passes)), order.source_length)
+        return Plan(
+            source=self.source,
+            order=order,
+            pass_rows=pass_rows,
+            segments=tuple(self.segments),
+            stages=tuple(self.current),
+            batch=self.batch,
+            finish=tuple(self.finish),
+            steps=self.steps,
+            shard=self.shard or Shard(),
+            policy=self.policy,
+            seed=self.seed or 0,
+            specs=_without(specs, source_specs, wanted),
+            wanted=wanted,
+        )
+
+
+def _without(specs: Specs, source_specs: Specs, wanted: tuple[str, ...]) -> Specs:
+    """The fields that will really be there: those never read are gone."""
+    if specs is None or source_specs is None:
+        return specs
+    unread = set(source_specs) - set(wanted)
+    return {name: spec for name, spec in specs.items() if name not in unread}

@@ -1,0 +1,72 @@
+"""`stoker.arrays`: NumPy arrays and memory maps, one row a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, SourceEmpty
+from ..kernel import native
+from ..storage.scratch import Scratch
+from .base import Rows, Source, digest
+from .chunk import Column, FieldSpec, Ints, array_spec
+
+
+class ArraysSource(Source):
+    """Rows of arrays that share their first dimension."""
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        if not arrays:
+            raise ConfigError("arrays() needs at least one named array, e.g. arrays(image=x, label=y)")
+        self._arrays = {name: _rows_array(name, value) for name, value in arrays.items()}
+        lengths = {name: len(array) for name, array in self._arrays.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise ConfigError(f"arrays() needs arrays of one length: {told} rows")
+        self._length = next(iter(lengths.values()))
+        if not self._length:
+            raise SourceEmpty(f"arrays({', '.join(lengths)}) has no rows")
+        self.fields: dict[str, FieldSpec] = {
+            name: array_spec(array.dtype, *array.shape[1:]) for name, array in self._arrays.items()
+        }
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        columns: dict[str, Column] = {}
+        for name in wanted:
+            array = self._arrays[name]
+            into = out.get(name)
+            if into is None:
+                into = np.empty((len(indices), *array.shape[1:]), array.dtype)
+            native.gather(array, indices, into)
+            columns[name] = into
+        return Rows(columns)
+
+    def key(self, index: int) -> str:
+        return str(index)
+
+    def fingerprint(self) -> str:
+        # The contents are not hashed: arrays may be memory maps larger than memory. Shape, type and the ends say enough to
+        # catch a mistaken resume.
+        parts: list[bytes | str | int] = []
+        for name, array in self._arrays.items():
+            parts += [name, str(array.dtype), str(array.shape), array[0].tobytes()[:4096], array[-1].tobytes()[:4096]]
+        return digest("arrays", *parts)
+
+    def describe(self) -> str:
+        return f"arrays({', '.join(self._arrays)}): {self._length:,} rows"
+
+
+def _rows_array(name: str, value: Any) -> NDArray[Any]:
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if array.ndim == 0:
+        raise ConfigError(f"arrays({name}=...) is a single value; give an array with one row a sample")
+    if array.dtype.hasobject:
+        raise ConfigError(f"arrays({name}=...) holds Python objects (dtype {array.dtype}); use stoker.stream, or a numeric dtype")
+    # Rows must be contiguous to be copied whole; the first axis may have any stride (memory maps, slices).
+    return array if array[:1].flags.c_contiguous else np.ascontiguousarray(array)

@@ -1,0 +1,81 @@
+"""The seam every source fills: length, read by index, key, origin, fingerprint. No order, no decoding."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..storage.scratch import Scratch
+from .chunk import Column, FieldSpec, Ints
+
+
+class Source(ABC):
+    """Samples addressed by index.
+
+    A source is immutable after construction and may be read from many threads at once; what a worker needs for itself (an
+    arena, an open file) lives in the `Scratch` it is handed.
+    """
+
+    #: what each field holds, in the order users meet them
+    fields: Mapping[str, FieldSpec]
+    #: class names, label i being classes[i]; empty when labels have no names
+    classes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    @abstractmethod
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        """Fetch the wanted fields of some samples.
+
+        A fixed field that is named in `out` should be written there (row i of it is sample indices[i]) and returned as that
+        very array, which saves a copy; a source may ignore this. A sample that cannot be read is reported in `Rows.errors`,
+        never raised, and never left out.
+        """
+
+    @abstractmethod
+    def key(self, index: int) -> str:
+        """The name of a sample, printable, the same in every run."""
+
+    def origin(self, index: int) -> str:
+        """Where a sample is stored, for messages."""
+        return self.key(index)
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short text that changes when the samples or their order do."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for `explain()`."""
+
+
+class Rows:
+    """What `Source.read` gives: columns, and the errors of the rows that could not be read (row -> error)."""
+
+    __slots__ = ("columns", "errors")
+
+    def __init__(self, columns: dict[str, Column], errors: Mapping[int, Exception] | None = None) -> None:
+        self.columns = columns
+        self.errors = errors or {}
+
+
+def digest(kind: str, *parts: bytes | str | int) -> str:
+    """A fingerprint: the kind and a hash over the parts."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return f"{kind}:{sha.hexdigest()[:16]}"
+
+
+def printable(name: bytes) -> str:
+    """File names as text: UTF-8 where it is, backslash escapes where it is not, nothing lost and nothing that breaks a log."""
+    text = name.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

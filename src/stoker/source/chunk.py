@@ -1,0 +1,216 @@
+"""Chunks: some samples as columns, the unit that moves through Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BatchError, SampleError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """What is known of a field before the first byte moves.
+
+    `kind` is ``"array"`` (dtype and shape; None in the shape varies from sample to sample), ``"bytes"``, or ``"object"`` (whatever
+    a user's function made).
+    """
+
+    kind: str
+    dtype: str = ""
+    shape: tuple[int | None, ...] = ()
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every sample has the same dtype and shape, so that memory can be laid out beforehand."""
+        return self.kind == "array" and None not in self.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one sample; 0 unless fixed."""
+        size = 1
+        for extent in self.shape:
+            size *= extent or 0
+        return size * np.dtype(self.dtype).itemsize if self.fixed else 0
+
+    def __str__(self) -> str:
+        if self.kind != "array":
+            return self.kind
+        return f"{np.dtype(self.dtype).name}[{', '.join('?' if n is None else str(n) for n in self.shape)}]"
+
+
+BYTES = FieldSpec("bytes")
+OBJECT = FieldSpec("object")
+
+
+def array_spec(dtype: Any, *shape: int | None) -> FieldSpec:
+    """The spec of an array field."""
+    return FieldSpec("array", np.dtype(dtype).str, shape)
+
+
+class BytesColumn:
+    """Byte strings back to back in one buffer: row i is ``data[starts[i] : starts[i] + lengths[i]]``.
+
+    The buffer may be a worker's arena, valid until that worker's next task; `own()` makes a column that lasts.
+    """
+
+    __slots__ = ("data", "lengths", "starts")
+
+    def __init__(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> None:
+        self.data, self.starts, self.lengths = data, starts, lengths
+
+    @classmethod
+    def of(cls, values: Iterable[bytes]) -> BytesColumn:
+        parts = list(values)
+        lengths = np.fromiter((len(part) for part in parts), np.int64, len(parts))
+        starts = np.zeros(len(parts), np.int64)
+        np.cumsum(lengths[:-1], out=starts[1:])
+        return cls(np.frombuffer(b"".join(parts), np.uint8), starts, lengths)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> bytes:
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.lengths[row])].tobytes()
+
+    def take(self, rows: Any) -> BytesColumn:
+        return BytesColumn(self.data, self.starts[rows], self.lengths[rows])
+
+    def own(self) -> list[bytes]:
+        return [self[row] for row in range(len(self))]
+
+
+Column = Union[NDArray[Any], BytesColumn, "list[Any]"]
+
+
+def take_rows(column: Column, rows: Ints) -> Column:
+    """The given rows of a column, in that order."""
+    if isinstance(column, list):
+        return [column[row] for row in rows.tolist()]
+    return column.take(rows) if isinstance(column, BytesColumn) else column[rows]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some samples as columns of equal length.
+
+    `positions` are their places in the epoch, the identity all randomness is drawn from. `slots` are the rows of the task they
+    fill; `parents` the source positions they came from (they differ from `positions` behind `filter` or `flat_map`). Rows that
+    failed are in `failures`, and their values in the columns mean nothing.
+    """
+
+    columns: dict[str, Column]
+    positions: Ints
+    slots: Ints
+    parents: Ints
+    epoch: int
+    name: Callable[[int], str]  # row -> key
+    place: Callable[[int], str]  # row -> where it is stored
+    failures: dict[int, SampleError] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def row(self, row: int) -> dict[str, Any]:
+        """One sample, as the mapping users meet."""
+        return {name: column[row] for name, column in self.columns.items()}
+
+    def fail(self, row: int, error: SampleError) -> None:
+        """Note that a row is bad; the first reason stands."""
+        if row not in self.failures:
+            error.key = error.key or self.name(row)
+            error.origin = error.origin or self.place(row)
+            if error.position is None:
+                error.position = int(self.positions[row])
+            self.failures[row] = error
+
+    def take(self, rows: Ints) -> Chunk:
+        """A chunk of the given rows; failures of rows left out are left out with them."""
+        order = rows.tolist()
+        name, place = self.name, self.place
+        return Chunk(
+            {field: take_rows(column, rows) for field, column in self.columns.items()},
+            self.positions[rows],
+            self.slots[rows],
+            self.parents[rows],
+            self.epoch,
+            lambda row: name(order[row]),
+            lambda row: place(order[row]),
+            {at: self.failures[row] for at, row in enumerate(order) if row in self.failures},
+        )
+
+    def own(self) -> Chunk:
+        """This chunk with nothing left in a worker's arena, keys and places included."""
+        names = [self.name(row) for row in range(len(self))]
+        places = [self.place(row) for row in range(len(self))]
+        columns: dict[str, Column] = {
+            field: column.own() if isinstance(column, BytesColumn) else column for field, column in self.columns.items()
+        }
+        return Chunk(
+            columns,
+            self.positions,
+            self.slots,
+            self.parents,
+            self.epoch,
+            names.__getitem__,
+            places.__getitem__,
+            self.failures,
+        )
+
+
+def join_columns(columns: list[Column]) -> Column:
+    """Columns one after another; arrays stay arrays where their rows agree."""
+    if len(columns) == 1:
+        return columns[0]
+    if all(isinstance(column, np.ndarray) for column in columns):
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        if len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
+            return np.concatenate(arrays)
+    return [value for column in columns for value in column]
+
+
+def join_chunks(chunks: list[Chunk]) -> Chunk:
+    """Chunks of the same fields, one after another."""
+    if len(chunks) == 1:
+        return chunks[0]
+    for chunk in chunks[1:]:
+        if chunk.columns.keys() != chunks[0].columns.keys():
+            odd = sorted(chunk.columns.keys() ^ chunks[0].columns.keys())[0]
+            raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {chunk.name(0)!r}")
+    names = [chunk.name(row) for chunk in chunks for row in range(len(chunk))]
+    places = [chunk.place(row) for chunk in chunks for row in range(len(chunk))]
+    return Chunk(
+        {name: join_columns([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
+        np.concatenate([chunk.positions for chunk in chunks]),
+        np.concatenate([chunk.slots for chunk in chunks]),
+        np.concatenate([chunk.parents for chunk in chunks]),
+        chunks[0].epoch,
+        names.__getitem__,
+        places.__getitem__,
+    )
+
+
+def chunk_of(samples: list[Mapping[str, Any]], epoch: int, first: int, names: list[str], hidden: str) -> Chunk:
+    """A chunk of ready-made samples, numbered from `first`; the entry `hidden` is not a field."""
+    fields = [name for name in samples[0] if name != hidden]
+    for number, sample in enumerate(samples):
+        if {name for name in sample if name != hidden} != set(fields):
+            odd = sorted((set(sample) ^ set(fields)) - {hidden})[0]
+            raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. sample {names[number]!r}")
+    positions = np.arange(first, first + len(samples), dtype=np.int64)
+    return Chunk(
+        {name: [sample[name] for sample in samples] for name in fields},
+        positions,
+        np.arange(len(samples), dtype=np.int64),
+        positions,
+        epoch,
+        names.__getitem__,
+        names.__getitem__,
+    )

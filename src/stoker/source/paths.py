@@ -1,0 +1,80 @@
+"""Paths as bytes, which is what they are: a name may hold any byte but NUL and the slash, and need not be text."""
+# pathlib takes no bytes, so
+# ruff: noqa: PTH112, PTH113, PTH115, PTH116
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Union
+
+AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+
+def printable(name: bytes) -> str:
+    r"""A name as text that breaks no log and can be turned back.
+
+    UTF-8 stays as it is. A byte that is not UTF-8, and each byte of a character that does not print (a newline, say),
+    becomes ``\xNN``; a backslash is always doubled. So two names never give the same text: the file named by the four
+    characters ``\xff`` and the one named by the byte 255 are told apart.
+
+    >>> printable(b"caf\xc3\xa9.jpg"), printable(b"a\nb\xff")
+    ('café.jpg', 'a\\x0ab\\xff')
+    """
+    text = name.decode("utf-8", "surrogateescape")
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(map(_escaped, text))
+
+
+def absolute(path: AnyPath) -> bytes:
+    """The path from the root, so that it means the same in any working directory; links and ``..`` stay as they are."""
+    return os.fsencode(Path(os.fsdecode(path)).absolute())
+
+
+def inside(folder: bytes) -> bytes:
+    """What to put in front of a name in this folder."""
+    return folder.rstrip(b"/") + b"/"
+
+
+def joined(folder: bytes, path: bytes) -> bytes:
+    """A path that is relative to a folder, from the root; one that is absolute stays as it is."""
+    return path if path[:1] == b"/" else inside(folder) + path
+
+
+def parent_name(path: bytes) -> bytes:
+    """The name of the folder a path says its file lies in; empty when it says none."""
+    parts = [part for part in path.split(b"/") if part]
+    return parts[-2] if len(parts) > 1 and parts[-2] not in (b".", b"..") else b""
+
+
+def is_file(path: bytes) -> bool:
+    """Whether a file is there, links followed."""
+    return os.path.isfile(path)
+
+
+def is_folder(path: bytes) -> bool:
+    """Whether a folder is there, links followed."""
+    return os.path.isdir(path)
+
+
+def identity(path: bytes) -> tuple[int, int]:
+    """Two numbers that are the same for one and the same file or folder, by whatever path."""
+    about = os.stat(path)
+    return about.st_dev, about.st_ino
+
+
+def link_target(path: bytes) -> bytes | None:
+    """Where a symbolic link points; None when it is none."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def _escaped(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,248 @@
+"""`stoker.voc`: images with ImageNet or PASCAL VOC annotations, one sample an object."""
+
+from __future__ import annotations
+
+import io
+import os
+from array import array
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, CorruptImage, ImageError, SourceNotFound
+from ..kernel import native
+from ..storage.scratch import Scratch
+from .base import Rows, Source, digest
+from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
+from .files import read_column, read_error
+from .labels import check_mapping, mapped_classes
+from .lines import Lines, split_number
+from .paths import AnyPath, absolute, inside, is_file, is_folder, parent_name, printable
+from .walk import is_image
+
+#: put behind a path on the list, in turn, until there is such a file
+SUFFIXES = (b"", b".JPEG", b".jpg", b".jpeg", b".png")
+#: the label of an image without objects whose folder is no class
+NO_LABEL = -1
+
+Boxes = NDArray[np.float32]
+Errors = dict[int, Exception]
+
+
+class VocSource(Source):
+    """One sample for every object of the images a list names, in the order of the list, then of the annotation.
+
+    Fields: ``image``, the file's bytes; ``label``, the object's class; ``box``, its (ymin, xmin, ymax, xmax) in pixels,
+    as the annotation says, even outside the image.
+
+    A line is a path below `images`, with or without its extension (`SUFFIXES` are tried); an integer behind it is
+    passed over. Its annotation is the same path below `annotations`, ending in ``.xml``. Classes are the sorted names
+    of all objects, or what `labels`, a dict of name -> int, says.
+
+    An image without objects, or without an annotation, is one sample: the whole image, with the class its folder's name
+    is, or -1. The size is the annotation's, else it is taken from the image when that is read.
+
+    Annotations are read here, once, and trusted in nothing (see `xml`); a bad one raises. The key is ``path#number``,
+    objects counting from 1, and 0 for the whole image.
+
+    >>> VocSource("train.txt", images="JPEGImages", annotations="Annotations")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, list_file: AnyPath, *, images: AnyPath, annotations: AnyPath, labels: Mapping[str, int] | None = None
+    ) -> None:
+        if labels is not None and not isinstance(labels, Mapping):
+            raise ConfigError(f"voc(labels={labels!r}): use None, or a dict of object name -> int")
+        self.fields: dict[str, FieldSpec] = {
+            "image": BYTES,
+            "label": array_spec(np.int64),
+            "box": array_spec(np.float32, 4),
+        }
+        self._lines = Lines(absolute(list_file))
+        named = [split_number(line)[0] for line in self._lines]
+        self._paths = native.Paths(list(_image_paths(named, _folder(images, "images"))))
+        found = _collect(named, _folder(annotations, "annotations"))
+        self._images = np.array(found.images, np.int64)  # sample -> line
+        self._numbers = np.array(found.numbers, np.int32)
+        self._boxes = np.array(found.sides, np.float32).reshape(-1, 4)  # NaN: the whole image, of a size not known yet
+        self._labels, self.classes = found.label(labels)
+        self._fingerprint = digest(
+            "voc", b"\n".join(self._lines), self._labels.tobytes(), self._boxes.tobytes(), *self.classes
+        )
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        columns: dict[str, Column] = {}
+        image: BytesColumn | None = None
+        errors: Errors = {}
+        if "image" in wanted:
+            image, errors = self._read_images(indices, scratch)
+            columns["image"] = image
+        if "label" in wanted:
+            columns["label"] = np.take(self._labels, indices, out=out.get("label"))
+        if "box" in wanted:
+            columns["box"], unmeasured = self._read_boxes(indices, out.get("box"), image, scratch)
+            errors = {**unmeasured, **errors}
+        return Rows(columns, errors)
+
+    def key(self, index: int) -> str:
+        path, _ = split_number(self._lines[int(self._images[index])])
+        return f"{printable(path)}#{self._numbers[index]}"
+
+    def origin(self, index: int) -> str:
+        return printable(self._paths.path(int(self._images[index])))
+
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    def describe(self) -> str:
+        counts = f"{len(self):,} objects in {len(self._paths):,} images, {len(self.classes):,} classes"
+        return f"voc({printable(self._lines.path)}): {counts}"
+
+    def _read_images(self, indices: Ints, scratch: Scratch) -> tuple[BytesColumn, Errors]:
+        """The images of some samples; neighbours that share a file share its bytes, which are read once."""
+        which = self._images[indices]
+        first = np.ones(len(which), np.bool_)
+        np.not_equal(which[1:], which[:-1], out=first[1:])
+        runs = np.cumsum(first) - 1
+        column, failed = read_column(self._paths, which[first], scratch)
+        rows = np.flatnonzero(np.isin(runs, list(failed))).tolist() if failed else []
+        return column.take(runs), {row: self._unread(int(indices[row]), failed[int(runs[row])]) for row in rows}
+
+    def _read_boxes(
+        self, indices: Ints, into: Boxes | None, image: BytesColumn | None, scratch: Scratch
+    ) -> tuple[Boxes, Errors]:
+        """The boxes of some samples; whole images of unknown size are measured, on `image` if that was read anyway."""
+        boxes: Boxes = np.take(self._boxes, indices, axis=0, out=into)
+        whole = np.flatnonzero(np.isnan(boxes[:, 0]))
+        if not len(whole):
+            return boxes, {}
+        images, errors = (image.take(whole), {}) if image is not None else self._read_images(indices[whole], scratch)
+        for at, row in enumerate(whole.tolist()):
+            try:
+                boxes[row] = (0, 0, *_image_size(images, at))
+            except ImageError as exc:
+                boxes[row] = 0
+                errors.setdefault(at, self._unmeasured(int(indices[row]), exc))
+        return boxes, {int(whole[at]): error for at, error in errors.items()}
+
+    def _unread(self, index: int, code: int) -> Exception:
+        line = int(self._images[index])
+        return read_error(self._paths.path(line), code, self.key(index), f" ({self._lines.place(line)})")
+
+    def _unmeasured(self, index: int, cause: ImageError) -> Exception:
+        told = f"{self.origin(index)}: its annotation tells no size, and the image's own cannot be read: {cause}"
+        error = CorruptImage(
+            f"{told}; take it off the list, or use on_error(skip(...))", key=self.key(index), origin=self.origin(index)
+        )
+        error.__cause__ = cause
+        return error
+
+
+class _Objects:
+    """Samples while they are collected: parallel lists, for there may be a million."""
+
+    def __init__(self) -> None:
+        self.images = array("q")
+        self.numbers = array("i")
+        self.sides = array("f")
+        self.names: list[str] = []  # of the class; where the number is 0, of the folder, which may be no class
+
+    def add(self, line: int, number: int, name: str, box: tuple[float, float, float, float]) -> None:
+        self.images.append(line)
+        self.numbers.append(number)
+        self.names.append(name)
+        self.sides.extend(box)
+
+    def label(self, labels: Mapping[str, int] | None) -> tuple[Ints, tuple[str, ...]]:
+        """Labels by sorted names, or by the user's mapping, and the names of the classes."""
+        known = sorted({name for name, number in zip(self.names, self.numbers) if number})
+        if labels is None:
+            numbers = {name: label for label, name in enumerate(known)}
+        else:
+            numbers = check_mapping(labels, "voc")
+            _refuse_unknown(known, numbers)
+        given = (numbers.get(name, NO_LABEL) for name in self.names)
+        return np.fromiter(given, np.int64, len(self.names)), mapped_classes(numbers)
+
+
+def _collect(named: list[bytes], folder: bytes) -> _Objects:
+    """Read the annotations of all the paths on the list."""
+    from .xml import read_annotation
+
+    found, annotated = _Objects(), 0
+    for at, path in enumerate(named):
+        annotation = read_annotation(_annotation_path(folder, path))
+        annotated += annotation is not None
+        if annotation and annotation.names:
+            for number, (name, box) in enumerate(zip(annotation.names, annotation.boxes), 1):
+                found.add(at, number, name, box)
+        else:
+            size = annotation and annotation.size
+            found.add(at, 0, os.fsdecode(parent_name(path)), (0, 0, *size) if size else (np.nan,) * 4)
+    if not annotated:
+        raise SourceNotFound(_no_annotations(named, folder))
+    return found
+
+
+def _annotation_path(folder: bytes, path: bytes) -> bytes:
+    return folder + (path[: path.rfind(b".")] if is_image(path) else path) + b".xml"
+
+
+def _image_paths(named: list[bytes], folder: bytes) -> Iterator[bytes]:
+    """Full paths of the images. What had to be put behind the path before is tried first: mostly one look is enough."""
+    suffixes = list(SUFFIXES)
+    for path in map(folder.__add__, named):
+        found = next((suffix for suffix in suffixes if is_file(path + suffix)), None)
+        if found is None:  # reading will report it
+            found = b"" if is_image(path) else suffixes[0]
+        elif found != suffixes[0]:
+            suffixes.remove(found)
+            suffixes.insert(0, found)
+        yield path + found
+
+
+def _image_size(images: BytesColumn, row: int) -> tuple[int, int]:
+    """Height and width, from the header."""
+    start = int(images.starts[row])
+    data = images.data[start : start + int(images.lengths[row])]
+    if not len(data):
+        raise CorruptImage("the file is empty")
+    try:
+        info = native.jpeg_header(data)
+    except ImageError:
+        return _other_size(data.tobytes())
+    return info.height, info.width
+
+
+def _other_size(data: bytes) -> tuple[int, int]:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return image.height, image.width
+    except Exception as exc:  # Pillow's plugins raise all sorts on broken headers
+        raise CorruptImage(f"no image format is recognised in its {len(data):,} bytes") from exc
+
+
+def _folder(path: AnyPath, name: str) -> bytes:
+    folder = absolute(path)
+    if not is_folder(folder):
+        raise SourceNotFound(f"voc({name}=...): {printable(folder)}: there is no such folder; check the spelling")
+    return inside(folder)
+
+
+def _refuse_unknown(names: list[str], numbers: Mapping[str, int]) -> None:
+    for name in names:
+        if name not in numbers:
+            told = f"voc(labels=...) has no label for the object name {name!r}"
+            raise ConfigError(f"{told}, only for {len(numbers):,} others; add it")
+
+
+def _no_annotations(named: list[bytes], folder: bytes) -> str:
+    first = printable(_annotation_path(folder, named[0]))
+    return f"no annotation for any of {len(named):,} images; the first looked for is {first}: check annotations=..."

@@ -1,0 +1,59 @@
+"""The seam a stage fills: a chunk in, a chunk out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..errors import FunctionError, SampleError
+from ..plan.nodes import Function, describe_function
+from ..source.chunk import Chunk
+from ..storage.scratch import Scratch
+
+Targets = Mapping[str, NDArray[Any]]
+
+
+class Stage(ABC):
+    """One step of a task. Immutable and shared between workers; what a worker needs for itself is in its scratch."""
+
+    #: shown in statistics
+    name: str
+
+    @abstractmethod
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        """Transform a chunk. A bad row is reported with `chunk.fail`, never raised.
+
+        `targets` names the final memory of fields: writing there saves a copy, and a stage may ignore it. It is empty when rows
+        no longer line up with it.
+        """
+
+
+def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]:
+    """Call `act` for every row; a row on which it raises is marked as failed, with the original as its cause."""
+    results: list[Any] = []
+    for row in range(len(chunk)):
+        try:
+            results.append(act(row))
+        except SampleError as error:
+            results.append(None)
+            chunk.fail(row, error)
+        except Exception as error:  # noqa: BLE001  the user's function may raise anything
+            results.append(None)
+            chunk.fail(row, function_error(error, chunk.name(row), fn))
+    return results
+
+
+def function_error(error: BaseException, key: str, fn: Function) -> FunctionError:
+    """The user's exception, with the sample's name in front and itself, traceback and all, as the cause."""
+    wrapped = FunctionError(f"{describe_function(fn)} raised {type(error).__name__} on sample {key!r}: {_short(error)}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _short(error: BaseException, limit: int = 500) -> str:
+    text = str(error)
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+

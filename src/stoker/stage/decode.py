@@ -1,0 +1,58 @@
+"""The decode stage: images at full size, as NumPy arrays, Pillow images or torch tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingExtra, SampleError
+from ..image.lower import lower
+from ..plan.nodes import Decode
+from ..source.chunk import Chunk
+from ..storage.scratch import Scratch
+from .base import Stage, Targets
+from .image import decode_pixels, encoded, place_error
+
+
+class DecodeStage(Stage):
+    """Whole images, exact pixels; their sizes vary, so a batch of them is a list."""
+
+    def __init__(self, node: Decode) -> None:
+        self.name = f"decode {node.field}"
+        self._node = node
+        self._program = lower((), seed=0, stream=0, color=node.color, fast=False)
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        column = encoded(chunk.columns[self._node.field])
+        values: list[Any] = [None] * len(chunk)
+        for row in range(len(chunk)):
+            if row in chunk.failures:
+                continue
+            try:
+                values[row] = self._convert(decode_pixels(column, row, self._program, scratch))
+            except SampleError as error:
+                chunk.fail(row, place_error(error, chunk, row))
+        chunk.columns[self._node.field] = values
+        return chunk
+
+    def _convert(self, pixels: Any) -> Any:
+        """Pixels in the form asked for; floats are 0 to 1, torch has channels first, as each library's users expect."""
+        gray = self._node.color == "gray"
+        if self._node.as_ == "pil":
+            from PIL import Image
+
+            return Image.fromarray(pixels[:, :, 0] if gray else pixels)
+        if self._node.out == "float32":
+            pixels = pixels.astype(np.float32) / np.float32(255)
+        if self._node.as_ == "torch":
+            return _torch().from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        return pixels
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtra("decode(as_='torch') needs PyTorch: pip install 'stoker[torch]'") from error
+    return torch

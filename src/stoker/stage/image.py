@@ -1,0 +1,198 @@
+"""The image stage: encoded bytes or pixels to finished pixels, a chunk in one kernel call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BatchError, BoxError, ImageError, SampleError, StokerError, UnsupportedImage
+from ..image import pillow
+from ..image.lower import lower
+from ..kernel import native
+from ..kernel.native import Status
+from ..plan.fields import boxes_of, image_spec
+from ..plan.nodes import Image
+from ..source.chunk import BytesColumn, Chunk, Column
+from ..storage.scratch import Scratch
+from .base import Stage, Targets
+
+_REMEDY = "replace it, or leave bad samples out with .on_error(stoker.skip(...))"
+
+
+class ImageStage(Stage):
+    """Decode, crop, resize, flip, lay out and normalise, written straight into the batch where it can be."""
+
+    def __init__(self, node: Image, seed: int, stream: int) -> None:
+        self.name = f"image {node.field}"
+        self._field, self._spec = node.field, image_spec(node)
+        self._program = lower(
+            node.ops, seed=seed, stream=stream, color=node.color, layout=node.layout, out=node.out, fast=node.fast
+        )
+        self._box = next(iter(boxes_of(node)), None)
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        column = encoded(chunk.columns[self._field])
+        boxes = self._boxes(chunk)
+        if isinstance(column, BytesColumn) and self._spec.fixed:
+            chunk.columns[self._field] = self._run_fixed(chunk, column, boxes, targets, scratch)
+        else:
+            chunk.columns[self._field] = self._run_each(chunk, column, boxes, targets, scratch)
+        return chunk
+
+    def plan(self, chunk: Chunk, scratch: Scratch) -> NDArray[np.void]:
+        """The geometry of every row, for `explain`; decodes what it must to learn the sizes."""
+        column = encoded(chunk.columns[self._field])
+        sizes = [_size(column, row, self._program, scratch) for row in range(len(chunk))]
+        heights, widths = (np.array(side, np.int32) for side in zip(*sizes))
+        return self._geometry(chunk, np.arange(len(chunk)), widths, heights, self._boxes(chunk))
+
+    def _run_fixed(
+        self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
+    ) -> NDArray[Any]:
+        out = self._out(len(chunk), targets)
+        epochs = np.full(len(chunk), chunk.epoch, np.uint32)
+        rows = scratch.decoder.rows(
+            self._program, column.data, column.starts, column.lengths, boxes, epochs, chunk.positions, out
+        )
+        for row in np.flatnonzero(rows["status"]).tolist():
+            if row in chunk.failures:
+                continue
+            try:
+                if rows["status"][row] == Status.UNSUPPORTED:
+                    pixels = pillow.decode(column[row], self._program.channels, self._program.max_pixels)
+                    self._resample(chunk, row, pixels, boxes, out[row], scratch)
+                else:
+                    _raise(rows[row])
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row, int(rows["where"][row]), int(column.lengths[row])))
+        return out
+
+    def _run_each(
+        self, chunk: Chunk, column: Column, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
+    ) -> Column:
+        """Row by row: for pixels that are decoded already, and for results whose size varies."""
+        out: Any = self._out(len(chunk), targets) if self._spec.fixed else [None] * len(chunk)
+        for row in range(len(chunk)):
+            if row in chunk.failures:
+                continue
+            try:
+                pixels = decode_pixels(column, row, self._program, scratch)
+                if self._spec.fixed:
+                    self._resample(chunk, row, pixels, boxes, out[row], scratch)
+                else:
+                    out[row] = self._resample(chunk, row, pixels, boxes, None, scratch)
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row))
+        result: Column = out
+        return result
+
+    def _resample(
+        self,
+        chunk: Chunk,
+        row: int,
+        pixels: NDArray[np.uint8],
+        boxes: NDArray[np.float32] | None,
+        out: NDArray[Any] | None,
+        scratch: Scratch,
+    ) -> NDArray[Any]:
+        height, width = pixels.shape[:2]
+        at = np.array([row])
+        planned = self._geometry(chunk, at, np.array([width], np.int32), np.array([height], np.int32), boxes)[0]
+        if planned["status"]:
+            _raise(planned)
+        if out is None:
+            shape = self._program.shape(int(planned["out_height"]), int(planned["out_width"]))
+            out = np.empty(shape, self._program.dtype)
+        scratch.decoder.pixels(self._program, pixels, planned, out)
+        return out
+
+    def _geometry(self, chunk: Chunk, rows: Any, widths: Any, heights: Any, boxes: Any) -> NDArray[np.void]:
+        epochs = np.full(len(rows), chunk.epoch, np.uint32)
+        return native.plan(
+            self._program, widths, heights, None if boxes is None else boxes[rows], epochs, chunk.positions[rows]
+        )
+
+    def _boxes(self, chunk: Chunk) -> NDArray[np.float32] | None:
+        if self._box is None:
+            return None
+        if self._box not in chunk.columns:
+            raise BatchError(f"CropBox names the field {self._box!r}, but the samples have {', '.join(chunk.columns)}")
+        column = chunk.columns[self._box]
+        boxes = np.zeros((len(chunk), 4), np.float32)
+        for row in range(len(chunk)):
+            try:
+                boxes[row] = column[row]
+            except (ValueError, TypeError):
+                if row not in chunk.failures:
+                    message = f"{chunk.place(row)}: the box {column[row]!r} is not four numbers (ymin, xmin, ymax, xmax)"
+                    chunk.fail(row, BoxError(message))
+        return boxes
+
+    def _out(self, rows: int, targets: Targets) -> NDArray[Any]:
+        target = targets.get(self._field)
+        if target is not None:
+            return target
+        return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
+
+
+def encoded(column: Column) -> Column:
+    """A column of byte strings as one buffer; anything else as it is."""
+    if isinstance(column, list) and column and all(isinstance(value, (bytes, bytearray, memoryview)) or value is None for value in column):
+        return BytesColumn.of(bytes(value) if value is not None else b"" for value in column)
+    return column
+
+
+def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
+    """The pixels (height, width, channels) of one row: decoded, or as they are."""
+    value = column[row]
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        return _as_pixels(value)
+    try:
+        return scratch.decoder.decode(program, value)
+    except UnsupportedImage:
+        return pillow.decode(bytes(value), program.channels, program.max_pixels)
+
+
+def _as_pixels(value: Any) -> NDArray[np.uint8]:
+    pixels = np.asarray(value)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
+        raise UnsupportedImage(
+            f"{pixels.dtype}{list(pixels.shape)} is neither encoded bytes nor uint8 pixels (height, width[, 1, 3 or 4])"
+        )
+    if not pixels.size:
+        raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixel")
+    return np.ascontiguousarray(pixels)
+
+
+def _size(column: Column, row: int, program: native.Program, scratch: Scratch) -> tuple[int, int]:
+    if isinstance(column, BytesColumn):
+        try:
+            info = native.jpeg_header(column[row])
+            return info.height, info.width
+        except ImageError:
+            pass
+    height, width = decode_pixels(column, row, program, scratch).shape[:2]
+    return int(height), int(width)
+
+
+def _raise(row: Any) -> None:
+    message = row["message"].decode("utf-8", "replace") or "it could not be decoded"
+    error = native.error_of(int(row["status"]), message)
+    if isinstance(error, StokerError):
+        error = type(error)(message)
+    raise error
+
+
+def _placed(error: SampleError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
+    """The same error with file, place and remedy in its message."""
+    place = f" at byte {where:,} of {length:,}" if where >= 0 else f" ({length:,} bytes)" if length >= 0 else ""
+    placed = type(error)(f"{chunk.place(row)}: {error}{place}; {_REMEDY}")
+    placed.__cause__ = error.__cause__
+    return placed
+
+
+def place_error(error: SampleError, chunk: Chunk, row: int) -> SampleError:
+    """For other stages that decode."""
+    return _placed(error, chunk, row)

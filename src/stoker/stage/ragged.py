@@ -1,0 +1,135 @@
+"""`filter`, `flat_map`, `unbatch`, and inner batches: stages that change how many samples there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..batch.collate import collate
+from ..batch.fields import Batch
+from ..errors import BatchError
+from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
+from ..source.chunk import OBJECT, Chunk, Ints
+from ..storage.scratch import Scratch
+from .base import Stage, Targets, each_row, function_error
+from .fields import arrange
+from .map import columns_of
+
+
+class FilterStage(Stage):
+    """Keeps rows for which ``fn(sample)`` is true."""
+
+    def __init__(self, node: Filter) -> None:
+        self.name = "filter"
+        self._fn = node.fn
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        keep = each_row(chunk, lambda row: bool(self._fn(chunk.row(row))), self._fn)
+        # A row that failed stays, so that its failure is told.
+        rows = [row for row, wanted in enumerate(keep) if wanted or row in chunk.failures]
+        return chunk if len(rows) == len(chunk) else chunk.take(np.asarray(rows, np.int64))
+
+
+class FlatMapStage(Stage):
+    """``fn(sample)`` gives an iterable of samples; theirs follow each other in order."""
+
+    def __init__(self, node: FlatMap) -> None:
+        self.name = "flat_map"
+        self._fn = node.fn
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        groups = each_row(chunk, lambda row: list(_samples(self._fn(chunk.row(row)), self._fn)), self._fn)
+        return _expand(chunk, groups)
+
+
+class UnbatchStage(Stage):
+    """Every field is split along its first axis; all fields of a sample must be equally long."""
+
+    name = "unbatch"
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        return _expand(chunk, each_row(chunk, lambda row: _split(chunk.row(row)), _split))
+
+
+class RegroupStage(Stage):
+    """An inner batch: rows are joined, functions applied to the whole, and the result is split again."""
+
+    def __init__(self, node: Regroup) -> None:
+        self.name = f"batch {node.batch.size}, unbatch"
+        self._node = node
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        batch = self._node.batch
+        if not len(chunk) or (len(chunk) < batch.size and batch.drop_last):
+            return chunk.take(np.empty(0, np.int64))
+        rules = dict(batch.pad)
+        columns = {
+            name: collate(name, [column[row] for row in range(len(chunk))], OBJECT, rules, chunk.name)
+            for name, column in chunk.columns.items()
+        }
+        columns = apply_finish(self._node.inner, columns, len(chunk), chunk.name)
+        rows = _split(columns)
+        # Each new row belongs to the source row it stands for, as far as there is one.
+        parents = np.minimum(np.arange(len(rows), dtype=np.int64), len(chunk) - 1)
+        return _rows_chunk(chunk, rows, parents)
+
+
+def apply_finish(nodes: Iterable[Any], columns: dict[str, Any], rows: int, name: Any) -> dict[str, Any]:
+    """Batch functions, selections and renames over finished columns."""
+    for node in nodes:
+        if not isinstance(node, MapBatch):
+            columns = arrange(node, columns)
+            continue
+        try:
+            result = node.fn(columns)
+        except Exception as error:
+            first = name(0) if rows else "none"
+            raise function_error(error, f"{first} and the {rows - 1} others of its batch", node.fn) from error
+        if isinstance(result, Batch):
+            result = dict(result.items())
+        if not isinstance(result, Mapping):
+            raise BatchError(
+                f"{describe_function(node.fn)} must return a mapping of field names to columns, not {type(result).__name__}"
+            )
+        columns = dict(result)
+    return columns
+
+
+def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:
+    for sample in result:
+        if not isinstance(sample, Mapping):
+            raise TypeError(f"{describe_function(fn)} must give samples (mappings), not {type(sample).__name__}")
+        yield sample
+
+
+def _split(sample: Mapping[str, Any]) -> list[dict[str, Any]]:
+    lengths = {name: len(value) if hasattr(value, "__len__") else None for name, value in sample.items()}
+    if None in lengths.values() or len(set(lengths.values())) != 1:
+        raise BatchError(f"unbatch() needs fields of one length, but they have {lengths}")
+    return [{name: value[row] for name, value in sample.items()} for row in range(next(iter(lengths.values())) or 0)]
+
+
+def _expand(chunk: Chunk, groups: list[list[Mapping[str, Any]] | None]) -> Chunk:
+    """A chunk with group i's samples in place of row i; a failed row keeps one place, so that its failure is told."""
+    rows: list[Any] = []
+    parents: list[int] = []
+    for row, group in enumerate(groups):
+        members: list[Any] = [None] if row in chunk.failures else list(group or ())
+        rows += members
+        parents += [row] * len(members)
+    return _rows_chunk(chunk, rows, np.asarray(parents, np.int64))
+
+
+def _rows_chunk(chunk: Chunk, rows: list[Any], parents: Ints) -> Chunk:
+    """New rows standing for the given rows of `chunk`, which name them.
+
+    Rows of one parent get positions of their own (the number among them goes above bit 40), so that they draw different numbers.
+    """
+    grown = chunk.take(parents)
+    grown.columns = columns_of(rows, grown)
+    starts = np.flatnonzero(np.diff(parents, prepend=-1))
+    number = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
+    grown.positions = grown.positions + (number.astype(np.int64) << 40)
+    return grown

@@ -1,0 +1,202 @@
+"""A run of stages as one function: positions or ready-made rows in, a finished chunk out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ReadError, SampleError
+from ..plan.nodes import (
+    Decode,
+    Drop,
+    Filter,
+    FlatMap,
+    Image,
+    Map,
+    MapFields,
+    Regroup,
+    Rename,
+    Select,
+    StageNode,
+    Unbatch,
+)
+from ..plan.order import Order
+from ..source.base import Source
+from ..source.chunk import Chunk, Ints
+from ..storage.scratch import Scratch
+from .base import Stage, Targets
+from .decode import DecodeStage
+from .fields import FieldsStage
+from .image import ImageStage
+from .map import MapFieldsStage, MapStage
+from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
+
+NO_TARGETS: Mapping[str, NDArray[Any]] = {}
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run of stages cost, and which samples it left out."""
+
+    seconds: list[float] = field(default_factory=list)  # one a step, in the order of `Runner.steps`
+    skipped: list[SampleError] = field(default_factory=list)
+    rows: int = 0
+
+    def lap(self, clock: float) -> float:
+        """Note the time since `clock` as a step's; returns the new clock."""
+        now = time.perf_counter()
+        self.seconds.append(now - clock)
+        return now
+
+
+#: what a runner starts from: (positions, epoch), or rows that exist already
+Rows = Union[tuple[Ints, int], Chunk]
+
+
+def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int) -> list[Stage]:
+    """The nodes' doers. Each gets random streams of its own, numbered by its place in the pipeline."""
+    return [_make_stage(node, seed, (first_stream + at) << 8) for at, node in enumerate(nodes)]
+
+
+def _make_stage(node: StageNode, seed: int, stream: int) -> Stage:
+    if isinstance(node, Image):
+        return ImageStage(node, seed, stream)
+    if isinstance(node, Decode):
+        return DecodeStage(node)
+    if isinstance(node, Map):
+        return MapStage(node, seed, stream)
+    if isinstance(node, MapFields):
+        return MapFieldsStage(node, seed, stream)
+    if isinstance(node, Filter):
+        return FilterStage(node)
+    if isinstance(node, FlatMap):
+        return FlatMapStage(node)
+    if isinstance(node, Unbatch):
+        return UnbatchStage()
+    if isinstance(node, Regroup):
+        return RegroupStage(node)
+    assert isinstance(node, (Select, Rename, Drop))
+    return FieldsStage(node)
+
+
+class Runner:
+    """Reads, then applies stages, settling failures after each step.
+
+    With `skip` bad rows are left out and reported; without, the first of them (in the order of rows) is raised.
+    """
+
+    def __init__(self, nodes: Sequence[StageNode], stages: list[Stage], skip: bool, read: Reader | None = None) -> None:
+        self._stages, self._skip, self._read = stages, skip, read
+        self._makes = last_makers(nodes, read.wanted if read else ())
+        self.steps = (["read"] if read else []) + [stage.name for stage in stages]
+
+    def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
+        """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
+        report = Report()
+        clock = time.perf_counter()
+        if isinstance(rows, Chunk):
+            chunk = rows
+        else:
+            assert self._read is not None
+            chunk = self._read(*rows, _local(self._makes[0], targets), scratch)
+            chunk, targets = self._settle(chunk, targets, report)
+            clock = report.lap(clock)
+        for stage, makes in zip(self._stages, self._makes[1:]):
+            before = len(chunk)
+            if before:
+                chunk = stage.run(chunk, _local(makes, targets), scratch)
+                chunk, targets = self._settle(chunk, targets if len(chunk) == before else NO_TARGETS, report)
+            clock = report.lap(clock)
+        report.rows = len(chunk)
+        return chunk, report
+
+    def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
+        if not chunk.failures:
+            return chunk, targets
+        failed = sorted(chunk.failures)
+        if not self._skip:
+            raise chunk.failures[failed[0]]
+        report.skipped += [chunk.failures[row] for row in failed]
+        keep = np.ones(len(chunk), np.bool_)
+        keep[failed] = False
+        return chunk.take(np.flatnonzero(keep)), NO_TARGETS  # rows no longer line up with their memory
+
+
+def last_makers(nodes: Sequence[StageNode], source_fields: Iterable[str]) -> list[dict[str, str]]:
+    """For the read and each stage: which final fields it is the last to make, as {its name there: its final name}.
+
+    Only the last maker of a field may write to its final memory: what an earlier one wrote there would be read by a later one
+    while it writes.
+    """
+    makers = {name: (0, name) for name in source_fields}  # field -> step that made it, name it had there
+    for step, node in enumerate(nodes, 1):
+        if isinstance(node, Image):
+            makers[node.field] = (step, node.field)
+        elif isinstance(node, Rename):
+            names = dict(node.names)
+            makers = {names.get(name, name): maker for name, maker in makers.items()}
+        elif isinstance(node, Select):
+            makers = {name: maker for name, maker in makers.items() if name in node.fields}
+        elif isinstance(node, Drop):
+            makers = {name: maker for name, maker in makers.items() if name not in node.fields}
+        elif isinstance(node, (Decode, MapFields)):
+            for name in [node.field] if isinstance(node, Decode) else [name for name, _ in node.fields]:
+                makers.pop(name, None)
+        else:
+            makers = {}
+    table: list[dict[str, str]] = [{} for _ in range(len(nodes) + 1)]
+    for final, (step, name) in makers.items():
+        table[step][name] = final
+    return table
+
+
+def _local(makes: dict[str, str], targets: Targets) -> Targets:
+    """The targets a step may write to, under the names it knows."""
+    return {name: targets[final] for name, final in makes.items() if final in targets} if targets else targets
+
+
+class Reader:
+    """Positions of an order to a chunk of source rows."""
+
+    def __init__(self, source: Source, order: Order, wanted: tuple[str, ...]) -> None:
+        self._source, self._order, self.wanted = source, order, wanted
+
+    def __call__(self, positions: Ints, epoch: int, targets: Targets, scratch: Scratch) -> Chunk:
+        source = self._source
+        indices = self._order.resolve(positions, epoch)
+        rows = source.read(indices, self.wanted, targets, scratch)
+        chunk = Chunk(
+            rows.columns,
+            positions,
+            np.arange(len(positions), dtype=np.int64),
+            positions,
+            epoch,
+            _Named(source.key, indices),
+            _Named(source.origin, indices),
+        )
+        for row, error in rows.errors.items():
+            chunk.fail(row, error if isinstance(error, SampleError) else _read_error(error, source, int(indices[row])))
+        return chunk
+
+
+def _read_error(error: Exception, source: Source, index: int) -> ReadError:
+    wrapped = ReadError(f"{source.origin(index)}: could not be read: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+class _Named:
+    """row -> name of the source's sample there; cheaper to make than a closure over a list of names nobody may ask for."""
+
+    __slots__ = ("_indices", "_name")
+
+    def __init__(self, name: Any, indices: Ints) -> None:
+        self._name, self._indices = name, indices
+
+    def __call__(self, row: int) -> str:
+        return str(self._name(int(self._indices[row])))

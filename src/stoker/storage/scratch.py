@@ -1,0 +1,42 @@
+"""What one worker keeps between tasks: an arena for encoded bytes and a decoder. Made on first use, freed with the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..kernel import native
+
+
+class Scratch:
+    """The private memory of one worker; never shared between threads."""
+
+    __slots__ = ("_arena", "_decoder", "_kept")
+
+    def __init__(self) -> None:
+        self._arena: native.Arena | None = None
+        self._decoder: native.Decoder | None = None
+        self._kept: dict[Any, Any] = {}
+
+    @property
+    def arena(self) -> native.Arena:
+        if self._arena is None:
+            self._arena = native.Arena()
+        return self._arena
+
+    @property
+    def decoder(self) -> native.Decoder:
+        if self._decoder is None:
+            self._decoder = native.Decoder()
+        return self._decoder
+
+    def keep(self, owner: Any, make: Callable[[], Any]) -> Any:
+        """What `make()` gave the first time, for this worker and this owner."""
+        if owner not in self._kept:
+            self._kept[owner] = make()
+        return self._kept[owner]
+
+    def close(self) -> None:
+        if self._decoder is not None:
+            self._decoder.close()
+        self._arena = self._decoder = None
