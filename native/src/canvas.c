@@ -8,15 +8,21 @@
 
 #include "internal.h"
 
-stk_canvas stk_canvas_of(const stk_program *program, int32_t width, int32_t height, void *out) {
-  return (stk_canvas){.base = out,
-                      .width = width,
-                      .height = height,
-                      .channels = program->channels,
-                      .layout = program->layout,
-                      .out_type = program->out_type,
-                      .scale = program->scale,
-                      .bias = program->bias};
+void stk_canvas_open(stk_canvas *c, const stk_program *program, int32_t width, int32_t height, void *out) {
+  c->base = out;
+  c->kernels = stk_kernels_now();
+  c->width = width;
+  c->height = height;
+  c->channels = program->channels;
+  c->layout = program->channels == 1 ? 0 : program->layout; /* one channel is one plane either way */
+  c->out_type = program->out_type;
+  for (int32_t plane = 0; c->out_type && plane < c->channels; plane++) {
+    for (int32_t i = 0; i < STK_PERIOD; i++) {
+      const int32_t channel = c->layout ? plane : i % c->channels;
+      c->scale[plane][i] = program->scale[channel];
+      c->bias[plane][i] = program->bias[channel];
+    }
+  }
 }
 
 void stk_canvas_clear(const stk_canvas *c) {
@@ -26,44 +32,47 @@ void stk_canvas_clear(const stk_canvas *c) {
     return;
   }
   float *out = (float *)c->base;
-  for (int32_t k = 0; k < c->channels; k++) {
-    const float zero = 0.0f * c->scale[k] + c->bias[k];
-    const int64_t start = c->layout ? k * area : k, step = c->layout ? 1 : c->channels;
-    for (int64_t i = 0; i < area; i++) out[start + i * step] = zero;
+  for (int64_t i = 0; i < area * c->channels; i++) {
+    const int64_t plane = c->layout ? i / area : 0, k = c->layout ? 0 : i % c->channels;
+    out[i] = 0.0f * c->scale[plane][k] + c->bias[plane][k];
   }
 }
 
 static void put_planes(const stk_canvas *c, int64_t at, int32_t count, const uint8_t *pixels) {
   const int64_t area = (int64_t)c->width * c->height;
-  for (int32_t k = 0; k < c->channels; k++) {
-    uint8_t *out = c->base + k * area + at;
-    for (int32_t i = 0; i < count; i++) out[i] = pixels[(int64_t)i * c->channels + k];
-  }
-}
-
-static void put_float_planes(const stk_canvas *c, int64_t at, int32_t count, const uint8_t *pixels) {
-  const int64_t area = (int64_t)c->width * c->height;
-  for (int32_t k = 0; k < c->channels; k++) {
-    float *out = (float *)c->base + k * area + at;
-    const float scale = c->scale[k], bias = c->bias[k];
-    for (int32_t i = 0; i < count; i++) out[i] = pixels[(int64_t)i * c->channels + k] * scale + bias;
-  }
-}
-
-static void put_float_pixels(const stk_canvas *c, int64_t at, int32_t count, const uint8_t *pixels) {
-  float *out = (float *)c->base + at * c->channels;
-  for (int32_t i = 0; i < count; i++) {
-    for (int32_t k = 0; k < c->channels; k++) *out++ = *pixels++ * c->scale[k] + c->bias[k];
+  uint8_t *const direct[3] = {c->base + at, c->base + area + at, c->base + 2 * area + at};
+  uint8_t *const planes[3] = {c->planes, c->planes + c->plane_stride, c->planes + 2 * c->plane_stride};
+  c->kernels->split3(pixels, count, c->out_type ? planes : direct);
+  for (int32_t k = 0; c->out_type && k < 3; k++) {
+    c->kernels->floats(planes[k], count, c->scale[k], c->bias[k], (float *)c->base + k * area + at);
   }
 }
 
 void stk_canvas_put(const stk_canvas *c, int32_t x, int32_t y, int32_t count, const uint8_t *pixels) {
   const int64_t at = (int64_t)y * c->width + x;
-  if (c->out_type) {
-    (c->layout ? put_float_planes : put_float_pixels)(c, at, count, pixels);
-  } else if (c->layout && c->channels > 1) {
+  if (c->layout) {
     put_planes(c, at, count, pixels);
+  } else if (c->out_type) {
+    c->kernels->floats(pixels, count * c->channels, c->scale[0], c->bias[0], (float *)c->base + at * c->channels);
   } else {
     memcpy(c->base + at * c->channels, pixels, (size_t)count * (size_t)c->channels);
   }
+}
+
+/* ---- scalar kernels; simd/canvas_avx2.c has their twins ---------------------------------------------------------------- */
+
+void stk_split3_scalar(const uint8_t *pixels, int32_t count, uint8_t *const out[3]) {
+  for (int32_t i = 0; i < count; i++) {
+    out[0][i] = pixels[3 * (int64_t)i];
+    out[1][i] = pixels[3 * (int64_t)i + 1];
+    out[2][i] = pixels[3 * (int64_t)i + 2];
+  }
+}
+
+void stk_floats_scalar(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out) {
+  int32_t i = 0;
+  for (; i + STK_PERIOD <= samples; i += STK_PERIOD) {
+    for (int32_t j = 0; j < STK_PERIOD; j++) out[i + j] = pixels[i + j] * scale[j] + bias[j];
+  }
+  for (int32_t j = 0; i + j < samples; j++) out[i + j] = pixels[i + j] * scale[j] + bias[j];
 }

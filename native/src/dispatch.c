@@ -17,6 +17,13 @@ enum { SCALAR = 0, AVX2 = 1, UNDECIDED = -1 };
 
 static atomic_int current = UNDECIDED;
 
+static const stk_kernels SCALAR_KERNELS = {stk_vertical_scalar, stk_horizontal3_scalar, stk_horizontal1_scalar, stk_split3_scalar,
+                                           stk_floats_scalar};
+#if defined(STK_WITH_AVX2)
+static const stk_kernels AVX2_KERNELS = {stk_vertical_avx2, stk_horizontal3_avx2, stk_horizontal1_avx2, stk_split3_avx2,
+                                         stk_floats_avx2};
+#endif
+
 static int best(void) {
 #if defined(STK_WITH_AVX2)
   if (__builtin_cpu_supports("avx2")) return AVX2;
@@ -38,9 +45,9 @@ static int level_now(void) {
 
 const stk_kernels *stk_kernels_now(void) {
 #if defined(STK_WITH_AVX2)
-  if (level_now() == AVX2) return &stk_kernels_avx2;
+  if (level_now() == AVX2) return &AVX2_KERNELS;
 #endif
-  return &stk_kernels_scalar;
+  return &SCALAR_KERNELS;
 }
 
 int32_t stk_abi(void) { return STK_ABI; }

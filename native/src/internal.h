@@ -74,31 +74,48 @@ typedef struct {
 stk_status stk_taps_make(stk_taps *taps, double view0, double view1, int32_t count, int32_t clip0, int32_t clip1, int32_t shrink,
                          int mirror);
 
-/* The inner loops, once per instruction set. Every set computes the same integers. */
+/* ---- kernels ---------------------------------------------------------------------------------------------------------- */
+
+/* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
+ * STK_SLACK bytes of slack; `out` of floats and split3 is the caller's memory and has none. */
 typedef struct {
-  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. Row and out buffers have STK_SLACK. */
+  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. */
   void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
   /* out pixel i = clamp((sum of weights * row + 2^19) >> 20), pixels of 3 or 1 interleaved samples; two rows at once, which may
-   * be the same one. Buffers have STK_SLACK. */
+   * be the same one. */
   void (*horizontal3)(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);
   void (*horizontal1)(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);
+  /* Interleaved pixels to three planes. */
+  void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
+  /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
+  void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 } stk_kernels;
 
-extern const stk_kernels stk_kernels_scalar;
-#if defined(STK_WITH_AVX2)
-extern const stk_kernels stk_kernels_avx2;
-#endif
+#define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
+
+#define STK_DECLARE_KERNELS(isa)                                                                                                \
+  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);      \
+  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                         \
+  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                         \
+  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                            \
+  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+STK_DECLARE_KERNELS(scalar)
+STK_DECLARE_KERNELS(avx2)
+
 const stk_kernels *stk_kernels_now(void);
 
 /* ---- where finished pixels go ----------------------------------------------------------------------------------------- */
 
 typedef struct {
   uint8_t *base;
+  uint8_t *planes; /* scratch for one row, three planes of plane_stride; set by the sampler */
+  int64_t plane_stride;
+  const stk_kernels *kernels;
   int32_t width, height, channels, layout, out_type;
-  const float *scale, *bias;
+  float scale[3][STK_PERIOD], bias[3][STK_PERIOD]; /* by plane; interleaved pixels use the first, with channels in turn */
 } stk_canvas;
 
-stk_canvas stk_canvas_of(const stk_program *program, int32_t width, int32_t height, void *out);
+void stk_canvas_open(stk_canvas *canvas, const stk_program *program, int32_t width, int32_t height, void *out);
 /* Pixel value zero everywhere (bias where the output is float). */
 void stk_canvas_clear(const stk_canvas *canvas);
 /* Places `count` finished pixels at (x, y). */
@@ -116,13 +133,12 @@ void stk_canvas_put(const stk_canvas *canvas, int32_t x, int32_t y, int32_t coun
 typedef struct {
   stk_taps x, y;
   stk_canvas canvas;
-  const stk_kernels *kernels;
   int32_t dest_x, dest_y;
   int32_t next; /* next output row, counted from dest_y */
   int32_t skip; /* samples in a stored row before column x.low */
   int32_t ring_rows;
   int64_t ring_stride, middle_stride, line_stride;
-  stk_scratch ring, middle, line, window;
+  stk_scratch ring, middle, line, planes, window;
 } stk_sampler;
 
 /* Prepares for the geometry of `row`, whose source is decoded at 1 / row->shrink. Afterwards columns x.low .. x.high-1 of rows

@@ -140,6 +140,18 @@ static void start(session *s) {
   jpeg_start_decompress(jpeg);
 }
 
+/* Whether libjpeg-turbo's cropping can be trusted. With 4:1:0 and its like, jpeg_crop_scanline takes the wrong columns of scaled
+ * images (seen in 2.1.5); samplings nobody has tested here are not tried. Such images are decoded over their full width. */
+static int croppable(const struct jpeg_decompress_struct *jpeg) {
+  const jpeg_component_info *c = jpeg->comp_info;
+  if (jpeg->num_components == 1) return 1;
+  for (int i = 1; i < jpeg->num_components; i++) {
+    if (c[i].h_samp_factor != 1 || c[i].v_samp_factor != 1) return 0;
+  }
+  const int h = c[0].h_samp_factor, v = c[0].v_samp_factor;
+  return (h <= 2 && v <= 2) || (h == 4 && v == 1) || (h == 1 && v == 4);
+}
+
 /* libjpeg treats the first and last column it decodes as edges of the image when it upsamples chroma; what is wanted must stay
  * this far inside, except at true edges. */
 enum { MARGIN = 4 };
@@ -149,20 +161,31 @@ static void crop_columns(session *s, stk_sampler *sampler) {
   const int32_t all = (int32_t)jpeg->output_width;
   const int32_t low = sampler->x.low > MARGIN ? sampler->x.low - MARGIN : 0;
   const int32_t high = sampler->x.high + MARGIN < all ? sampler->x.high + MARGIN : all;
-  JDIMENSION first = (JDIMENSION)low, columns = (JDIMENSION)(high - low);
-  if (low > 0 || high < all) jpeg_crop_scanline(jpeg, &first, &columns);
+  JDIMENSION first = 0, columns = jpeg->output_width;
+  if (croppable(jpeg) && high - low < all) {
+    first = (JDIMENSION)low, columns = (JDIMENSION)(high - low);
+    jpeg_crop_scanline(jpeg, &first, &columns);
+  }
   if (stk_sampler_columns(sampler, (int32_t)first, (int32_t)columns) != STK_OK) ERREXIT1(jpeg, JERR_OUT_OF_MEMORY, 0);
 }
 
+static void skip_rows(session *s, stk_sampler *sampler, int32_t count) {
+  JSAMPROW scrap = stk_sampler_slot(sampler, 0);
+  if (croppable(&s->jpeg)) {
+    if (count > 0) jpeg_skip_scanlines(&s->jpeg, (JDIMENSION)count);
+    return;
+  }
+  for (int32_t y = 0; y < count; y++) jpeg_read_scanlines(&s->jpeg, &scrap, 1);
+}
+
 static void read_rows(session *s, stk_sampler *sampler) {
-  struct jpeg_decompress_struct *jpeg = &s->jpeg;
   int32_t y = sampler->y.low;
-  if (y > 0) jpeg_skip_scanlines(jpeg, (JDIMENSION)y);
+  skip_rows(s, sampler, y);
   while (y < sampler->y.high) {
     JSAMPROW slots[STK_READ_AHEAD];
     const int32_t left = sampler->y.high - y, ask = left < STK_READ_AHEAD ? left : STK_READ_AHEAD;
     for (int32_t i = 0; i < ask; i++) slots[i] = stk_sampler_slot(sampler, y + i);
-    y += (int32_t)jpeg_read_scanlines(jpeg, slots, (JDIMENSION)ask);
+    y += (int32_t)jpeg_read_scanlines(&s->jpeg, slots, (JDIMENSION)ask);
     stk_sampler_push(sampler, y - 1);
   }
 }

@@ -6,7 +6,7 @@
  */
 #include "internal.h"
 
-static void vertical(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out) {
+void stk_vertical_scalar(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out) {
   enum { BLOCK = 64 };
   for (int32_t at = 0; at < samples; at += BLOCK) {
     int32_t sum[BLOCK];
@@ -50,14 +50,12 @@ static void line1(const int16_t *row, const stk_taps *taps, uint8_t *out) {
   }
 }
 
-static void horizontal3(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
+void stk_horizontal3_scalar(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
   line3(rows[0], taps, out[0]);
   if (rows[1] != rows[0]) line3(rows[1], taps, out[1]);
 }
 
-static void horizontal1(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
+void stk_horizontal1_scalar(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
   line1(rows[0], taps, out[0]);
   if (rows[1] != rows[0]) line1(rows[1], taps, out[1]);
 }
-
-const stk_kernels stk_kernels_scalar = {vertical, horizontal3, horizontal1};

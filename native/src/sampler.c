@@ -6,8 +6,7 @@
 stk_status stk_sampler_begin(stk_sampler *s, const stk_program *program, const stk_row *row, void *out) {
   const int32_t *dest = row->dest, *clip = row->clip;
   const double *view = row->view;
-  s->canvas = stk_canvas_of(program, row->out_width, row->out_height, out);
-  s->kernels = stk_kernels_now();
+  stk_canvas_open(&s->canvas, program, row->out_width, row->out_height, out);
   s->dest_x = dest[0];
   s->dest_y = dest[1];
   s->next = 0;
@@ -26,10 +25,12 @@ stk_status stk_sampler_columns(stk_sampler *s, int32_t first_column, int32_t col
   s->ring_stride = ((int64_t)columns * channels + STK_SLACK + 63) / 64 * 64;
   s->middle_stride = ((int64_t)(s->x.high - s->x.low) + s->x.taps) * channels + STK_SLACK;
   s->line_stride = (int64_t)s->x.count * channels + STK_SLACK;
+  s->canvas.plane_stride = (int64_t)s->x.count + STK_SLACK;
   const int ok = stk_scratch_get(&s->ring, s->ring_stride * s->ring_rows + STK_SLACK) &&
                  stk_scratch_get(&s->middle, 2 * s->middle_stride * (int64_t)sizeof(int16_t)) &&
-                 stk_scratch_get(&s->line, 2 * s->line_stride) &&
+                 stk_scratch_get(&s->line, 2 * s->line_stride) && stk_scratch_get(&s->planes, 3 * s->canvas.plane_stride) &&
                  stk_scratch_get(&s->window, s->y.taps * (int64_t)sizeof(uint8_t *));
+  s->canvas.planes = s->planes.bytes;
   return ok ? STK_OK : STK_NOMEM;
 }
 
@@ -47,7 +48,7 @@ static void squash(stk_sampler *s, int32_t i) {
   const int32_t first = s->y.low + s->y.first[i], length = s->y.length[i];
   for (int32_t t = 0; t < length; t++) window[t] = stk_sampler_slot(s, first + t) + s->skip;
   if (length % 2) window[length] = window[length - 1]; /* the kernels take rows in pairs; its weight is zero */
-  s->kernels->vertical(window, s->y.weights + (int64_t)i * s->y.taps, length + length % 2,
+  s->canvas.kernels->vertical(window, s->y.weights + (int64_t)i * s->y.taps, length + length % 2,
                        (s->x.high - s->x.low) * s->canvas.channels, (int16_t *)s->middle.bytes + (i % 2) * s->middle_stride);
 }
 
@@ -58,7 +59,7 @@ static void stretch(stk_sampler *s, int32_t i) {
   uint8_t *line = s->line.bytes;
   const int16_t *const rows[2] = {middle, pair ? middle + s->middle_stride : middle};
   uint8_t *const out[2] = {line, pair ? line + s->line_stride : line};
-  (s->canvas.channels == 3 ? s->kernels->horizontal3 : s->kernels->horizontal1)(rows, &s->x, out);
+  (s->canvas.channels == 3 ? s->canvas.kernels->horizontal3 : s->canvas.kernels->horizontal1)(rows, &s->x, out);
   stk_canvas_put(&s->canvas, s->dest_x, s->dest_y + i, s->x.count, out[0]);
   if (pair) stk_canvas_put(&s->canvas, s->dest_x, s->dest_y + i + 1, s->x.count, out[1]);
 }
@@ -76,5 +77,6 @@ void stk_sampler_free(stk_sampler *s) {
   stk_scratch_free(&s->ring);
   stk_scratch_free(&s->middle);
   stk_scratch_free(&s->line);
+  stk_scratch_free(&s->planes);
   stk_scratch_free(&s->window);
 }

@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void vertical_block(const uint8_t *
   _mm256_storeu_si256((__m256i *)(out + at + 16), _mm256_permute2x128_si256(low, high, 0x31));
 }
 
-static void vertical(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out) {
+void stk_vertical_avx2(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out) {
   const int32_t pairs = taps / 2;
   if (pairs == 1) {
     for (int32_t at = 0; at < samples; at += 32) vertical_block(rows, weights, 1, at, out);
@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) void lines3(const int16_t *const fr
   if (i < table.count) four3(rows, &table, out, pairs, i, table.count - 1);
 }
 
-static void horizontal3(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
+void stk_horizontal3_avx2(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
   switch (taps->taps / 2) {
     case 1:
       lines3(rows, taps, out, 1);
@@ -132,9 +132,7 @@ static void line1(const int16_t *row, const stk_taps *taps, uint8_t *out) {
   }
 }
 
-static void horizontal1(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
+void stk_horizontal1_avx2(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]) {
   line1(rows[0], taps, out[0]);
   if (rows[1] != rows[0]) line1(rows[1], taps, out[1]);
 }
-
-const stk_kernels stk_kernels_avx2 = {vertical, horizontal3, horizontal1};

@@ -89,6 +89,12 @@ class Batch(Fields):
             self._mask = np.ones(self.rows, np.bool_)
         return self._mask
 
+    def part(self, first: int, stop: int) -> Batch:
+        """Rows `first` to `stop`, sharing memory."""
+        keys, mask = self._keys, self._mask
+        values = {name: column[first:stop] for name, column in self._values.items()}
+        return Batch(values, stop - first, lambda: keys()[first:stop], None if mask is None else mask[first:stop])
+
     def with_values(self, values: dict[str, Any]) -> Batch:
         """The same rows, other columns."""
         return Batch(values, self.rows, self._keys, self._mask)

@@ -60,7 +60,7 @@ class Pace:
     Results never depend on it.
     """
 
-    TASK_S = 0.004
+    TASK_S = 0.008
     MOST_TASKS = 64  # in one group
 
     def __init__(self, workers: int, rows: int = 8) -> None:
@@ -71,7 +71,11 @@ class Pace:
     def learn(self, seconds: float, rows: int) -> None:
         if rows > 0:
             each = seconds / rows
-            self._row_s = each if self._row_s is None else self._row_s + 0.1 * (each - self._row_s)
+            self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
+
+    def window(self, most: int) -> int:
+        """Units to have in flight: few until it is known how to cut them."""
+        return min(most, 2) if self._row_s is None else most
 
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
@@ -142,11 +146,12 @@ class Feed(Generic[U]):
     def _fill(self, block: bool) -> None:
         """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
         schedule = self._schedule
-        burst = self._pace.burst(self._usual_rows, schedule.window)
-        if schedule.in_flight > schedule.window - burst:
+        window = self._pace.window(schedule.window)
+        burst = self._pace.burst(self._usual_rows, window)
+        if schedule.in_flight > window - burst:
             return
         commands: list[Command] = []
-        while not self._ended and schedule.room(self._usual_bytes):
+        while not self._ended and schedule.room(self._usual_bytes) and schedule.in_flight < window:
             try:
                 unit = self._supply.poll(block)
             except Exhausted:

@@ -217,10 +217,13 @@ def _native() -> _Library:
 def _load() -> _Library:
     # Two threads may both get here; both load the same file, and the last assignment wins.
     global _library
-    path = Path(__file__).with_name("libstoker.dylib" if sys.platform == "darwin" else "libstoker.so")
-    if not path.exists():
+    name = "libstoker.dylib" if sys.platform == "darwin" else "libstoker.so"
+    # An editable install has two folders for this package: the sources, and what was built from them.
+    folders = [Path(folder) for folder in sys.modules[__package__].__path__]
+    path = next((folder / name for folder in folders if (folder / name).exists()), None)
+    if path is None:
         raise KernelError(
-            f"the native library is not built: {path} is missing; run `pip install .` in Stoker's source folder"
+            f"the native library is not built: {name} is not in {folders[0]}; run `pip install .` in Stoker's source folder"
         )
     _library = _Library(path)
     return _library

@@ -37,6 +37,8 @@ from .units import BatchMaker, BatchUnit, Cursors, EpochEnd
 
 #: single samples are worked on this many at a time
 _SAMPLES = 32
+#: small batches are made together, up to so many bytes and so many of them
+_GROUP_BYTES, _GROUP_MOST = 4 << 20, 32
 #: memory the automatic look-ahead fills, and its bounds in batches
 _AHEAD_BYTES, _AHEAD_LEAST, _AHEAD_MOST = 64 << 20, 2, 64
 
@@ -75,9 +77,9 @@ class Loader:
         self._budget_bytes = parse_bytes(memory, "loader(memory)")
         self._watchdog_s = watchdog_s
         self._deal = _deal(plan, part)
-        self._group = 1 if plan.batch else _SAMPLES
         self._check_steps()
-        self._layout = _layout(plan)
+        self._group = _group(plan, ahead) if part == (0, 1) or not plan.batch else 1
+        self._layout = _layout(plan, self._group)
         self._maker, self._fronts = _compile(plan, self._layout)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
@@ -119,9 +121,9 @@ class Loader:
         self._check_open()
         if iterator is not self._iterator:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
-        if iterator.samples:
-            return iterator.samples.pop()
         asked = self._meters.request()
+        if iterator.portions:
+            return iterator.portions.pop(asked)
         try:
             unit = self._take()
         except BaseException:
@@ -133,7 +135,8 @@ class Loader:
             self._fresh = True
             self._meters.epoch_ended()
             raise StopIteration
-        return self._hand_over(unit, iterator, asked)
+        iterator.portions = _Portions(self, unit)
+        return iterator.portions.pop(asked)
 
     def _take(self) -> BatchUnit | None:
         """The next batch, complete and accounted for; None at the end of the epoch."""
@@ -155,16 +158,6 @@ class Loader:
         if not rows:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
         return unit
-
-    def _hand_over(self, unit: BatchUnit, iterator: _EpochIterator, asked: float) -> Batch | Sample:
-        batch = unit.batch()
-        self._meters.delivered(asked, batch.rows, _nbytes(batch))
-        if self._plan.batch is not None:
-            batch = self._output(batch)
-            self._cursor = unit.cursors(unit.rows - 1)
-            return batch
-        iterator.samples = _Samples(self._output(batch), unit, self, drop_padded=self._part[1] > 1)
-        return iterator.samples.pop()
 
     def _end_epoch_by_error(self) -> None:
         self._stop_feed()
@@ -251,11 +244,11 @@ class Loader:
 
     @property
     def _window(self) -> int:
-        """Batches in the making or waiting."""
+        """Units in the making or waiting."""
         if isinstance(self._executor, InlineExecutor):
             return 1
         if self._ahead is not None:
-            return self._ahead
+            return max(1, self._ahead // self._group)
         if not self._layout.nbytes:
             return 4
         return max(_AHEAD_LEAST, min(_AHEAD_MOST, _AHEAD_BYTES // self._layout.nbytes))
@@ -345,7 +338,7 @@ class _EpochIterator(Iterator[Any]):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self.samples: _Samples | None = None
+        self.portions: _Portions | None = None
         self.ended = False
 
     def __next__(self) -> Any:
@@ -358,26 +351,43 @@ class _EpochIterator(Iterator[Any]):
             raise
 
 
-class _Samples:
-    """The rows of a unit, handed out one by one; the loader's cursor moves with them."""
+class _Portions:
+    """What a unit holds, handed out step by step: a batch, several small batches, or single samples.
 
-    def __init__(self, batch: Batch, unit: BatchUnit, loader: Loader, drop_padded: bool) -> None:
-        self._batch, self._unit, self._loader = batch, unit, loader
-        self._row, self._rows = 0, int(batch.mask.sum()) if drop_padded else batch.rows
-        self._keys = batch.keys_
+    The loader's cursor moves with them.
+    """
+
+    def __init__(self, loader: Loader, unit: BatchUnit) -> None:
+        self._loader, self._unit = loader, unit
+        self._batch = loader._output(unit.batch())
+        self._single = loader._plan.batch is None
+        self._size = 1 if self._single else loader._deal.size
+        rows = self._batch.rows
+        if self._single and loader._part[1] > 1:
+            rows = int(self._batch.mask.sum())  # a torch DataLoader has no use for padding
+        self._steps = -(-rows // self._size)
+        self._step = 0
+        self._keys = self._batch.keys_ if self._single else []
 
     def __bool__(self) -> bool:
-        return self._row < self._rows
+        return self._step < self._steps
 
-    def pop(self) -> Sample:
-        if not self:
-            raise StopIteration
-        row = self._row
-        self._row += 1
-        # Rows that were skipped count as handed out with the row before them.
-        handed = self._unit.rows - 1 if self._row == self._batch.rows else row
-        self._loader._cursor = self._unit.cursors(handed)
-        return Sample({name: column[row] for name, column in self._batch.items()}, self._keys[row])
+    def pop(self, asked: float) -> Batch | Sample:
+        step = self._step
+        self._step = step + 1
+        batch = self._batch
+        # With rows left out by `skip`, the last row stands for all that follow it.
+        last = self._step == self._steps
+        self._loader._cursor = self._unit.cursors(-(-self._unit.rows // self._size) - 1 if last else step)
+        if self._single:
+            self._loader._meters.delivered(asked, 1, 0)
+            return Sample({name: column[step] for name, column in batch.items()}, self._keys[step])
+        if self._steps > 1:
+            batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
+        self._loader._meters.delivered(asked, batch.rows, _nbytes(batch))
+        if last:
+            self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
+        return batch
 
 
 def _deal(plan: Plan, part: tuple[int, int]) -> Deal:
@@ -390,10 +400,22 @@ def _deal(plan: Plan, part: tuple[int, int]) -> Deal:
     return Deal(1, number * deal.world + deal.rank, deal.world * count, "keep", False)
 
 
-def _layout(plan: Plan) -> Layout:
+def _group(plan: Plan, ahead: int | None) -> int:
+    """How many steps to make at once: more than one where batches are small and nothing has to be done to each as a whole."""
+    if plan.batch is None:
+        return _SAMPLES
+    specs = plan.specs or {}
+    nbytes = sum(spec.nbytes for spec in specs.values()) * plan.batch.size
+    plain = plan.counted and not plan.finish and plan.policy is None and specs and all(spec.fixed for spec in specs.values())
+    if not plain or not nbytes:
+        return 1
+    return max(1, min(_GROUP_MOST, _GROUP_BYTES // nbytes, _GROUP_MOST if ahead is None else ahead // 2))
+
+
+def _layout(plan: Plan, group: int) -> Layout:
     listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
     specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
-    return Layout.of(specs, plan.batch.size if plan.batch else _SAMPLES)
+    return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
 
 
 def _compile(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:

@@ -17,7 +17,7 @@ from .units import BatchUnit, Cursors, EpochEnd
 
 _ENDLESS = 1 << 61
 
-#: (epoch, rows, how many of them are padding, cursors) -> a unit
+#: (epoch, rows, how many of them are padding, cursors behind each step) -> a unit
 MakeUnit = Callable[[int, Any, int, Cursors], BatchUnit]
 
 
@@ -56,8 +56,9 @@ class SkipRows(Flow):
 class CountedSupply(Supply[Unit]):
     """Batches known by arithmetic, epoch after epoch from a cursor on.
 
-    `group` steps of the deal become one unit: 1 for batches; more where the user takes single samples, and a unit is only a way
-    to work on several at once.
+    Up to `group` steps of the deal become one unit: 1 where a step is worth a unit of its own; more where steps are so small
+    that handing each to a worker would cost more than making it. Units grow from one step to `group`, so that the first batch
+    is early all the same.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class CountedSupply(Supply[Unit]):
         self._epoch, self._row = cursor.epoch, cursor.row
         self._first_epoch = cursor.epoch
         self._turns = Turns(part)
+        self._grown = 1
 
     def poll(self, block: bool) -> Unit:
         if self._once and self._epoch > self._first_epoch:
@@ -99,22 +101,17 @@ class CountedSupply(Supply[Unit]):
         return start, max(start, stop)
 
     def _unit(self, start: int, stop: int) -> BatchUnit:
-        deal, world = self._deal, self._deal.world
-        full = min((stop - start) // deal.stride, self._group)
-        if full and self._group > 1:
-            rows = start + deal.rank + np.arange(full, dtype=np.int64) * world
-            padded, taken = 0, full * world
+        deal, epoch = self._deal, self._epoch
+        steps = min((stop - start) // deal.stride, self._grown)
+        self._grown = min(2 * self._grown, self._group)
+        if steps:
+            rows, padded, taken = deal.rows(start, steps), 0, deal.stride
+            self._row = start + steps * taken
         else:
             share = deal.share(0, start, stop)
-            rows, padded = share.rows(), share.padded
-            taken = min(deal.stride, stop - start)
-        epoch, each = self._epoch, taken if self._group == 1 or not full else world
-        self._row = start + taken
-
-        def after(row: int) -> Cursor:
-            return Cursor(epoch, start + (taken if each == taken else (row + 1) * each))
-
-        return self._make(epoch, rows, padded, after)
+            rows, padded, taken = share.rows(), share.padded, stop - start
+            self._row = stop
+        return self._make(epoch, rows, padded, lambda step: Cursor(epoch, start + (step + 1) * taken))
 
 
 class CutSupply(Supply[Unit]):
@@ -173,27 +170,16 @@ class CutSupply(Supply[Unit]):
             self._flow.close()
 
     def _cut(self, steps: int) -> BatchUnit:
-        """`steps` whole steps; where a step is one row a rank, several of them in one unit."""
-        deal = self._deal
-        if self._group == 1:
-            rows = deal.share(0, 0, deal.stride).rows()
-        else:
-            rows = deal.rank + np.arange(steps, dtype=np.int64) * deal.world
-        return self._unit(rows, 0, steps * deal.stride, deal.stride)
+        """`steps` whole steps in one unit."""
+        return self._unit(self._deal.rows(0, steps), 0, steps * self._deal.stride, self._deal.stride)
 
     def _cut_last(self, left: int) -> BatchUnit:
         share = self._deal.share(0, 0, left)
         return self._unit(share.rows(), share.padded, left, left)
 
     def _unit(self, rows: Ints, padded: int, taken: int, stride: int) -> BatchUnit:
-        epoch = self._cursor.epoch
         chunk, cursors = self._rows.cut(rows, taken)
-        group = self._group > 1
-
-        def after(row: int) -> Cursor:
-            return cursors[min(taken, (row + 1) * stride if group else taken)]
-
-        return self._make(epoch, chunk, padded, after)
+        return self._make(self._cursor.epoch, chunk, padded, lambda step: cursors[(step + 1) * stride])
 
     def _next_epoch(self) -> EpochEnd:
         epoch = self._cursor.epoch

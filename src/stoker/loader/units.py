@@ -42,7 +42,7 @@ class Join:
 
 
 class BatchUnit(Unit):
-    """One batch. Its rows are positions of the order, or a chunk of samples that exist already."""
+    """One batch, or several small ones. Its rows are positions of the order, or a chunk of samples that exist already."""
 
     def __init__(
         self, epoch: int, rows: Ints | Chunk, padded: int, cursors: Cursors, draft: Draft, make: BatchMaker, observe: Observer
@@ -105,11 +105,10 @@ class BatchUnit(Unit):
         return mask if kept is None else mask[kept]
 
     def __str__(self) -> str:
-        row = self.cursors(self.rows - 1).row
-        return f"the batch of epoch {self.epoch} that ends at row {row:,}"
+        return f"the batch of epoch {self.epoch} that ends at row {self.cursors(0).row:,}"
 
 
-#: rows of the unit handed out (counted from 0) -> cursor behind them
+#: steps of the unit handed out (counted from 0) -> cursor behind them
 Cursors = Callable[[int], Cursor]
 
 

@@ -54,6 +54,13 @@ class Deal:
         full, tail = divmod(rows, self.stride)
         return full + (1 if self._tail_share(tail) else 0)
 
+    def rows(self, start: int, steps: int) -> Ints:
+        """This rank's rows of `steps` whole steps from row `start` on."""
+        first = start + self.rank * self.size
+        if steps == 1:
+            return np.arange(first, first + self.size, dtype=np.int64)
+        return (np.arange(steps, dtype=np.int64)[:, None] * self.stride + np.arange(first, first + self.size)).ravel()
+
     def share(self, step: int, start: int, stop: int) -> Share:
         """This rank's rows of batch `step`, when rows `start` to `stop` are dealt."""
         first = start + step * self.stride

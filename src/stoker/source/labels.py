@@ -57,7 +57,7 @@ def mapped_classes(numbers: Mapping[str, int]) -> tuple[str, ...]:
     names = {label: name for name, label in numbers.items()}
     if len(names) != len(numbers) or set(names) != set(range(len(names))):
         return ()
-    return tuple(names[label] for label in range(len(names)))
+    return tuple(_shown(names[label]) for label in range(len(names)))
 
 
 def as_label(value: Any, place: str) -> int:
@@ -69,6 +69,10 @@ def as_label(value: Any, place: str) -> int:
     if not -(1 << 63) <= label < 1 << 63:
         raise ConfigError(f"{place} gave {label}; a label fits 64 bits")
     return label
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else printable(os.fsencode(name))
 
 
 def _numbered(folders: list[bytes], numbers: Mapping[bytes, int]) -> Ints:

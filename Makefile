@@ -1,0 +1,62 @@
+# Two commands do all set-up: `make demo` and `make test`. The rest is for those who change Stoker.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c)
+C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/test/*.c)
+CLANG  := $(shell command -v clang || command -v clang-14 || command -v gcc)
+
+.PHONY: demo test check bench sanitize format clean
+
+demo: $(VENV)/.installed
+	$(BIN)/stoker demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.check
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	$(BIN)/python -m pytest tests/repo
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run_all.py
+
+sanitize: $(VENV)/.installed
+	$(BIN)/cmake -S . -B build/sanitize -DSTOKER_SANITIZE=ON -DSTOKER_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=$(CLANG)
+	$(BIN)/cmake --build build/sanitize --parallel
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+format: $(VENV)/.check
+	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/clang-format -i $(C_FILES)
+
+clean:
+	rm -rf build dist $(VENV) src/stoker/kernel/*.so
+
+# The package is installed in editable form: Python files are used from src/, the native library is built into the environment
+# and built again when a C file changes.
+$(VENV)/.installed: $(SOURCES)
+	@command -v cc >/dev/null || command -v gcc >/dev/null || { \
+	  echo "A C compiler is missing. Debian/Ubuntu: apt-get install gcc; Fedora: dnf install gcc; macOS: xcode-select --install"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed: make PYTHON=python3.11"; exit 1; }
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet cmake ninja "scikit-build-core>=0.10"
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(VENV)/.check: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[check]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[bench]'
+	@touch $@

@@ -1,0 +1,38 @@
+"""Fixtures that many tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.storage.scratch import Scratch
+
+from .support import jpeg_bytes
+
+#: the folders of `image_folder`
+CLASSES = ("cat", "dog", "owl")
+#: JPEGs in each of them
+PER_CLASS = 8
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folders of eight JPEGs each, 60 to 160 pixels a side, no two alike. Shared by all tests: do not write to it."""
+    root = tmp_path_factory.mktemp("images")
+    for label, name in enumerate(CLASSES):
+        (root / name).mkdir()
+        for number in range(PER_CLASS):
+            seed = label * PER_CLASS + number
+            picture = jpeg_bytes(60 + seed * 37 % 101, 60 + seed * 53 % 101, seed=seed)
+            (root / name / f"{name}_{number:02d}.jpg").write_bytes(picture)
+    return root
+
+
+@pytest.fixture
+def scratch() -> Iterator[Scratch]:
+    """A worker's private memory."""
+    private = Scratch()
+    yield private
+    private.close()

@@ -1,0 +1,245 @@
+"""What every source promises. A new source adds two lines at the end of this file and gets all of these tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stoker.errors import SampleError
+from stoker.source.arrays import ArraysSource
+from stoker.source.base import Source
+from stoker.source.chunk import BytesColumn
+from stoker.source.filelist import FilelistSource
+from stoker.source.files import FilesSource
+from stoker.source.voc import VocSource
+from stoker.storage.scratch import Scratch
+from tests.support import jpeg_bytes, read, value, values
+
+PICTURES = [jpeg_bytes(40 + 3 * seed, 50, seed=seed) for seed in range(12)]
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_dangling_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("gone")
+
+
+def replace_by_circular_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+class SourceContract:
+    """Inherit this and say how to make the source: store some pictures in an empty folder, and open what was stored."""
+
+    make: Callable[[Path, list[bytes]], Source]
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Source:
+        return self.make(tmp_path, PICTURES)
+
+    def test_every_picture_is_at_least_one_sample(self, source: Source) -> None:
+        assert len(source) >= len(PICTURES)
+
+    def test_columns_are_what_the_fields_say(self, source: Source) -> None:
+        rows = read(source)
+        assert list(rows.columns) == list(source.fields) or set(rows.columns) == set(source.fields)
+        for name, spec in source.fields.items():
+            column = rows.columns[name]
+            assert len(column) == len(source)
+            if spec.kind == "bytes":
+                assert isinstance(column, (BytesColumn, list))
+                assert isinstance(value(column, 0), bytes)
+            elif spec.fixed:
+                assert isinstance(column, np.ndarray)
+                assert (column.dtype, column.shape[1:]) == (np.dtype(spec.dtype), spec.shape)
+
+    def test_labels_with_names_lie_within_the_classes(self, source: Source) -> None:
+        if source.classes:
+            assert set(read(source).columns["label"].tolist()) <= set(range(-1, len(source.classes)))
+
+    def test_any_order_and_any_repetition_reads_what_one_by_one_reads(self, source: Source) -> None:
+        alone = [values(read(source, [index]), 0) for index in range(len(source))]
+        rng = np.random.default_rng(3)
+        for count in (1, 5, 40):
+            indices = rng.integers(0, len(source), count)
+            rows = read(source, indices)
+            assert not rows.errors
+            assert [values(rows, row) for row in range(count)] == [alone[index] for index in indices]
+
+    def test_a_chunk_of_no_rows_is_empty(self, source: Source) -> None:
+        rows = read(source, [])
+        assert not rows.errors
+        assert all(len(column) == 0 for column in rows.columns.values())
+
+    def test_only_wanted_fields_are_read(self, source: Source) -> None:
+        full = values(read(source, [2]), 0)
+        for count in range(len(full) + 1):
+            for wanted in combinations(full, count):
+                assert values(read(source, [2], wanted), 0) == {name: full[name] for name in wanted}
+
+    def test_memory_offered_is_used_or_left_alone(self, source: Source) -> None:
+        indices = np.array([3, 0, 3], np.int64)
+        plain = read(source, indices)
+        fixed = {name: spec for name, spec in source.fields.items() if spec.fixed}
+        out = {name: np.full((3, *spec.shape), 77, spec.dtype) for name, spec in fixed.items()}
+        untouched = {name: array.copy() for name, array in out.items()}
+        offered = read(source, indices, None, **out)
+        for name, column in offered.columns.items():
+            assert [value(column, row) for row in range(3)] == [value(plain.columns[name], row) for row in range(3)]
+            if name in out and column is not out[name]:
+                assert np.array_equal(out[name], untouched[name])
+
+    def test_memory_offered_for_a_field_that_is_not_wanted_is_left_alone(self, source: Source) -> None:
+        out = {name: np.full((1, *spec.shape), 77, spec.dtype) for name, spec in source.fields.items() if spec.fixed}
+        read(source, [0], (), **out)
+        assert all((array == 77).all() for array in out.values())
+
+    def test_keys_are_unique_printable_and_the_same_in_every_run(self, source: Source, tmp_path: Path) -> None:
+        keys = [source.key(index) for index in range(len(source))]
+        (tmp_path / "again").mkdir()
+        again = self.make(tmp_path / "again", PICTURES)
+        assert len(set(keys)) == len(keys)
+        assert all(key and key.isprintable() for key in keys)
+        assert keys == [again.key(index) for index in range(len(again))]
+        assert json.loads(json.dumps(keys).encode("utf-8")) == keys
+
+    def test_origins_are_printable(self, source: Source) -> None:
+        origins = [source.origin(index) for index in range(len(source))]
+        assert all(origin and origin.isprintable() for origin in origins)
+
+    def test_the_fingerprint_is_stable_and_changes_with_the_data(self, source: Source, tmp_path: Path) -> None:
+        (tmp_path / "same").mkdir()
+        (tmp_path / "fewer").mkdir()
+        same, fewer = self.make(tmp_path / "same", PICTURES), self.make(tmp_path / "fewer", PICTURES[:-1])
+        assert source.fingerprint() == source.fingerprint() == same.fingerprint()
+        assert source.fingerprint() != fewer.fingerprint()
+        assert source.fingerprint().isprintable()
+
+    def test_the_description_is_one_line_that_counts_the_samples(self, source: Source) -> None:
+        assert source.describe().isprintable()
+        assert str(len(source)) in source.describe()
+
+    def test_eight_threads_read_what_one_reads(self, source: Source) -> None:
+        alone = [values(read(source, [index]), 0) for index in range(len(source))]
+
+        def work(seed: int) -> bool:
+            rng, scratch, good = np.random.default_rng(seed), Scratch(), True
+            for _ in range(20):
+                indices = rng.integers(0, len(source), 6)
+                rows = source.read(indices, tuple(source.fields), {}, scratch)
+                good &= not rows.errors
+                good &= [values(rows, row) for row in range(6)] == [alone[index] for index in indices]
+            scratch.close()
+            return good
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(work, range(8)))
+
+    def test_it_travels_to_another_process_and_stays_the_same(self, source: Source) -> None:
+        copy = pickle.loads(pickle.dumps(source))
+        assert copy.fingerprint() == source.fingerprint()
+        assert copy.key(1) == source.key(1)
+        assert values(read(copy, [1]), 0) == values(read(source, [1]), 0)
+
+    @pytest.mark.parametrize("spoil", [remove, replace_by_folder, replace_by_dangling_link, replace_by_circular_link])
+    def test_a_sample_that_cannot_be_read_is_reported_and_costs_no_other(self, source: Source, spoil: Any) -> None:
+        origins = [source.origin(index) for index in range(len(source))]
+        if not os.path.isfile(origins[2]):
+            pytest.skip("its samples are no files")
+        good = read(source)
+        whole = {row: values(good, row) for row in range(len(source))}
+        spoil(Path(origins[2]))
+        rows = read(source)
+        assert set(rows.errors) == {row for row, origin in enumerate(origins) if origin == origins[2]}
+        for row, error in rows.errors.items():
+            assert isinstance(error, SampleError)
+            assert (error.key, error.origin) == (source.key(row), source.origin(row))
+            assert source.origin(row) in str(error)
+        assert all(values(rows, row) == whole[row] for row in whole if row not in rows.errors)
+        if "label" in source.fields:
+            assert not read(source, None, ("label",)).errors
+
+
+# ---- the sources -----------------------------------------------------------------------------------------------------
+
+
+def store(folder: Path, pictures: list[bytes]) -> list[str]:
+    """Pictures as files of three classes; their paths."""
+    names = [f"{'abc'[number % 3]}/{number:03d}.jpg" for number in range(len(pictures))]
+    for name, data in zip(names, pictures):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    return names
+
+
+def make_arrays(folder: Path, pictures: list[bytes]) -> Source:
+    images = np.stack([np.frombuffer(data[-48:], np.uint8).reshape(4, 4, 3) for data in pictures])
+    return ArraysSource({"image": images, "label": np.arange(len(pictures))})
+
+
+def make_files(folder: Path, pictures: list[bytes]) -> Source:
+    store(folder, pictures)
+    return FilesSource(folder, "*/*")
+
+
+def make_unlabelled_files(folder: Path, pictures: list[bytes]) -> Source:
+    store(folder, pictures)
+    return FilesSource(folder, "[abc]/*", labels=None)
+
+
+def make_filelist(folder: Path, pictures: list[bytes]) -> Source:
+    (folder / "list.txt").write_text("\n".join(reversed(store(folder, pictures))))
+    return FilelistSource(folder / "list.txt")
+
+
+def make_voc(folder: Path, pictures: list[bytes]) -> Source:
+    """Every third image has no annotation, every third no object, every third two."""
+    names = store(folder, pictures)
+    for number, name in enumerate(names):
+        objects = "".join(
+            f"<object><name>{name[0]}</name><bndbox><xmin>{x}</xmin><ymin>2</ymin><xmax>30</xmax><ymax>41.5</ymax></bndbox>"
+            "</object>"
+            for x in (1, 7)
+        )
+        if number % 3:
+            (folder / name).with_suffix(".xml").write_text(f"<annotation>{objects * (number % 3 - 1)}</annotation>")
+    (folder / "list.txt").write_text("\n".join(name.removesuffix(".jpg") for name in names))
+    return VocSource(folder / "list.txt", images=folder, annotations=folder)
+
+
+class TestArrays(SourceContract):
+    make = staticmethod(make_arrays)
+
+
+class TestFiles(SourceContract):
+    make = staticmethod(make_files)
+
+
+class TestUnlabelledFiles(SourceContract):
+    make = staticmethod(make_unlabelled_files)
+
+
+class TestFilelist(SourceContract):
+    make = staticmethod(make_filelist)
+
+
+class TestVoc(SourceContract):
+    make = staticmethod(make_voc)

@@ -1,0 +1,235 @@
+"""`voc`: images with annotations, one sample an object."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stoker.errors import AnnotationError, ConfigError, ImageError, ReadError, SourceEmpty, SourceNotFound
+from stoker.kernel import native
+from stoker.source.voc import VocSource
+from tests.source.test_xml import thing
+from tests.support import image_bytes, jpeg_bytes, read
+
+
+class Set:
+    """A small data set on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.lines = root, list[str]()
+        (root / "images").mkdir()
+        (root / "boxes").mkdir()
+
+    def image(self, name: str, data: bytes = b"x") -> None:
+        path = self.root / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def boxes(self, name: str, *objects: str, size: str = "") -> None:
+        path = self.root / "boxes" / f"{name}.xml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"<annotation>{size}{''.join(objects)}</annotation>")
+
+    def open(self, *lines: str, labels: Any = None) -> VocSource:
+        (self.root / "train.txt").write_text("\n".join(lines))
+        root = self.root
+        return VocSource(root / "train.txt", images=root / "images", annotations=root / "boxes", labels=labels)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Set:
+    return Set(tmp_path)
+
+
+def table(source: VocSource) -> list[tuple[str, int, list[float]]]:
+    """Key, label and box of every sample."""
+    columns = read(source, None, ("label", "box")).columns
+    return [(source.key(n), int(columns["label"][n]), columns["box"][n].tolist()) for n in range(len(source))]
+
+
+def test_every_object_is_a_sample(data: Set) -> None:
+    data.image("b/1.JPEG", b"one")
+    data.image("a/2.JPEG", b"two")
+    data.boxes("b/1", thing("owl"), thing("cat", xmin="3.5"))
+    data.boxes("a/2", thing("owl", ymax="50"))
+    source = data.open("b/1 7", "a/2 9")
+    assert source.classes == ("cat", "owl")
+    assert table(source) == [("b/1#1", 1, [2, 1, 40, 30]), ("b/1#2", 0, [2, 3.5, 40, 30]), ("a/2#1", 1, [2, 1, 50, 30])]
+    assert read(source).columns["image"].own() == [b"one", b"one", b"two"]
+    assert source.origin(1) == str(data.root / "images/b/1.JPEG")
+    assert "3 objects in 2 images, 2 classes" in source.describe()
+
+
+def test_a_given_dict_numbers_the_classes(data: Set) -> None:
+    data.image("1.jpg")
+    data.boxes("1", thing("owl"), thing("cat"))
+    source = data.open("1", labels={"owl": 0, "cat": 1, "dog": 2})
+    assert (source.classes, [label for _, label, _ in table(source)]) == (("owl", "cat", "dog"), [0, 1])
+    with pytest.raises(ConfigError, match=r"voc\(labels=\.\.\.\) has no label for the object name 'cat'"):
+        data.open("1", labels={"owl": 0})
+    with pytest.raises(ConfigError, match="a label is an int"):
+        data.open("1", labels={"owl": "0", "cat": 1})
+    with pytest.raises(ConfigError, match=r"voc\(labels='folder'\)"):
+        data.open("1", labels="folder")
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("a/1", "a/1.JPEG"),
+        ("a/1", "a/1.jpg"),
+        ("a/1", "a/1.jpeg"),
+        ("a/1", "a/1.png"),
+        ("a/1.jpg", "a/1.jpg"),
+        ("a/1.PNG", "a/1.PNG"),
+        ("a/1", "a/1"),
+        ("a/v1.2", "a/v1.2.jpg"),
+        ("a/1  -1", "a/1.jpg"),
+        ("a/1 2 3", "a/1 2.jpg"),
+    ],
+)
+def test_a_line_may_have_its_extension_or_not(data: Set, line: str, file: str) -> None:
+    data.image(file, b"it")
+    name = file.removesuffix(Path(file).suffix) if Path(file).suffix[1:].isalpha() else file
+    data.boxes(name, thing())
+    source = data.open(line)
+    assert read(source).columns["image"].own() == [b"it"]
+    assert source.key(0).endswith("#1")
+
+
+def test_extensions_may_differ_from_line_to_line(data: Set) -> None:
+    for name in ("1.jpg", "2.png", "3.jpg", "4.JPEG", "5"):
+        data.image(name, name.encode())
+    data.boxes("1", thing())
+    source = data.open("1", "2", "3.jpg", "4", "5")
+    assert read(source, None, ("image",)).columns["image"].own() == [b"1.jpg", b"2.png", b"3.jpg", b"4.JPEG", b"5"]
+
+
+def test_an_image_without_objects_is_one_sample_of_its_told_size(data: Set) -> None:
+    data.image("cat/1.jpg")
+    data.image("sky/2.jpg")
+    data.image("cat/3.jpg")
+    size = "<size><width>500</width><height>375</height></size>"
+    data.boxes("cat/1", size=size)
+    data.boxes("sky/2", size=size)
+    data.boxes("cat/3", thing("cat"))
+    source = data.open("cat/1", "sky/2", "cat/3")
+    assert table(source) == [("cat/1#0", 0, [0, 0, 375, 500]), ("sky/2#0", -1, [0, 0, 375, 500]), ("cat/3#1", 0, [2, 1, 40, 30])]
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "GIF"])
+@pytest.mark.parametrize("wanted", [("image", "label", "box"), ("box",)])
+def test_a_size_nobody_told_is_read_from_the_image(data: Set, format: str, wanted: tuple[str, ...]) -> None:
+    data.image("1.jpg", jpeg_bytes(30, 20))
+    data.image("2.jpg", image_bytes(70, 40, format=format))
+    data.boxes("1", thing())
+    source = data.open("1", "2")
+    for out in ({}, {"box": np.zeros((2, 4), np.float32)}):
+        rows = read(source, None, wanted, **out)
+        assert not rows.errors
+        assert rows.columns["box"].tolist() == [[2, 1, 40, 30], [0, 0, 40, 70]]
+    assert read(source, [1, 1, 0, 1], ("box",)).columns["box"][:, 3].tolist() == [70, 70, 30, 70]
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all", jpeg_bytes(30, 20)[:12]])
+def test_an_image_whose_size_cannot_be_read_is_an_error_of_its_sample(data: Set, content: bytes) -> None:
+    data.image("1.jpg", b"never decoded")
+    data.image("2.jpg", content)
+    data.boxes("1", thing())
+    source = data.open("1", "2")
+    for wanted in (("box",), ("image", "label", "box")):
+        rows = read(source, None, wanted)
+        assert list(rows.errors) == [1]
+        assert isinstance(rows.errors[1], ImageError)
+        assert "2.jpg: its annotation tells no size" in str(rows.errors[1])
+        assert rows.errors[1].key == "2#0"
+        assert np.isfinite(rows.columns["box"]).all()
+    assert not read(source, None, ("image", "label")).errors
+
+
+def test_a_missing_image_is_reported_for_each_of_its_objects(data: Set) -> None:
+    data.image("2.jpg")
+    data.boxes("1", thing(), thing())
+    data.boxes("2", thing())
+    source = data.open("# list", "1", "2", "3")
+    rows = read(source, [1, 2, 0, 3])
+    assert sorted(rows.errors) == [0, 2, 3]
+    assert all(isinstance(error, ReadError) for error in rows.errors.values())
+    assert [rows.errors[row].key for row in (0, 2, 3)] == ["1#2", "1#1", "3#0"]
+    assert "No such file or directory (line 2 of" in str(rows.errors[0])
+    assert not read(source, [0, 1, 2], ("label", "box")).errors
+
+
+def test_neighbours_that_share_an_image_read_it_once(data: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    plain = native.read_files
+
+    def counting(paths: Any, which: Any, arena: Any) -> Any:
+        counts.append(len(which))
+        return plain(paths, which, arena)
+
+    monkeypatch.setattr(native, "read_files", counting)
+    data.image("1.jpg", b"one")
+    data.image("2.jpg", b"two")
+    data.boxes("1", *[thing()] * 3)
+    data.boxes("2", thing())
+    rows = read(data.open("1", "2"), [0, 1, 2, 3, 3, 0], ("image",))
+    assert rows.columns["image"].own() == [b"one"] * 3 + [b"two"] * 2 + [b"one"]
+    assert counts == [3]
+
+
+def test_a_bad_annotation_is_named_when_the_source_is_made(data: Set) -> None:
+    data.image("1.jpg")
+    data.boxes("1", thing(xmin="100"))
+    with pytest.raises(AnnotationError, match=r"boxes/1\.xml, line 1: object 1: its <bndbox> is inverted"):
+        data.open("1")
+
+
+def test_no_annotation_at_all_names_the_first_one_looked_for(data: Set) -> None:
+    data.image("a/1.jpg")
+    with pytest.raises(SourceNotFound, match=r"no annotation for any of 2 images; the first looked for is .*boxes/a/1\.xml"):
+        data.open("a/1.jpg", "a/2.jpg")
+
+
+def test_annotations_without_a_single_object_are_still_samples(data: Set) -> None:
+    data.image("1.jpg", jpeg_bytes(30, 20))
+    data.boxes("1")
+    source = data.open("1")
+    assert (table(source), source.classes) == ([("1#0", -1, [0, 0, 20, 30])], ())
+
+
+def test_folders_and_lists_that_are_not_there_are_named(data: Set) -> None:
+    (data.root / "train.txt").write_text("1\n")
+    for missing in ("images", "annotations"):
+        folders = {"images": data.root / "images", "annotations": data.root / "boxes", missing: data.root / "nowhere"}
+        with pytest.raises(SourceNotFound, match=rf"voc\({missing}=\.\.\.\): .*nowhere: there is no such folder"):
+            VocSource(data.root / "train.txt", **folders)
+    with pytest.raises(SourceNotFound, match="list cannot be read"):
+        VocSource(data.root / "none.txt", images=data.root, annotations=data.root)
+    with pytest.raises(SourceEmpty):
+        data.open("# nothing")
+
+
+def test_names_of_any_bytes_are_read(data: Set) -> None:
+    name = b"caf\xe9 \x07"
+    for folder, suffix, content in (("images", b".jpg", b"it"), ("boxes", b".xml", f"<annotation>{thing()}</annotation>".encode())):
+        with open(os.fsencode(data.root / folder) + b"/" + name + suffix, "wb") as file:
+            file.write(content)
+    (data.root / "train.txt").write_bytes(name + b"\r\n")
+    source = VocSource(data.root / "train.txt", images=data.root / "images", annotations=data.root / "boxes")
+    assert source.key(0) == r"caf\xe9 \x07#1"
+    assert read(source).columns["image"][0] == b"it"
+
+
+def test_the_fingerprint_changes_with_boxes_and_labels(data: Set) -> None:
+    data.image("1.jpg")
+    data.boxes("1", thing("a"))
+    first = data.open("1").fingerprint()
+    assert first == data.open("1").fingerprint()
+    assert first != data.open("1", labels={"a": 3}).fingerprint()
+    data.boxes("1", thing("a", xmin="0"))
+    assert first != data.open("1").fingerprint()

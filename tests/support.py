@@ -1,0 +1,54 @@
+"""What many tests need: pictures as bytes, and the values of a chunk's rows."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from stoker.source.base import Rows, Source
+from stoker.source.chunk import BytesColumn, Column
+from stoker.storage.scratch import Scratch
+
+
+def picture(width: int, height: int, *, seed: int = 0, channels: int = 3) -> NDArray[np.uint8]:
+    """Gradients and noise, so that every pixel says where it is and no two seeds look alike."""
+    rng = np.random.default_rng([seed, width, height])
+    y, x = np.mgrid[0:height, 0:width]
+    ramps = [255 * x / max(1, width - 1), 255 * y / max(1, height - 1), 255 * (x + y) / max(1, width + height - 2)]
+    pixels = np.stack(ramps[:channels], axis=-1) + rng.normal(0, 12, (height, width, channels))
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def image_bytes(width: int, height: int, *, seed: int = 0, mode: str = "RGB", format: str = "JPEG", **save: Any) -> bytes:
+    """A picture as a file's bytes; `save` goes to Pillow (``quality=90``, ``progressive=True``, ``subsampling=0``)."""
+    image = Image.fromarray(picture(width, height, seed=seed)).convert(mode)
+    out = io.BytesIO()
+    image.save(out, format, **save)
+    return out.getvalue()
+
+
+def jpeg_bytes(width: int = 120, height: int = 90, *, seed: int = 0, mode: str = "RGB", **save: Any) -> bytes:
+    """A picture as a JPEG's bytes."""
+    return image_bytes(width, height, seed=seed, mode=mode, format="JPEG", **{"quality": 90, **save})
+
+
+def read(source: Source, indices: Any = None, wanted: Any = None, **out: NDArray[Any]) -> Rows:
+    """Read some samples (all, unless told which) with a scratch of their own."""
+    which = np.arange(len(source)) if indices is None else np.asarray(indices, np.int64)
+    return source.read(which, tuple(source.fields) if wanted is None else wanted, out, Scratch())
+
+
+def value(column: Column, row: int) -> Any:
+    """A row's value in a form that ``==`` compares."""
+    if isinstance(column, (BytesColumn, list)):
+        return column[row]
+    return column[row].tolist()
+
+
+def values(rows: Rows, row: int) -> dict[str, Any]:
+    """A sample as a dict."""
+    return {name: value(column, row) for name, column in rows.columns.items()}
