@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from . import errors
 from .errors import StokerError
 from .pipeline import Pipeline, skip
-
-if TYPE_CHECKING:
-    from .loader import Loader
 
 __version__ = "0.1.0"
 __all__ = ["Pipeline", "StokerError", "arrays", "errors", "filelist", "files", "skip", "stream", "voc"]

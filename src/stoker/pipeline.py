@@ -26,7 +26,7 @@ def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
     `budget` is how many: a share of the samples seen (below 1; judged over at least 1,000), or a number an epoch (1 and more);
     beyond it a `DataLossError` is raised. `quarantine` names a file that gets a JSON line for each sample left out.
     """
-    if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not 0 <= budget:
+    if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
         raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
     return n.SkipPolicy(float(budget), None if quarantine is None else str(quarantine))
 
@@ -104,7 +104,13 @@ class Pipeline:
     # ---- samples -----------------------------------------------------------------------------------------------------------
 
     def image(
-        self, field: str, *ops: Operation, color: str = "rgb", layout: str = "hwc", out: str | None = None, fast: bool = True
+        self,
+        field: str,
+        *ops: Operation,
+        color: str = "rgb",
+        layout: str = "hwc",
+        out: str | None = None,
+        fast: bool = True,
     ) -> Pipeline:
         """Decode an image field and transform it, in one pass.
 
@@ -114,7 +120,9 @@ class Pipeline:
         """
         for op in ops:
             if not isinstance(op, Operation):
-                raise ConfigError(f"image({field!r}, {op!r}): not an operation of stoker.image; use .map({field}=fn) for a function")
+                raise ConfigError(
+                    f"image({field!r}, {op!r}): not an operation of stoker.image; use .map({field}=fn) for a function"
+                )
         _choice("image", "color", color, ("rgb", "gray"))
         _choice("image", "layout", layout, ("hwc", "chw"))
         normalized = any(isinstance(op, Normalize) for op in ops)
@@ -125,9 +133,9 @@ class Pipeline:
         return self._with(n.Image(field, ops, color, layout, out, fast))
 
     def decode(self, field: str, as_: str = "numpy", color: str = "rgb", out: str = "uint8") -> Pipeline:
-        """Decode an image field at full size, to ``"numpy"`` (height, width, channels), ``"pil"`` or ``"torch"`` (channels first).
+        """Decode an image field at full size.
 
-        Sizes vary, so batches hold a list of them; `out` is ``"uint8"`` or ``"float32"`` (0 to 1).
+        `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first). Sizes vary, so batches hold a list of them; `out` is ``"uint8"`` or ``"float32"`` (0 to 1).
         """
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
@@ -136,9 +144,7 @@ class Pipeline:
             raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
         return self._with(n.Decode(field, as_, color, out))
 
-    def map(
-        self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]
-    ) -> Pipeline:
+    def map(self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
 
         ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
@@ -300,9 +306,7 @@ class _WorkerPart:
 
     def __call__(self, epoch: int, number: int, count: int) -> Iterator[Any]:
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
-        with Loader(
-            self._pipeline.plan, executor="inline", as_="torch", epoch=epoch, once=True, part=(number, count)
-        ) as loader:
+        with Loader(self._pipeline.plan, executor="inline", as_="torch", epoch=epoch, once=True, part=(number, count)) as loader:
             yield from loader
 
 

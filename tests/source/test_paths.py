@@ -63,7 +63,14 @@ def test_ordinary_names_are_left_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [(b"cat/1.jpg", b"cat"), (b"/a/b/1.jpg", b"b"), (b"a//1.jpg", b"a"), (b"1.jpg", b""), (b"./1.jpg", b""), (b"../1.jpg", b"")],
+    [
+        (b"cat/1.jpg", b"cat"),
+        (b"/a/b/1.jpg", b"b"),
+        (b"a//1.jpg", b"a"),
+        (b"1.jpg", b""),
+        (b"./1.jpg", b""),
+        (b"../1.jpg", b""),
+    ],
 )
 def test_the_parent_is_the_last_folder_named(path: bytes, name: bytes) -> None:
     assert parent_name(path) == name

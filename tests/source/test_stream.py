@@ -81,7 +81,11 @@ def test_a_field_name_that_is_no_text_is_named() -> None:
 
 
 def test_samples_may_differ_in_their_fields() -> None:
-    assert [list(sample) for sample in StreamSource(lambda: [{"a": 1}, {"b": 1}, {"a": 1}]).open()] == [["a"], ["b"], ["a"]]
+    assert [list(sample) for sample in StreamSource(lambda: [{"a": 1}, {"b": 1}, {"a": 1}]).open()] == [
+        ["a"],
+        ["b"],
+        ["a"],
+    ]
 
 
 def test_what_the_function_raises_passes_through() -> None:

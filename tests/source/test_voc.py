@@ -118,7 +118,11 @@ def test_an_image_without_objects_is_one_sample_of_its_told_size(data: Set) -> N
     data.boxes("sky/2", size=size)
     data.boxes("cat/3", thing("cat"))
     source = data.open("cat/1", "sky/2", "cat/3")
-    assert table(source) == [("cat/1#0", 0, [0, 0, 375, 500]), ("sky/2#0", -1, [0, 0, 375, 500]), ("cat/3#1", 0, [2, 1, 40, 30])]
+    assert table(source) == [
+        ("cat/1#0", 0, [0, 0, 375, 500]),
+        ("sky/2#0", -1, [0, 0, 375, 500]),
+        ("cat/3#1", 0, [2, 1, 40, 30]),
+    ]
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "GIF"])
@@ -191,7 +195,9 @@ def test_a_bad_annotation_is_named_when_the_source_is_made(data: Set) -> None:
 
 def test_no_annotation_at_all_names_the_first_one_looked_for(data: Set) -> None:
     data.image("a/1.jpg")
-    with pytest.raises(SourceNotFound, match=r"no annotation for any of 2 images; the first looked for is .*boxes/a/1\.xml"):
+    with pytest.raises(
+        SourceNotFound, match=r"no annotation for any of 2 images; the first looked for is .*boxes/a/1\.xml"
+    ):
         data.open("a/1.jpg", "a/2.jpg")
 
 
@@ -216,7 +222,10 @@ def test_folders_and_lists_that_are_not_there_are_named(data: Set) -> None:
 
 def test_names_of_any_bytes_are_read(data: Set) -> None:
     name = b"caf\xe9 \x07"
-    for folder, suffix, content in (("images", b".jpg", b"it"), ("boxes", b".xml", f"<annotation>{thing()}</annotation>".encode())):
+    for folder, suffix, content in (
+        ("images", b".jpg", b"it"),
+        ("boxes", b".xml", f"<annotation>{thing()}</annotation>".encode()),
+    ):
         with open(os.fsencode(data.root / folder) + b"/" + name + suffix, "wb") as file:
             file.write(content)
     (data.root / "train.txt").write_bytes(name + b"\r\n")

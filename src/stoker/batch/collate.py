@@ -58,5 +58,6 @@ def pad(name: str, values: list[Any], fill: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise BatchError(f"field {name!r} cannot be padded with {fill!r}: {error}") from error
     for row, array in enumerate(arrays):
-        box[(row, *(slice(extent) for extent in array.shape))] = array
+        inside = tuple(slice(extent) for extent in array.shape)
+        box[row][inside] = array
     return box

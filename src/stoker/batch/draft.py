@@ -116,4 +116,6 @@ def _rows_of(column: Any) -> list[Any]:
 def _bytes_of(column: Any) -> int:
     if isinstance(column, np.ndarray):
         return column.nbytes
-    return sum(value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 64 for value in column)
+    return sum(
+        value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 64 for value in column
+    )

@@ -15,7 +15,7 @@ from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken
 
 
-class Exhausted(Exception):  # noqa: N818  an end, not an error; StopIteration would end a generator it passes through
+class Exhausted(Exception):
     """There is no further unit."""
 
 

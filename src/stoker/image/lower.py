@@ -10,7 +10,14 @@ from .ops import CenterCrop, CropBox, HorizontalFlip, Normalize, Operation, Rand
 
 
 def lower(
-    ops: Iterable[Operation], *, seed: int, stream: int, color: str = "rgb", layout: str = "hwc", out: str = "uint8", fast: bool = True
+    ops: Iterable[Operation],
+    *,
+    seed: int,
+    stream: int,
+    color: str = "rgb",
+    layout: str = "hwc",
+    out: str = "uint8",
+    fast: bool = True,
 ) -> Program:
     """One program for all of `ops`; operation i draws from random stream ``stream + i``."""
     channels = 1 if color == "gray" else 3
@@ -20,7 +27,9 @@ def lower(
         if isinstance(op, Normalize):
             normalize = op
         elif normalize is not None:
-            raise ConfigError(f"{op} stands behind Normalize; pixels are moved first and normalised last: put Normalize at the end")
+            raise ConfigError(
+                f"{op} stands behind Normalize; pixels are moved first and normalised last: put Normalize at the end"
+            )
         else:
             kernel_ops.append(_kernel_op(op, stream + number))
     if len(kernel_ops) > MAX_OPS:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from ..errors import ConfigError
 
 #: height and width behind an operation; None where it depends on the image
-Size = tuple[Union[int, None], Union[int, None]]
+Size = tuple[int | None, int | None]
 
 
 class Operation:

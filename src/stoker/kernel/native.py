@@ -113,10 +113,7 @@ class _Program(ctypes.Structure):
 
 class _Row(ctypes.Structure):
     _fields_ = [
-        *(
-            (name, c_int32)
-            for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")
-        ),
+        *((name, c_int32) for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")),
         ("dest", c_int32 * 4),
         ("clip", c_int32 * 4),
         ("view", c_double * 4),
@@ -128,10 +125,7 @@ class _Row(ctypes.Structure):
 # The results of a call are a NumPy array of these, filled in place.
 ROW_DTYPE = np.dtype(
     [
-        *(
-            (name, np.int32)
-            for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")
-        ),
+        *((name, np.int32) for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")),
         ("dest", np.int32, 4),
         ("clip", np.int32, 4),
         ("view", np.float64, 4),
@@ -272,9 +266,7 @@ def permute(n: int, key: int, positions: NDArray[np.int64]) -> NDArray[np.int64]
     return out
 
 
-def uniforms(
-    seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64], stream: int, draws: int
-) -> NDArray[np.float64]:
+def uniforms(seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64], stream: int, draws: int) -> NDArray[np.float64]:
     """Return ``(count, draws)`` uniform numbers in (0, 1), a function of the arguments alone."""
     count = len(positions)
     positions = _contiguous(positions, np.int64, count, "positions")
@@ -420,9 +412,7 @@ class Program:
     def __post_init__(self) -> None:
         """Build the struct the library reads."""
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
-            raise KernelError(
-                f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels"
-            )
+            raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
         struct = _Program(
             seed=self.seed & (1 << 64) - 1, max_pixels=self.max_pixels, max_scans=self.max_scans,
             channels=self.channels, layout=int(self.planar), out_type=int(self.as_float), exact=int(self.exact),
@@ -545,9 +535,7 @@ class Decoder:
         )  # fmt: skip
         return rows
 
-    def pixels(
-        self, program: Program, pixels: NDArray[np.uint8], row: NDArray[np.void] | np.void, out: NDArray[Any]
-    ) -> None:
+    def pixels(self, program: Program, pixels: NDArray[np.uint8], row: NDArray[np.void] | np.void, out: NDArray[Any]) -> None:
         """Transform decoded pixels (HWC or HW uint8) as `row`, made by `plan` for their size, says."""
         height, width = pixels.shape[:2]
         channels = pixels.shape[2] if pixels.ndim == 3 else 1
@@ -555,9 +543,7 @@ class Decoder:
             raise KernelError("pixels must be uint8 with contiguous rows")
         record = np.asarray(row, ROW_DTYPE).reshape(1)
         if _output_size(program, out[None], 1) != (int(record["out_height"][0]), int(record["out_width"][0])):
-            raise KernelError(
-                f"the plan gives {record['out_height'][0]}x{record['out_width'][0]}, out has shape {out.shape}"
-            )
+            raise KernelError(f"the plan gives {record['out_height'][0]}x{record['out_width'][0]}, out has shape {out.shape}")
         _native().pixels_row(
             self._open(), ctypes.byref(program._struct), _address(pixels), width, height, channels, pixels.strides[0],
             _address(record), _address(out),
@@ -567,9 +553,7 @@ class Decoder:
         """Decode a whole JPEG to HWC pixels of ``program.channels``; raises an `ImageError` when that fails."""
         info, array = jpeg_header(data), np.frombuffer(data, np.uint8)
         if info.width * info.height > program.max_pixels:
-            raise error_of(
-                Status.LIMIT, f"{info.width}x{info.height} pixels, more than the limit of {program.max_pixels}"
-            )
+            raise error_of(Status.LIMIT, f"{info.width}x{info.height} pixels, more than the limit of {program.max_pixels}")
         out = np.empty((info.height, info.width, program.channels), np.uint8)
         row = np.zeros(1, ROW_DTYPE)
         _native().jpeg_decode(
@@ -597,9 +581,7 @@ def _output_size(program: Program, out: NDArray[Any], count: int) -> tuple[int, 
         raise KernelError(f"out has shape {shape}, which holds no images of {program.channels} channels")
     dense = out[:1].flags.c_contiguous and out.flags.writeable
     if out.dtype != program.dtype or not dense or len(out) < count:
-        raise KernelError(
-            f"out must be {count} or more images of {program.dtype}, each contiguous; it is {out.dtype}{shape}"
-        )
+        raise KernelError(f"out must be {count} or more images of {program.dtype}, each contiguous; it is {out.dtype}{shape}")
     if count > 1 and out.strides[0] < height * width * program.channels * out.itemsize:
         raise KernelError("the images in out overlap")
     return height, width

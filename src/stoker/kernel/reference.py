@@ -64,9 +64,7 @@ def philox(counter: NDArray[np.uint32], key: tuple[int, int]) -> NDArray[np.uint
     return np.stack(c, axis=1).astype(np.uint32)
 
 
-def uniforms(
-    seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64], stream: int, draws: int
-) -> NDArray[np.float64]:
+def uniforms(seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64], stream: int, draws: int) -> NDArray[np.float64]:
     """Twin of ``stk_uniforms``."""
     where = np.asarray(positions, np.int64).view(np.uint64)
     out = np.empty((len(where), draws), np.float64)

@@ -16,7 +16,9 @@ from ..storage.scratch import Scratch
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
     """One mapping for every row of batch `step`: position, index, key, origin, and what the image stage did."""
     if not plan.counted or not isinstance(plan.source, Source) or plan.order is None:
-        raise ConfigError("explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot")
+        raise ConfigError(
+            "explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot"
+        )
     rows = plan.pass_rows
     steps = deal.steps(rows) if rows is not None else step + 1
     if not 0 <= step < steps:
@@ -24,7 +26,13 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
     positions = deal.share(step, 0, rows if rows is not None else 1 << 61).rows()
     indices = plan.order.resolve(positions, epoch)
     told: list[dict[str, Any]] = [
-        {"row": row, "position": int(position), "index": int(index), "key": plan.source.key(int(index)), "origin": plan.source.origin(int(index))}
+        {
+            "row": row,
+            "position": int(position),
+            "index": int(index),
+            "key": plan.source.key(int(index)),
+            "origin": plan.source.origin(int(index)),
+        }
         for row, (position, index) in enumerate(zip(positions, indices))
     ]
     scratch = Scratch()

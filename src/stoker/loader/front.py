@@ -127,7 +127,13 @@ class Through(Flow):
     """Rows sent through a segment's stages by the workers."""
 
     def __init__(
-        self, inner: Flow, runner: Runner, executor: Executor, observe: Observer, skipped: list[SampleError], watchdog_s: float
+        self,
+        inner: Flow,
+        runner: Runner,
+        executor: Executor,
+        observe: Observer,
+        skipped: list[SampleError],
+        watchdog_s: float,
     ) -> None:
         self._inner, self._skipped = inner, skipped
         window = 4 * executor.workers + 4 if executor.workers > 1 else 2

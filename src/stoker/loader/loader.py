@@ -33,7 +33,7 @@ from ..units import parse_bytes
 from .budget import SkipBudget
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
-from .units import BatchMaker, BatchUnit, Cursors, EpochEnd
+from .units import BatchMaker, BatchUnit, Cursors
 
 #: single samples are worked on this many at a time
 _SAMPLES = 32
@@ -114,7 +114,9 @@ class Loader:
         """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
         count = self._epoch_steps()
         if count is None:
-            raise TypeError("this loader's length is not known before it has run: its pipeline filters, expands, streams, or repeats without end")
+            raise TypeError(
+                "this loader's length is not known beforehand: its pipeline filters, expands, streams, or repeats without end"
+            )
         return count
 
     def _next(self, iterator: _EpochIterator) -> Batch | Sample:
@@ -277,9 +279,7 @@ class Loader:
         part = self._part if self._plan.batch else (0, 1)
         if self._plan.counted:
             return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, part)
-        return CutSupply(
-            self._plan, self._deal, self._group, self._cursor, self._open_front, self._make_unit(), self._once, part
-        )
+        return CutSupply(self._plan, self._deal, self._group, self._cursor, self._open_front, self._make_unit(), self._once, part)
 
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped

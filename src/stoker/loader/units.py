@@ -45,7 +45,14 @@ class BatchUnit(Unit):
     """One batch, or several small ones. Its rows are positions of the order, or a chunk of samples that exist already."""
 
     def __init__(
-        self, epoch: int, rows: Ints | Chunk, padded: int, cursors: Cursors, draft: Draft, make: BatchMaker, observe: Observer
+        self,
+        epoch: int,
+        rows: Ints | Chunk,
+        padded: int,
+        cursors: Cursors,
+        draft: Draft,
+        make: BatchMaker,
+        observe: Observer,
     ) -> None:
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
         self.nbytes = make.nbytes

@@ -88,15 +88,18 @@ def _of(specs: Specs, name: str, node: StageNode) -> FieldSpec:
     if specs is None:
         return OBJECT
     if name not in specs:
-        raise ConfigError(f"{type(node).__name__.lower()} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}")
+        raise ConfigError(
+            f"{type(node).__name__.lower()} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}"
+        )
     return specs[name]
 
 
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
     pixels = spec.kind == "array" and spec.dtype == "|u1" and len(spec.shape) in (2, 3)
     if spec.kind == "array" and not pixels:
+        verb = type(node).__name__.lower()
         raise ConfigError(
-            f"{type(node).__name__.lower()}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 3])"
+            f"{verb}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 3])"
         )
     for name in boxes_of(node):
         _of(specs, name, node)

@@ -156,7 +156,7 @@ class Regroup:
     """`batch`, functions over that batch, `unbatch`: made by the compiler from those three."""
 
     batch: Batch
-    inner: tuple[Union[MapBatch, Select, Rename, Drop], ...]
+    inner: tuple[MapBatch | Select | Rename | Drop, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -73,11 +74,13 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
             positions = shuffle(positions, n, verb, epoch)
         else:
             passes, within = np.divmod(positions, n)
-            inner = verbs
-            return _by_group(
-                passes, within, lambda part, number: _resolve(inner, source_length, part, epoch + number * _PASS)
-            )
+            resolve = partial(_resolve_pass, verbs, source_length, epoch)
+            return _by_group(passes, within, resolve)
     return positions
+
+
+def _resolve_pass(verbs: tuple[OrderNode, ...], source_length: int, epoch: int, positions: Ints, number: int) -> Ints:
+    return _resolve(verbs, source_length, positions, epoch + number * _PASS)
 
 
 def shuffle(positions: Ints, n: int, verb: Shuffle, epoch: int) -> Ints:

@@ -177,12 +177,12 @@ class _Compiler:
             self.seed = node.seed
         if self.batch is not None:
             self._add_step(node)
-        elif not self.ragged and isinstance(self.source, Source):
-            self.verbs.append(node)
-        elif self._commutes(node):
+        elif (not self.ragged and isinstance(self.source, Source)) or self._commutes(node):
             self.verbs.append(node)
         elif isinstance(node, Repeat):
-            raise ConfigError("repeat() must stand before take, skip, a window shuffle or an inner batch, or right behind the source")
+            raise ConfigError(
+                "repeat() must stand before take, skip, a window shuffle or an inner batch, or right behind the source"
+            )
         elif isinstance(node, Shuffle) and node.window is None:
             raise ConfigError(
                 "shuffle() over the whole data set needs samples that can be counted beforehand: "
@@ -254,8 +254,8 @@ class _Compiler:
         for node in stages:
             specs = fields_after(node, specs)
         finish_fields: Specs = specs
-        for node in self.finish:
-            finish_fields = None if isinstance(node, MapBatch) else fields_after(node, finish_fields)
+        for finisher in self.finish:
+            finish_fields = None if isinstance(finisher, MapBatch) else fields_after(finisher, finish_fields)
         # Select and drop behind batch() narrow what is read just as before it; a batch function may look at everything.
         narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else cast("list[StageNode]", self.finish)
         wanted = wanted_fields([*stages, *narrowing], source_specs) if source_specs is not None else ()

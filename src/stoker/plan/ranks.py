@@ -39,4 +39,6 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     try:
         return int(environ[name])
     except ValueError:
-        raise ConfigError(f"the environment says {name}={environ[name]!r}, which is not a number; give shard(rank=, world=)") from None
+        raise ConfigError(
+            f"the environment says {name}={environ[name]!r}, which is not a number; give shard(rank=, world=)"
+        ) from None

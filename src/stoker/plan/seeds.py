@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..source.chunk import Ints
@@ -37,7 +39,7 @@ class SampleRandom:
     def __init__(self, seed: int, stream: int) -> None:
         self._bits = np.random.Philox(key=0)
         self._generator = np.random.Generator(self._bits)
-        self._state = dict(self._bits.state)
+        self._state: Any = dict(self._bits.state)
         self._key, self._stream = key_of(seed), stream
 
     def at(self, epoch: int, position: int) -> np.random.Generator:

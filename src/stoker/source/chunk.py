@@ -18,8 +18,8 @@ Ints = NDArray[np.int64]
 class FieldSpec:
     """What is known of a field before the first byte moves.
 
-    `kind` is ``"array"`` (dtype and shape; None in the shape varies from sample to sample), ``"bytes"``, or ``"object"`` (whatever
-    a user's function made).
+    `kind` is ``"array"`` (dtype and shape; None in the shape varies from sample to sample), ``"bytes"``, or ``"object"``
+    (whatever a user's function made).
     """
 
     kind: str
@@ -173,7 +173,7 @@ def join_columns(columns: list[Column]) -> Column:
         arrays = [column for column in columns if isinstance(column, np.ndarray)]
         if len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
             return np.concatenate(arrays)
-    return [value for column in columns for value in column]
+    return [column[row] for column in columns for row in range(len(column))]
 
 
 def join_chunks(chunks: list[Chunk]) -> Chunk:

@@ -24,9 +24,7 @@ def check_rule(rule: Any, words: tuple[str, ...], call: str) -> None:
     if rule is None or rule in words or isinstance(rule, Mapping) or callable(rule):
         return
     told = ", ".join(map(repr, words))
-    raise ConfigError(
-        f"{call}(labels={rule!r}): use {told}, None, a dict of folder name -> int, or a function of the path"
-    )
+    raise ConfigError(f"{call}(labels={rule!r}): use {told}, None, a dict of folder name -> int, or a function of the path")
 
 
 def check_mapping(mapping: Mapping[str, int], call: str) -> dict[str, int]:
@@ -85,9 +83,7 @@ def _looked_up(name: bytes, mapping: Mapping[str, int], call: str) -> int:
         if spelling in mapping:
             return mapping[spelling]
     known = ", ".join(map(repr, list(mapping)[:5])) + (", ..." if len(mapping) > 5 else "")
-    raise ConfigError(
-        f"{call}(labels=...) has no label for the folder {printable(name)!r}, only for {known or 'none'}; add it"
-    )
+    raise ConfigError(f"{call}(labels=...) has no label for the folder {printable(name)!r}, only for {known or 'none'}; add it")
 
 
 def _asked(function: Callable[[str], int], path: bytes, call: str) -> int:
@@ -95,9 +91,7 @@ def _asked(function: Callable[[str], int], path: bytes, call: str) -> int:
         answer = function(os.fsdecode(path))
     except Exception as exc:
         told = printable(path)
-        raise FunctionError(
-            f"the labels function of {call}() raised on {told}: {exc!r}; correct it", origin=told
-        ) from exc
+        raise FunctionError(f"the labels function of {call}() raised on {told}: {exc!r}; correct it", origin=told) from exc
     if type(answer) is int and -(1 << 63) <= answer < 1 << 63:
         return answer
     return as_label(answer, f"the labels function of {call}(), called with {printable(path)},")

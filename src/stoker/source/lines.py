@@ -32,9 +32,7 @@ class Lines:
         starts = accumulate((len(piece) + 1 for piece in pieces), initial=0)
         named = [at for at, piece in zip(starts, pieces) if piece[:1] != b"#" and piece.strip()]
         if not named:
-            raise SourceEmpty(
-                f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path a line"
-            )
+            raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path a line")
         if b"\0" in self._text:
             raise ConfigError(f"{self._told(self._text.index(0))} holds a NUL byte; save the list as UTF-8 text")
         self._starts = np.array(named, np.int64)

@@ -58,9 +58,7 @@ class StreamSource:
         names: Any = None  # of the sample before; samples mostly agree, so that most are not looked at one by one
         for number, sample in enumerate(samples):
             if not isinstance(sample, Mapping):
-                raise ConfigError(
-                    f"{self._told(sample, f'gave as sample {number}')}; give mappings, as {{'image': ...}}"
-                )
+                raise ConfigError(f"{self._told(sample, f'gave as sample {number}')}; give mappings, as {{'image': ...}}")
             if names != sample.keys():
                 self._check_names(sample, number)
                 names = frozenset(sample)

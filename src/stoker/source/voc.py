@@ -68,9 +68,7 @@ class VocSource(Source):
         self._numbers = np.array(found.numbers, np.int32)
         self._boxes = np.array(found.sides, np.float32).reshape(-1, 4)  # NaN: the whole image, of a size not known yet
         self._labels, self.classes = found.label(labels)
-        self._fingerprint = digest(
-            "voc", b"\n".join(self._lines), self._labels.tobytes(), self._boxes.tobytes(), *self.classes
-        )
+        self._fingerprint = digest("voc", b"\n".join(self._lines), self._labels.tobytes(), self._boxes.tobytes(), *self.classes)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -113,9 +111,7 @@ class VocSource(Source):
         rows = np.flatnonzero(np.isin(runs, list(failed))).tolist() if failed else []
         return column.take(runs), {row: self._unread(int(indices[row]), failed[int(runs[row])]) for row in rows}
 
-    def _read_boxes(
-        self, indices: Ints, into: Boxes | None, image: BytesColumn | None, scratch: Scratch
-    ) -> tuple[Boxes, Errors]:
+    def _read_boxes(self, indices: Ints, into: Boxes | None, image: BytesColumn | None, scratch: Scratch) -> tuple[Boxes, Errors]:
         """The boxes of some samples; whole images of unknown size are measured, on `image` if that was read anyway."""
         boxes: Boxes = np.take(self._boxes, indices, axis=0, out=into)
         whole = np.flatnonzero(np.isnan(boxes[:, 0]))

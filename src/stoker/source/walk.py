@@ -68,9 +68,7 @@ def _entries(path: bytes) -> tuple[list[tuple[bytes, bool]], list[bytes]]:
                     names.append(name)
     except OSError as exc:
         told = printable(path)
-        raise ReadError(
-            f"{told}: cannot be listed: {exc.strerror}; make it readable, or move it away", origin=told
-        ) from exc
+        raise ReadError(f"{told}: cannot be listed: {exc.strerror}; make it readable, or move it away", origin=told) from exc
     return folders, names
 
 
@@ -81,9 +79,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
         return False  # a link that leads nowhere or in a circle is a file that cannot be read; reading it will say so
 
 
-def _new_folders(
-    root: bytes, below: bytes, inner: list[tuple[bytes, bool]], within: tuple[tuple[int, int], ...]
-) -> list[bytes]:
+def _new_folders(root: bytes, below: bytes, inner: list[tuple[bytes, bool]], within: tuple[tuple[int, int], ...]) -> list[bytes]:
     """The folders to go into; a link to where we are already would lead around for ever."""
     return [below + name + b"/" for name, link in inner if not (link and identity(root + below + name) in within)]
 
@@ -95,9 +91,7 @@ def _text(path: bytes) -> str:
 def _compiled(pattern: str) -> re.Pattern[str]:
     parts = pattern.split("/")
     if {"", ".", ".."} & set(parts):
-        raise ConfigError(
-            f"pattern {pattern!r} fits no path below the root; write it like '**/*.png' or 'train/*/*.jpg'"
-        )
+        raise ConfigError(f"pattern {pattern!r} fits no path below the root; write it like '**/*.png' or 'train/*/*.jpg'")
     try:
         return re.compile("".join(map(_folder_regex, parts[:-1])) + _file_regex(parts[-1]), re.DOTALL)
     except re.error as exc:

@@ -123,10 +123,11 @@ class _Reader:
         if len(tags) > 2:
             if len(tags) > MAX_DEPTH:
                 raise _FaultError(f"is nested deeper than {MAX_DEPTH} tags")
+        elif len(tags) == 1:
+            if tag != "annotation":
+                raise _FaultError(f"the document is a <{tag[:40]}>, not an <annotation>")
         elif tag == "object":
             self._begin_object()
-        elif tags == [tag] and tag != "annotation":
-            raise _FaultError(f"the document is a <{tag[:40]}>, not an <annotation>")
 
     def closed(self, tag: str) -> None:
         tags = self._tags

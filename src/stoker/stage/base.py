@@ -56,4 +56,3 @@ def function_error(error: BaseException, key: str, fn: Function) -> FunctionErro
 def _short(error: BaseException, limit: int = 500) -> str:
     text = str(error)
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
-

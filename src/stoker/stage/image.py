@@ -110,9 +110,7 @@ class ImageStage(Stage):
 
     def _geometry(self, chunk: Chunk, rows: Any, widths: Any, heights: Any, boxes: Any) -> NDArray[np.void]:
         epochs = np.full(len(rows), chunk.epoch, np.uint32)
-        return native.plan(
-            self._program, widths, heights, None if boxes is None else boxes[rows], epochs, chunk.positions[rows]
-        )
+        return native.plan(self._program, widths, heights, None if boxes is None else boxes[rows], epochs, chunk.positions[rows])
 
     def _boxes(self, chunk: Chunk) -> NDArray[np.float32] | None:
         if self._box is None:
@@ -139,7 +137,11 @@ class ImageStage(Stage):
 
 def encoded(column: Column) -> Column:
     """A column of byte strings as one buffer; anything else as it is."""
-    if isinstance(column, list) and column and all(isinstance(value, (bytes, bytearray, memoryview)) or value is None for value in column):
+    if (
+        isinstance(column, list)
+        and column
+        and all(isinstance(value, (bytes, bytearray, memoryview)) or value is None for value in column)
+    ):
         return BytesColumn.of(bytes(value) if value is not None else b"" for value in column)
     return column
 

@@ -25,9 +25,7 @@ class MapStage(Stage):
         if self._rng:
             random = scratch.keep(self, lambda: SampleRandom(self._seed, self._stream))
             positions = chunk.positions.tolist()
-            samples = each_row(
-                chunk, lambda row: _mapping(fn(chunk.row(row), random.at(chunk.epoch, positions[row])), fn), fn
-            )
+            samples = each_row(chunk, lambda row: _mapping(fn(chunk.row(row), random.at(chunk.epoch, positions[row])), fn), fn)
         else:
             samples = each_row(chunk, lambda row: _mapping(fn(chunk.row(row)), fn), fn)
         chunk.columns = columns_of(samples, chunk)
