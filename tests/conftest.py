@@ -19,7 +19,7 @@ PER_CLASS = 8
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three folders of eight JPEGs each, 60 to 160 pixels a side, no two alike. Shared by all tests: do not write to it."""
+    """Three folders of eight JPEGs, 60 to 160 pixels a side, no two alike. All tests share it: do not write to it."""
     root = tmp_path_factory.mktemp("images")
     for label, name in enumerate(CLASSES):
         (root / name).mkdir()

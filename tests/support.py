@@ -23,9 +23,7 @@ def picture(width: int, height: int, *, seed: int = 0, channels: int = 3) -> NDA
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
-def image_bytes(
-    width: int, height: int, *, seed: int = 0, mode: str = "RGB", format: str = "JPEG", **save: Any
-) -> bytes:
+def image_bytes(width: int, height: int, *, seed: int = 0, mode: str = "RGB", format: str = "JPEG", **save: Any) -> bytes:
     """A picture as a file's bytes; `save` goes to Pillow (``quality=90``, ``progressive=True``, ``subsampling=0``)."""
     image = Image.fromarray(picture(width, height, seed=seed)).convert(mode)
     out = io.BytesIO()

@@ -135,7 +135,8 @@ class Pipeline:
     def decode(self, field: str, as_: str = "numpy", color: str = "rgb", out: str = "uint8") -> Pipeline:
         """Decode an image field at full size.
 
-        `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first). Sizes vary, so batches hold a list of them; `out` is ``"uint8"`` or ``"float32"`` (0 to 1).
+        `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
+        ``"float32"`` (0 to 1). Sizes vary, so batches hold a list of images.
         """
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))

@@ -60,7 +60,7 @@ class SourceContract:
 
     def test_columns_are_what_the_fields_say(self, source: Source) -> None:
         rows = read(source)
-        assert list(rows.columns) == list(source.fields) or set(rows.columns) == set(source.fields)
+        assert set(rows.columns) == set(source.fields)
         for name, spec in source.fields.items():
             column = rows.columns[name]
             assert len(column) == len(source)
@@ -154,7 +154,7 @@ class SourceContract:
             assert all(pool.map(work, range(8)))
 
     def test_it_travels_to_another_process_and_stays_the_same(self, source: Source) -> None:
-        copy = pickle.loads(pickle.dumps(source))
+        copy = pickle.loads(pickle.dumps(source))  # noqa: S301 - its own bytes
         assert copy.fingerprint() == source.fingerprint()
         assert copy.key(1) == source.key(1)
         assert values(read(copy, [1]), 0) == values(read(source, [1]), 0)

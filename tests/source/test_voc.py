@@ -195,9 +195,7 @@ def test_a_bad_annotation_is_named_when_the_source_is_made(data: Set) -> None:
 
 def test_no_annotation_at_all_names_the_first_one_looked_for(data: Set) -> None:
     data.image("a/1.jpg")
-    with pytest.raises(
-        SourceNotFound, match=r"no annotation for any of 2 images; the first looked for is .*boxes/a/1\.xml"
-    ):
+    with pytest.raises(SourceNotFound, match=r"no annotation for any of 2 images; the first looked for is .*boxes/a/1\.xml"):
         data.open("a/1.jpg", "a/2.jpg")
 
 

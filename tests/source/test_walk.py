@@ -39,34 +39,14 @@ def listed(root: Path, pattern: str = "**/*") -> list[str]:
     return [os.fsdecode(name) for name in found]
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "*",
-        "*.jpg",
-        "*/*.jpg",
-        "**/*.jpg",
-        "**/*.JPG",
-        "a/**/*.jpg",
-        "a/**/c/*",
-        "**/b/**/*.png",
-        "a/?.jpg",
-        "a/b/c/[45].*",
-    ]
-    + [
-        "a/[!1]*",
-        "a/[[]x].jpg",
-        "z/??.jpg",
-        "z/[!a].jpg",
-        "z/[^a]*",
-        "z/[\\^]*",
-        "**/[0-9].jpg",
-        "a*/*",
-        "none/*",
-        "a/[x",
-        "a/]*",
-    ],
-)
+GLOBS = [
+    *["*", "*.jpg", "*/*.jpg", "**/*.jpg", "**/*.JPG", "a/**/*.jpg", "a/**/c/*", "**/b/**/*.png", "a*/*", "none/*"],
+    *["a/?.jpg", "a/b/c/[45].*", "a/[!1]*", "a/[[]x].jpg", "**/[0-9].jpg", "a/[x", "a/]*"],
+    *["z/??.jpg", "z/[!a].jpg", "z/[^a]*", "z/[\\^]*"],
+]
+
+
+@pytest.mark.parametrize("pattern", GLOBS)
 def test_a_pattern_matches_what_pathlib_matches(tree: Path, pattern: str) -> None:
     expected = sorted(os.fsencode(path.relative_to(tree)) for path in tree.glob(pattern) if path.is_file())
     assert listed(tree, pattern) == [os.fsdecode(name) for name in expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -47,9 +48,7 @@ IMAGENET = b"""<annotation>
 """
 
 
-def thing(
-    name: str = "cat", xmin: str = "1", ymin: str = "2", xmax: str = "30", ymax: str = "40", more: str = ""
-) -> str:
+def thing(name: str = "cat", xmin: str = "1", ymin: str = "2", xmax: str = "30", ymax: str = "40", more: str = "") -> str:
     box = f"<xmin>{xmin}</xmin><ymin>{ymin}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax>"
     return f"<object><name>{name}</name><bndbox>{box}</bndbox>{more}</object>"
 
@@ -177,7 +176,8 @@ def test_other_encodings_are_read_when_they_are_declared() -> None:
 def test_more_bytes_objects_or_depth_than_any_annotation_has_are_refused() -> None:
     with pytest.raises(AnnotationError, match="larger than 1,048,576 bytes"):
         parse_annotation(b"<annotation>" + b" " * MAX_BYTES, b"1.xml")
-    small = f"<object><name>a</name><bndbox>{''.join(f'<{s}>1</{s}>' for s in ('xmin', 'ymin', 'xmax', 'ymax'))}</bndbox></object>"
+    sides = "".join(f"<{side}>1</{side}>" for side in ("xmin", "ymin", "xmax", "ymax"))
+    small = f"<object><name>a</name><bndbox>{sides}</bndbox></object>"
     assert len(parse(*[small] * (MAX_OBJECTS - 2000)).names) == MAX_OBJECTS - 2000
     with pytest.raises(AnnotationError, match=r"larger than|more than 10,000 objects"):
         parse(*[small] * (MAX_OBJECTS + 1))
@@ -196,10 +196,8 @@ def test_objects_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch) -> No
 @given(st.binary(max_size=300) | st.text("<>/aobject&;!-[]DOCTYPEN \n", max_size=200).map(str.encode))
 def test_whatever_the_bytes_nothing_but_an_annotation_error_comes_out(data: bytes) -> None:
     for document in (data, b"<annotation>" + data + b"</annotation>", b"<annotation><object>" + data):
-        try:
+        with contextlib.suppress(AnnotationError):
             parse_annotation(document, b"1.xml")
-        except AnnotationError:
-            pass
 
 
 # ---- bombs -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,13 @@ from numpy.typing import NDArray
 from ..source.chunk import FieldSpec
 
 _ALIGN = 64
+
+#: where slabs get their memory: a number of bytes -> an array of them
+Allocate = Callable[[int], NDArray[np.uint8]]
+
+
+def plain_memory(nbytes: int) -> NDArray[np.uint8]:
+    return np.empty(nbytes, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,8 @@ class Slab:
 
     __slots__ = ("arrays", "interface", "layout", "memory")
 
-    def __init__(self, layout: Layout) -> None:
-        raw = np.empty(layout.nbytes + _ALIGN, np.uint8)
+    def __init__(self, layout: Layout, allocate: Allocate) -> None:
+        raw = allocate(layout.nbytes + _ALIGN)
         start = -raw.ctypes.data % _ALIGN
         self.layout = layout
         self.memory = raw[start : start + layout.nbytes]
@@ -76,15 +83,16 @@ class Lease:
 class SlabPool:
     """Slabs of one layout. Invariant: a slab is in the pool, in a unit being made, or leased; never in two of these."""
 
-    def __init__(self, layout: Layout, keep: int) -> None:
+    def __init__(self, layout: Layout, keep: int, allocate: Allocate = plain_memory) -> None:
         self.layout = layout
+        self._allocate = allocate
         self._free: deque[Slab] = deque(maxlen=keep)  # a full deque lets the oldest go
 
     def take(self) -> Slab:
         try:
             return self._free.pop()  # the last one back is the warmest in cache
         except IndexError:
-            return Slab(self.layout)
+            return Slab(self.layout, self._allocate)
 
     def give(self, slab: Slab) -> None:
         self._free.append(slab)

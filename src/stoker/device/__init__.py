@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from ..batch.fields import Batch
 from ..errors import ConfigError
+from .output import Output
 
-#: a batch of NumPy columns to the batch the user gets
-Output = Callable[[Batch], Batch]
+__all__ = ["Output", "choose_output"]
 
 
-def choose_output(as_: str, device: Any) -> tuple[Output, str]:
-    """The hand-over for ``loader(as_=..., device=...)``, and its name. A device implies torch."""
-    if as_ == "numpy" and device is not None and str(device) != "cpu":
-        as_ = "torch"
+def choose_output(as_: str, device: Any) -> Output:
+    """The hand-over for ``loader(as_=..., device=...)``. A device other than the CPU implies torch."""
+    if as_ == "torch" or (as_ == "numpy" and device is not None and str(device) != "cpu"):
+        from .torch import choose_torch_output
+
+        return choose_torch_output(device)
     if as_ == "numpy":
-        return (lambda batch: batch), "numpy"
-    if as_ == "torch":
-        from .torch import torch_output
-
-        return torch_output(device), "torch"
+        return Output()
     raise ConfigError(f"loader(as_={as_!r}): choose 'numpy' or 'torch'")

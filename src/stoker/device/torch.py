@@ -1,13 +1,16 @@
-"""torch: tensors over the slab's own memory, the copy to a device, and `torch_dataset()`."""
+"""torch: tensors over the slab's own memory, and the copy to a device."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..batch.fields import Batch
 from ..errors import ConfigError, MissingExtra
+from .output import Output
 
 
 def import_torch(wanted_by: str) -> Any:
@@ -18,28 +21,66 @@ def import_torch(wanted_by: str) -> Any:
     return torch
 
 
-def torch_output(device: Any) -> Any:
-    """Batches whose columns are tensors.
-
-    A tensor shares the slab's memory and keeps its lease: the memory is not used again while the tensor lives. With a device,
-    the copy has been made when the batch is handed over.
-    """
+def choose_torch_output(device: Any) -> Output:
     torch = import_torch("loader(as_='torch')")
     target = None if device is None else torch.device(device)
-    if target is not None and target.type == "cuda" and not torch.cuda.is_available():
+    if target is None or target.type != "cuda":
+        return TorchOutput(torch, target)
+    if not torch.cuda.is_available():
         raise ConfigError(f"loader(device={device!r}): torch sees no CUDA device here")
-
-    def output(batch: Batch) -> Batch:
-        return batch.with_values({name: to_tensor(torch, column, target) for name, column in batch.items()})
-
-    return output
+    return CudaOutput(torch, target)
 
 
-def to_tensor(torch: Any, column: Any, device: Any) -> Any:
-    """A column as a tensor where it can be one (numbers); text, bytes and lists stay as they are."""
-    if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
-        return column
-    if not column.dtype.isnative:
-        column = column.astype(column.dtype.newbyteorder("="))
-    tensor = torch.from_numpy(column if column.flags.writeable else column.copy())
-    return tensor if device is None else tensor.to(device)
+class TorchOutput(Output):
+    """Tensors that share the slab's memory and keep its lease: it is not used again while one of them lives."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._torch, self._device = torch, device
+
+    def hand_over(self, batch: Batch) -> Batch:
+        return batch.with_values({name: self._tensor(column) for name, column in batch.items()})
+
+    def _tensor(self, column: Any) -> Any:
+        """A column as a tensor where it can be one (numbers); text, bytes and lists stay as they are."""
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+            return column
+        if not column.dtype.isnative:
+            column = column.astype(column.dtype.newbyteorder("="))
+        tensor = self._torch.from_numpy(column if column.flags.writeable else column.copy())
+        return tensor if self._device is None else tensor.to(self._device)
+
+
+class CudaOutput(TorchOutput):
+    """Slabs in pinned memory, copied on a stream of their own while the model works on the batch before.
+
+    The consumer's stream waits for the copy, the consumer does not. A batch is kept here until its copy is done, so that its
+    slab is not filled anew before.
+    """
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        super().__init__(torch, device)
+        self._stream = torch.cuda.Stream(device)
+        self._copying: deque[tuple[Any, Batch]] = deque()
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        pinned: NDArray[np.uint8] = self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=True).numpy()
+        return pinned
+
+    def hand_over(self, batch: Batch) -> Batch:
+        torch = self._torch
+        while self._copying and self._copying[0][0].query():
+            self._copying.popleft()
+        current = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            on_device = batch.with_values({name: self._copy(column, current) for name, column in batch.items()})
+            copied = self._stream.record_event()
+        current.wait_event(copied)
+        self._copying.append((copied, batch))
+        return on_device
+
+    def _copy(self, column: Any, user: Any) -> Any:
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+            return column
+        tensor = self._torch.from_numpy(column).to(self._device, non_blocking=True)
+        tensor.record_stream(user)  # its memory is the user's until the user's stream is done with it
+        return tensor

@@ -73,7 +73,7 @@ class Loader:
         if not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
-        self._output, _ = choose_output(as_, device)
+        self._output = choose_output(as_, device)
         self._budget_bytes = parse_bytes(memory, "loader(memory)")
         self._watchdog_s = watchdog_s
         self._deal = _deal(plan, part)
@@ -92,7 +92,7 @@ class Loader:
         self._front_skipped: list[SampleError] = []
         self._executor = _executor(executor, threads)
         self._meters = Meters(self._executor.workers)
-        self._pool = SlabPool(self._layout, keep=self._window + 1)
+        self._pool = SlabPool(self._layout, self._window + 1, self._output.allocate)
         self._closed = False
         self._finalizer = weakref.finalize(self, _shut_down, self._executor)
 
@@ -359,7 +359,7 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
-        self._batch = loader._output(unit.batch())
+        self._batch = loader._output.hand_over(unit.batch())
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size
         rows = self._batch.rows

@@ -1,0 +1,62 @@
+"""Two ranks on one machine, gloo: python examples/ddp.py PHOTOS
+
+Each rank loads its part of every global batch; both take the same number of steps and see no sample twice. Under torchrun
+`.shard()` finds rank and world by itself; here two processes are started by hand, as torchrun would.
+"""
+
+import os
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import stoker
+from stoker.image import HorizontalFlip, RandomResizedCrop
+
+WORLD = 2
+
+
+def train(rank: int, photos: str, port: int) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    pipeline = (
+        stoker.files(photos)
+        .shuffle(seed=7)
+        .shard()
+        .image("image", RandomResizedCrop(32), HorizontalFlip(), out="float32", layout="chw")
+        .batch(4)
+    )
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, len(pipeline.classes)))
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    keys: list[str] = []
+    steps = 0
+    with pipeline.loader(as_="torch", threads=1) as batches:
+        for batch in batches:
+            images, labels = batch
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()  # waits for the other rank: unequal step counts would hang here
+            optimizer.step()
+            keys += batch.keys_
+            steps += 1
+    everyone: list[tuple[int, list[str]]] = [(0, [])] * WORLD
+    dist.all_gather_object(everyone, (steps, keys))
+    if rank == 0:
+        seen = [set(names) for _, names in everyone]
+        print(f"steps on each rank: {[count for count, _ in everyone]}")
+        print(f"samples on each rank: {[len(names) for names in seen]}, seen by both: {len(seen[0] & seen[1])}")
+    dist.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(sys.argv[1], free_port()), nprocs=WORLD)
