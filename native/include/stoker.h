@@ -71,16 +71,17 @@ STK_API stk_status stk_uniforms(uint64_t seed, const uint32_t *epochs, const int
 /* ---- moving bytes -------------------------------------------------------------------------------------------------- */
 
 /* Copies row index[i] of a table (row_bytes each, stride bytes apart) to out + i * out_stride. Prefetches ahead.
- * Indices must be in 0 .. rows-1, else STK_ARGUMENT and nothing is written. */
-STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, int64_t row_bytes, const int64_t *index, int64_t count,
-                              void *out, int64_t out_stride);
+ * Indices must be in 0 .. rows-1 and out_stride at least row_bytes, else STK_ARGUMENT and nothing is written. */
+STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, int64_t row_bytes, const int64_t *index,
+                              int64_t count, void *out, int64_t out_stride);
 
 /*
  * Reads whole files into one arena, back to back: file i occupies arena[offsets[i] .. offsets[i + 1]).
  * Path i is the NUL-terminated string at paths + starts[which[i]]. errors[i] is 0 or the errno that refused it (its length is
- * then 0; a directory gives EISDIR). Reads regular files and anything else that ends; a file that grows while read is read to the end found.
- * Starts at file *done and stops early, with STK_SHORT, when the next file does not fit; *done then counts the files
- * finished and *needed says how many bytes of capacity in all would hold the next one. Call again with a larger arena (same bytes in front).
+ * then 0; a directory gives EISDIR). Reads regular files and anything else that ends; a file that grows while read is read to the
+ * end found. Starts at file *done and stops early, with STK_SHORT, when the next file does not fit; *done then counts the files
+ * finished and *needed says how many bytes of capacity in all would hold the next one. Call again with a larger arena (same bytes
+ * in front).
  */
 STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, const int64_t *which, int64_t count, uint8_t *arena,
                                   int64_t capacity, int64_t *offsets, int32_t *errors, int64_t *done, int64_t *needed);
@@ -99,12 +100,12 @@ typedef struct {
 STK_API stk_status stk_jpeg_header(const uint8_t *data, int64_t length, stk_jpeg_info *info);
 
 typedef enum {
-  STK_OP_RESIZE_SHORT = 1, /* p0 size: shorter side becomes size, the longer int(size * long / short) */
-  STK_OP_RESIZE = 2,       /* p0 height, p1 width */
-  STK_OP_CENTER_CROP = 3,  /* p0 height, p1 width; outside the image: zeros */
+  STK_OP_RESIZE_SHORT = 1,        /* p0 size: shorter side becomes size, the longer int(size * long / short) */
+  STK_OP_RESIZE = 2,              /* p0 height, p1 width */
+  STK_OP_CENTER_CROP = 3,         /* p0 height, p1 width; outside the image: zeros (a resize after that is STK_GEOMETRY) */
   STK_OP_RANDOM_RESIZED_CROP = 4, /* p0 height, p1 width, p2 p3 area range, p4 p5 aspect range; uses 40 draws */
-  STK_OP_CROP_BOX = 5,     /* crop to the sample's box, clipped to the image; p0 nonzero: the box is relative (0..1) */
-  STK_OP_HFLIP = 6         /* p0 probability; uses 1 draw */
+  STK_OP_CROP_BOX = 5,            /* crop to the sample's box, clipped to the image; p0 nonzero: the box is relative (0..1) */
+  STK_OP_HFLIP = 6                /* p0 probability; uses 1 draw */
 } stk_op_kind;
 
 typedef struct {
@@ -123,8 +124,8 @@ typedef struct {
   int32_t channels;   /* of the output: 3 RGB, 1 gray */
   int32_t layout;     /* 0 HWC, 1 CHW */
   int32_t out_type;   /* 0 uint8, 1 float32 = pixel * scale[c] + bias[c] */
-  int32_t exact;      /* 0: DCT-domain shrinking and quick chroma where the result keeps the target's resolution; 1: full decode */
-  int32_t lenient;    /* 0: any decoder warning is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
+  int32_t exact;   /* 0: DCT-domain shrinking and quick chroma where the result keeps the target's resolution; 1: full decode */
+  int32_t lenient; /* 0: a warning about the image data is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
   int32_t n_ops;
   float scale[3], bias[3];
   stk_op ops[STK_MAX_OPS];
@@ -132,7 +133,8 @@ typedef struct {
 
 /*
  * What happened to one image. The geometry says: the output pixels of the rectangle dest (x0, y0, x1, y1 in output pixels; the
- * rest is zero) sample the source rectangle view (x0, y0, x1, y1 in source pixels, fractions allowed), reading no pixel outside clip.
+ * rest is zero) sample the source rectangle view (x0, y0, x1, y1 in source pixels, fractions allowed), reading no pixel outside
+ * clip.
  */
 typedef struct {
   int32_t status; /* stk_status */
@@ -148,7 +150,7 @@ typedef struct {
   char message[120];
 } stk_row;
 
-/* Computes the geometry of `program` for images of the given sizes: fills rows[i] (status STK_OK or STK_GEOMETRY).
+/* Computes the geometry of `program` for images of the given sizes: fills rows[i] (status STK_OK or STK_GEOMETRY; shrink 1).
  * boxes: count x 4 floats (ymin, xmin, ymax, xmax) or NULL when no operation needs them. */
 STK_API stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                                   const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows);
@@ -165,16 +167,18 @@ STK_API void stk_decoder_free(stk_decoder *decoder);
  */
 STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
                                   const int64_t *lengths, const float *boxes, const uint32_t *epochs, const int64_t *positions,
-                                  int64_t count, int32_t out_width, int32_t out_height, void *out, int64_t out_stride, stk_row *rows);
+                                  int64_t count, int32_t out_width, int32_t out_height, void *out, int64_t out_stride,
+                                  stk_row *rows);
 
 /* The same from decoded pixels: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), row_stride bytes apart; *row is a plan
  * made by stk_image_plan for this size. Writes out_width x out_height as the row says. */
-STK_API stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, const uint8_t *pixels, int32_t width, int32_t height,
-                                  int32_t channels, int64_t row_stride, const stk_row *row, void *out);
+STK_API stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, const uint8_t *pixels, int32_t width,
+                                  int32_t height, int32_t channels, int64_t row_stride, const stk_row *row, void *out);
 
 /* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size stk_jpeg_header told; capacity is out's size in bytes.
- * Limits, lenience and exactness are taken from program; its operations are ignored. */
-STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, void *out,
-                                   int64_t capacity, stk_row *row);
+ * Limits, lenience and exactness are taken from program; its operations are ignored. What became of the image is in *row; the
+ * call itself answers STK_OK, or STK_SHORT when capacity is too small. */
+STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
+                                   void *out, int64_t capacity, stk_row *row);
 
 #endif

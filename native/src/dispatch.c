@@ -50,7 +50,9 @@ const stk_kernels *stk_kernels_now(void) {
   return &SCALAR_KERNELS;
 }
 
-int32_t stk_abi(void) { return STK_ABI; }
+int32_t stk_abi(void) {
+  return STK_ABI;
+}
 
 const char *stk_build(void) {
   return best() == AVX2 ? "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd avx2"

@@ -126,12 +126,15 @@ static void random_resized_crop(virtual_image *v, const stk_program *program, co
   if (row->status == STK_OK) resize(v, (int32_t)op->p[1], (int32_t)op->p[0], row);
 }
 
-static double clamp(double value, double high) { return value < 0 ? 0 : value > high ? high : value; }
+static double clamp(double value, double high) {
+  return value < 0 ? 0 : value > high ? high : value;
+}
 
 static void crop_box(virtual_image *v, int relative, const float *box, stk_row *row) {
   const double w = v->width, h = v->height, sx = relative ? w : 1, sy = relative ? h : 1;
   const int finite = isfinite(box[0]) && isfinite(box[1]) && isfinite(box[2]) && isfinite(box[3]);
-  const int32_t top = finite ? (int32_t)floor(clamp(box[0] * sy, h)) : 0, left = finite ? (int32_t)floor(clamp(box[1] * sx, w)) : 0;
+  const int32_t top = finite ? (int32_t)floor(clamp(box[0] * sy, h)) : 0,
+                left = finite ? (int32_t)floor(clamp(box[1] * sx, w)) : 0;
   const int32_t bottom = finite ? (int32_t)ceil(clamp(box[2] * sy, h)) : 0;
   const int32_t right = finite ? (int32_t)ceil(clamp(box[3] * sx, w)) : 0;
   /* "not greater" on the numbers as given: a box of no area stays empty even where rounding outwards would save it */
@@ -196,7 +199,9 @@ void stk_geometry(const stk_program *program, int32_t width, int32_t height, con
   memcpy(row->dest, v.dest, sizeof v.dest);
 }
 
-static int is_side(double p) { return p >= 1 && p < MAX_SIDE && p == floor(p); }
+static int is_side(double p) {
+  return p >= 1 && p < MAX_SIDE && p == floor(p);
+}
 
 static int op_valid(const stk_op *op, int boxes) {
   const double *p = op->p;
@@ -208,7 +213,8 @@ static int op_valid(const stk_op *op, int boxes) {
     case STK_OP_CENTER_CROP:
       return is_side(p[0]) && is_side(p[1]);
     case STK_OP_RANDOM_RESIZED_CROP:
-      return is_side(p[0]) && is_side(p[1]) && p[2] >= 0 && p[2] <= p[3] && p[3] <= 1e6 && p[4] > 1e-6 && p[4] <= p[5] && p[5] < 1e6;
+      return is_side(p[0]) && is_side(p[1]) && p[2] >= 0 && p[2] <= p[3] && p[3] <= 1e6 && p[4] > 1e-6 && p[4] <= p[5] &&
+             p[5] < 1e6;
     case STK_OP_CROP_BOX:
       return boxes;
     case STK_OP_HFLIP:

@@ -6,7 +6,9 @@
 
 #include "internal.h"
 
-stk_decoder *stk_decoder_new(void) { return calloc(1, sizeof(stk_decoder)); }
+stk_decoder *stk_decoder_new(void) {
+  return calloc(1, sizeof(stk_decoder));
+}
 
 void stk_decoder_free(stk_decoder *decoder) {
   if (!decoder) return;
@@ -32,7 +34,8 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
 static int32_t choose_shrink(const stk_row *row) {
   const double width = row->view[2] - row->view[0], height = row->view[3] - row->view[1];
   int32_t shrink = 8;
-  while (shrink > 1 && (width < shrink * (double)(row->dest[2] - row->dest[0]) || height < shrink * (double)(row->dest[3] - row->dest[1]))) {
+  while (shrink > 1 &&
+         (width < shrink * (double)(row->dest[2] - row->dest[0]) || height < shrink * (double)(row->dest[3] - row->dest[1]))) {
     shrink /= 2;
   }
   return shrink;
@@ -46,16 +49,16 @@ typedef struct {
   int64_t position;
 } sample;
 
-static void decode_one(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width, int32_t out_height,
-                       void *out, stk_row *row) {
+static void decode_one(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width,
+                       int32_t out_height, void *out, stk_row *row) {
   stk_markers markers;
   stk_row_clear(row);
   if (stk_markers_admit(program, from->data, from->length, &markers, row) != STK_OK) return;
   stk_geometry(program, markers.info.width, markers.info.height, from->box, from->epoch, from->position, row);
   if (row->status != STK_OK) return;
   if (row->out_width != out_width || row->out_height != out_height) {
-    stk_row_fail(row, STK_ARGUMENT, -1, "the operations give %dx%d pixels; the output holds %dx%d", row->out_width, row->out_height,
-                 out_width, out_height);
+    stk_row_fail(row, STK_ARGUMENT, -1, "the operations give %dx%d pixels; the output holds %dx%d", row->out_width,
+                 row->out_height, out_width, out_height);
     return;
   }
   if (!program->exact) row->shrink = choose_shrink(row);
@@ -101,10 +104,10 @@ static void copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int3
 static int row_fits(const stk_row *row, int32_t width, int32_t height) {
   const int32_t *d = row->dest, *c = row->clip;
   const double *v = row->view;
-  return row->status == STK_OK && row->width == width && row->height == height && 0 <= d[0] && d[0] < d[2] && d[2] <= row->out_width &&
-         0 <= d[1] && d[1] < d[3] && d[3] <= row->out_height && 0 <= c[0] && c[0] < c[2] && c[2] <= width && 0 <= c[1] &&
-         c[1] < c[3] && c[3] <= height && v[0] >= -1 && v[0] < v[2] && v[2] <= width + 1 && v[1] >= -1 && v[1] < v[3] &&
-         v[3] <= height + 1;
+  return row->status == STK_OK && row->width == width && row->height == height && 0 <= d[0] && d[0] < d[2] &&
+         d[2] <= row->out_width && 0 <= d[1] && d[1] < d[3] && d[3] <= row->out_height && 0 <= c[0] && c[0] < c[2] &&
+         c[2] <= width && 0 <= c[1] && c[1] < c[3] && c[3] <= height && v[0] >= -1 && v[0] < v[2] && v[2] <= width + 1 &&
+         v[1] >= -1 && v[1] < v[3] && v[3] <= height + 1;
 }
 
 stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, const uint8_t *pixels, int32_t width, int32_t height,

@@ -18,8 +18,7 @@
 void stk_row_clear(stk_row *row);
 
 /* Records a fault; `where` is a byte offset or -1. */
-void stk_row_fail(stk_row *row, stk_status status, int64_t where, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void stk_row_fail(stk_row *row, stk_status status, int64_t where, const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* ---- memory that grows and is kept ------------------------------------------------------------------------------------ */
 
@@ -65,9 +64,9 @@ typedef struct {
 } stk_taps;
 
 #define STK_WEIGHT_ONE 16384
-#define STK_MIDDLE_SHIFT 8  /* 14 bits of weight to the 6 bits the rows between the passes keep */
-#define STK_PIXEL_SHIFT 20  /* those 6 and the 14 of the second weight */
-#define STK_SLACK 64        /* bytes a kernel may read or write past the end of a row buffer */
+#define STK_MIDDLE_SHIFT 8 /* 14 bits of weight to the 6 bits the rows between the passes keep */
+#define STK_PIXEL_SHIFT 20 /* those 6 and the 14 of the second weight */
+#define STK_SLACK 64       /* bytes a kernel may read or write past the end of a row buffer */
 
 /* `count` output pixels sample [view0, view1) of the source, reading only its pixels clip0 .. clip1-1. The taps are places in
  * the source shrunk by `shrink`. STK_NOMEM when memory is short. */
@@ -93,11 +92,11 @@ typedef struct {
 
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
 
-#define STK_DECLARE_KERNELS(isa)                                                                                                \
-  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);      \
-  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                         \
-  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                         \
-  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                            \
+#define STK_DECLARE_KERNELS(isa)                                                                                            \
+  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out); \
+  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
+  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
+  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
@@ -165,7 +164,8 @@ typedef struct {
 
 /* Walks the markers up to the first SOS, then counts scans: to the end of the data, or until more than `max_scans`. With
  * `quick`, an image of one interleaved scan is not searched further. Faults go to row. */
-stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *markers, stk_row *row);
+stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *markers,
+                            stk_row *row);
 
 /* Refuses, before memory is taken: what is not supported, over a limit of the program, or visibly cut short. */
 stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, int64_t length, stk_markers *markers, stk_row *row);

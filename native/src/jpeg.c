@@ -68,7 +68,9 @@ static void on_error(j_common_ptr jpeg) {
 }
 
 /* Warnings about metadata say nothing about pixels; all others mean that libjpeg is about to invent some. */
-static int is_about_metadata(int code) { return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC; }
+static int is_about_metadata(int code) {
+  return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC;
+}
 
 static void on_message(j_common_ptr jpeg, int level) {
   session *s = jpeg->client_data;
@@ -78,12 +80,18 @@ static void on_message(j_common_ptr jpeg, int level) {
   if (!s->program->lenient && !is_about_metadata(code)) leave(s, status_of(s, code));
 }
 
-static void on_output(j_common_ptr jpeg) { (void)jpeg; }
+static void on_output(j_common_ptr jpeg) {
+  (void)jpeg;
+}
 
 /* ---- bytes ----------------------------------------------------------------------------------------------------------- */
 
-static void on_init_source(j_decompress_ptr jpeg) { (void)jpeg; }
-static void on_term_source(j_decompress_ptr jpeg) { (void)jpeg; }
+static void on_init_source(j_decompress_ptr jpeg) {
+  (void)jpeg;
+}
+static void on_term_source(j_decompress_ptr jpeg) {
+  (void)jpeg;
+}
 
 /* The data ran out: the end of a strict decoding (the warning leaves), a made-up end marker in a lenient one. */
 static boolean on_fill(j_decompress_ptr jpeg) {
@@ -130,7 +138,8 @@ static void start(session *s) {
   struct jpeg_decompress_struct *jpeg = &s->jpeg;
   open_session(s);
   jpeg_read_header(jpeg, TRUE);
-  if ((int32_t)jpeg->image_width != s->row->width || (int32_t)jpeg->image_height != s->row->height) ERREXIT(jpeg, JERR_SOF_DUPLICATE);
+  if ((int32_t)jpeg->image_width != s->row->width || (int32_t)jpeg->image_height != s->row->height)
+    ERREXIT(jpeg, JERR_SOF_DUPLICATE);
   jpeg->out_color_space = s->program->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
   jpeg->scale_num = 1;
   jpeg->scale_denom = (unsigned)s->row->shrink;

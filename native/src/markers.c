@@ -18,9 +18,15 @@ typedef struct {
   int64_t length, at; /* at: the code byte of the marker in hand */
 } walk;
 
-static int is_frame(int code) { return code >= SOF0 && code <= SOF15 && code != DHT && code != JPG && code != DAC; }
-static int stands_alone(int code) { return code == TEM || (code >= RST0 && code <= SOI); }
-static int big_endian(const uint8_t *p) { return p[0] << 8 | p[1]; }
+static int is_frame(int code) {
+  return code >= SOF0 && code <= SOF15 && code != DHT && code != JPG && code != DAC;
+}
+static int stands_alone(int code) {
+  return code == TEM || (code >= RST0 && code <= SOI);
+}
+static int big_endian(const uint8_t *p) {
+  return p[0] << 8 | p[1];
+}
 
 /* Moves to the next marker at or after `from`; returns its code, or -1 when the data end first. */
 static int next_marker(walk *w, int64_t from) {

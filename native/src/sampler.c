@@ -49,7 +49,8 @@ static void squash(stk_sampler *s, int32_t i) {
   for (int32_t t = 0; t < length; t++) window[t] = stk_sampler_slot(s, first + t) + s->skip;
   if (length % 2) window[length] = window[length - 1]; /* the kernels take rows in pairs; its weight is zero */
   s->canvas.kernels->vertical(window, s->y.weights + (int64_t)i * s->y.taps, length + length % 2,
-                       (s->x.high - s->x.low) * s->canvas.channels, (int16_t *)s->middle.bytes + (i % 2) * s->middle_stride);
+                              (s->x.high - s->x.low) * s->canvas.channels,
+                              (int16_t *)s->middle.bytes + (i % 2) * s->middle_stride);
 }
 
 /* Horizontal pass of output rows i and, unless i is the last, i + 1. */

@@ -13,12 +13,12 @@
 
 #include "internal.h"
 
-#define CHECK(what)                                                     \
-  do {                                                                  \
-    if (!(what)) {                                                      \
+#define CHECK(what)                                                      \
+  do {                                                                   \
+    if (!(what)) {                                                       \
       fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
-      exit(1);                                                          \
-    }                                                                   \
+      exit(1);                                                           \
+    }                                                                    \
   } while (0)
 
 static uint64_t noise_state = 1;
@@ -26,7 +26,9 @@ static uint32_t noise(void) {
   noise_state = noise_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return (uint32_t)(noise_state >> 33);
 }
-static int32_t below(int32_t n) { return (int32_t)(noise() % (uint32_t)n); }
+static int32_t below(int32_t n) {
+  return (int32_t)(noise() % (uint32_t)n);
+}
 
 /* ---- order and randomness -------------------------------------------------------------------------------------------- */
 
@@ -164,7 +166,8 @@ static void check_horizontal(double view0, double view1, int32_t count, int32_t 
   const size_t samples = (size_t)(taps.high - taps.low + taps.taps) * (size_t)channels + STK_SLACK;
   int16_t *rows[2] = {malloc(2 * samples), malloc(2 * samples)};
   const size_t bytes = (size_t)count * (size_t)channels;
-  uint8_t *a[2] = {malloc(bytes + STK_SLACK), malloc(bytes + STK_SLACK)}, *b[2] = {malloc(bytes + STK_SLACK), malloc(bytes + STK_SLACK)};
+  uint8_t *a[2] = {malloc(bytes + STK_SLACK), malloc(bytes + STK_SLACK)},
+          *b[2] = {malloc(bytes + STK_SLACK), malloc(bytes + STK_SLACK)};
   for (size_t i = 0; i < samples; i++) rows[0][i] = (int16_t)below(255 * 64 + 1), rows[1][i] = 255 * 64;
   const int16_t *const from[2] = {rows[0], rows[1]};
   (channels == 3 ? stk_horizontal3_scalar : stk_horizontal1_scalar)(from, &taps, a);
@@ -214,10 +217,18 @@ typedef struct {
   int components, h, v, progressive, restart;
 } kind;
 
-static const kind KINDS[] = {{"444", 3, 1, 1, 0, 0},         {"422", 3, 2, 1, 0, 0},  {"420", 3, 2, 2, 0, 0},
-                             {"440", 3, 1, 2, 0, 0},         {"411", 3, 4, 1, 0, 0},  {"410", 3, 4, 2, 0, 0},
-                             {"gray", 1, 1, 1, 0, 0},        {"gray 2x2", 1, 2, 2, 0, 0}, {"420 progressive", 3, 2, 2, 1, 0},
-                             {"444 progressive", 3, 1, 1, 1, 0}, {"420 restarts", 3, 2, 2, 0, 3}, {"cmyk", 4, 1, 1, 0, 0}};
+static const kind KINDS[] = {{"444", 3, 1, 1, 0, 0},
+                             {"422", 3, 2, 1, 0, 0},
+                             {"420", 3, 2, 2, 0, 0},
+                             {"440", 3, 1, 2, 0, 0},
+                             {"411", 3, 4, 1, 0, 0},
+                             {"410", 3, 4, 2, 0, 0},
+                             {"gray", 1, 1, 1, 0, 0},
+                             {"gray 2x2", 1, 2, 2, 0, 0},
+                             {"420 progressive", 3, 2, 2, 1, 0},
+                             {"444 progressive", 3, 1, 1, 1, 0},
+                             {"420 restarts", 3, 2, 2, 0, 3},
+                             {"cmyk", 4, 1, 1, 0, 0}};
 enum { CMYK = sizeof KINDS / sizeof *KINDS - 1, DECODABLE = CMYK };
 
 typedef struct {
@@ -261,12 +272,13 @@ static stk_program plain_program(int channels) {
   return (stk_program){.max_pixels = 1 << 26, .max_scans = 50, .channels = channels, .scale = {1, 1, 1}};
 }
 
-static stk_row decode_into(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, const float *box,
-                           int32_t width, int32_t height, uint8_t *out) {
+static stk_row decode_into(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
+                           const float *box, int32_t width, int32_t height, uint8_t *out) {
   const int64_t start = 0, position = 11;
   const uint32_t epoch = 2;
   stk_row row;
-  CHECK(stk_image_rows(decoder, program, data, &start, &length, box, &epoch, &position, 1, width, height, out, 0, &row) == STK_OK);
+  CHECK(stk_image_rows(decoder, program, data, &start, &length, box, &epoch, &position, 1, width, height, out, 0, &row) ==
+        STK_OK);
   return row;
 }
 

@@ -262,9 +262,15 @@ class Pipeline:
         with Loader(self.plan, executor="inline") as loader:
             return len(loader)
 
+    def __bool__(self) -> bool:
+        return True  # a pipeline is never "empty", and its length may be unknown
+
     def sample(self, i: int) -> dict[str, Any]:
         """Sample `i` of the first epoch, as it comes out of the stages before `batch`."""
-        nodes = tuple(node for node in self._nodes if not isinstance(node, (n.Batch, n.MapBatch, n.Shard)))
+        last_batch = max((at for at, node in enumerate(self._nodes) if isinstance(node, n.Batch)), default=len(self._nodes))
+        if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
+            last_batch = len(self._nodes)  # that batch is undone again
+        nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
         one = Pipeline(self._source, (*nodes, n.Skip(_whole("sample", "i", i, 0)), n.Take(1)))
         for sample in _one_epoch(one.plan, 0):
             return dict(sample.items())

@@ -141,7 +141,12 @@ def test_the_header_tells_size_kind_and_scans() -> None:
 
 @pytest.mark.parametrize(
     "data, error",
-    [(b"", TruncatedImage), (b"GIF89a", UnsupportedImage), (b"\xff\xd8\xff\xd9", CorruptImage), (b"\xff\xd8\xff", TruncatedImage)],
+    [
+        (b"", TruncatedImage),
+        (b"GIF89a", UnsupportedImage),
+        (b"\xff\xd8\xff\xd9", CorruptImage),
+        (b"\xff\xd8\xff", TruncatedImage),
+    ],
 )
 def test_a_header_that_cannot_be_read_raises(data: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):

@@ -16,8 +16,8 @@ static inline __m256i weight_pair(const int16_t *weights) {
 }
 
 /* 32 samples of `pairs` pairs of rows. Unpacking leaves the samples out of order across lanes; packing puts them back. */
-static inline __attribute__((always_inline)) void vertical_block(const uint8_t *const *rows, const int16_t *weights, int32_t pairs,
-                                                                int32_t at, int16_t *out) {
+static inline __attribute__((always_inline)) void vertical_block(const uint8_t *const *rows, const int16_t *weights,
+                                                                 int32_t pairs, int32_t at, int16_t *out) {
   const __m256i zero = _mm256_setzero_si256();
   __m256i s0 = _mm256_set1_epi32(1 << (STK_MIDDLE_SHIFT - 1)), s1 = s0, s2 = s0, s3 = s0;
   for (int32_t p = 0; p < pairs; p++) {

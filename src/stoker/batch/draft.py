@@ -37,6 +37,8 @@ class Draft:
 
     def write(self, first: int, targets: Mapping[str, NDArray[Any]], chunk: Chunk) -> int:
         """Take in a finished chunk whose rows belong at ``first + chunk.slots``; returns the bytes it added beside the slab."""
+        if not len(chunk):
+            return 0  # every row was left out, perhaps before all stages ran: there is nothing to write
         loose: dict[str, Any] = {}
         for name, column in chunk.columns.items():
             target = targets.get(name)
@@ -44,10 +46,7 @@ class Draft:
                 loose[name] = _lasting(column)
             elif column is not target:
                 _copy_rows(name, target, chunk, column)
-        if self._specs is None:
-            missing: set[str] = set()
-        else:
-            missing = set(self._specs) - set(chunk.columns)
+        missing = set(self._specs or ()) - set(chunk.columns)
         if missing:
             raise BatchError(f"the field {sorted(missing)[0]!r} is gone; the samples here have {', '.join(chunk.columns)}")
         with self._lock:

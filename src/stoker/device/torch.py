@@ -41,13 +41,16 @@ class TorchOutput(Output):
         return batch.with_values({name: self._tensor(column) for name, column in batch.items()})
 
     def _tensor(self, column: Any) -> Any:
+        tensor = self._on_host(column)
+        return tensor if tensor is column or self._device is None else tensor.to(self._device)
+
+    def _on_host(self, column: Any) -> Any:
         """A column as a tensor where it can be one (numbers); text, bytes and lists stay as they are."""
         if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
             return column
         if not column.dtype.isnative:
             column = column.astype(column.dtype.newbyteorder("="))
-        tensor = self._torch.from_numpy(column if column.flags.writeable else column.copy())
-        return tensor if self._device is None else tensor.to(self._device)
+        return self._torch.from_numpy(column if column.flags.writeable else column.copy())
 
 
 class CudaOutput(TorchOutput):
@@ -79,8 +82,9 @@ class CudaOutput(TorchOutput):
         return on_device
 
     def _copy(self, column: Any, user: Any) -> Any:
-        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+        tensor = self._on_host(column)
+        if tensor is column:
             return column
-        tensor = self._torch.from_numpy(column).to(self._device, non_blocking=True)
+        tensor = tensor.to(self._device, non_blocking=True)
         tensor.record_stream(user)  # its memory is the user's until the user's stream is done with it
         return tensor

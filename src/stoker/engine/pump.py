@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ class Pump:
                 target=_pump, args=(self._pull, self._lists, self._stop), name="stoker-pump", daemon=True
             )
             self._thread.start()
+            weakref.finalize(self, self._stop.set)  # a pump nobody holds any more stops by itself
 
     def get(self, block: bool) -> list[Any] | None:
         """The next list; None when there is none yet and `block` is False."""

@@ -8,79 +8,29 @@ against the bounds of its array, because C cannot. All calls release the GIL.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import (
-    BoxError,
-    CorruptImage,
-    ImageTooLarge,
-    KernelError,
-    ReadError,
-    StokerError,
-    TruncatedImage,
-    UnsupportedImage,
-)
+from stoker.errors import KernelError, StokerError
+from stoker.kernel.files import Arena as Arena
+from stoker.kernel.files import Paths as Paths
+from stoker.kernel.status import OpKind as OpKind
+from stoker.kernel.status import Status as Status
+from stoker.kernel.status import error_of as error_of
 
 ABI = 1
 MAX_OPS = 16
 
 Bytes: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
-
-
-class Status(IntEnum):
-    """What became of a call or of one sample in it."""
-
-    OK = 0
-    ARGUMENT = 1
-    NOMEM = 2
-    SHORT = 3
-    IO = 4
-    EMPTY = 5
-    UNSUPPORTED = 6
-    TRUNCATED = 7
-    CORRUPT = 8
-    LIMIT = 9
-    GEOMETRY = 10
-
-
-class OpKind(IntEnum):
-    """A geometric operation; its parameters are listed in ``stoker.h``."""
-
-    RESIZE_SHORT = 1
-    RESIZE = 2
-    CENTER_CROP = 3
-    RANDOM_RESIZED_CROP = 4
-    CROP_BOX = 5
-    HFLIP = 6
-
-
-_ERRORS: dict[int, type[StokerError]] = {
-    Status.IO: ReadError,
-    Status.EMPTY: TruncatedImage,
-    Status.UNSUPPORTED: UnsupportedImage,
-    Status.TRUNCATED: TruncatedImage,
-    Status.CORRUPT: CorruptImage,
-    Status.LIMIT: ImageTooLarge,
-    Status.GEOMETRY: BoxError,
-}
-
-
-def error_of(status: int, message: str) -> Exception:
-    """Make the exception that tells of `status`: the sample's fault where it is one, `KernelError` for a wrong call."""
-    if status == Status.NOMEM:
-        return MemoryError(message)
-    kind = _ERRORS.get(status, KernelError)
-    return kind(f"{message} [{Status(status).name.lower()}]")
 
 
 # ---- structs ---------------------------------------------------------------------------------------------------------
@@ -111,9 +61,12 @@ class _Program(ctypes.Structure):
     ]
 
 
+_ROW_INTS = ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")
+
+
 class _Row(ctypes.Structure):
     _fields_ = [
-        *((name, c_int32) for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")),
+        *((name, c_int32) for name in _ROW_INTS),
         ("dest", c_int32 * 4),
         ("clip", c_int32 * 4),
         ("view", c_double * 4),
@@ -125,7 +78,7 @@ class _Row(ctypes.Structure):
 # The results of a call are a NumPy array of these, filled in place.
 ROW_DTYPE = np.dtype(
     [
-        *((name, np.int32) for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")),
+        *((name, np.int32) for name in _ROW_INTS),
         ("dest", np.int32, 4),
         ("clip", np.int32, 4),
         ("view", np.float64, 4),
@@ -145,18 +98,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_permute": [c_uint64, c_uint64, c_void_p, c_int64, c_void_p],
     "stk_uniforms": [c_uint64, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
     "stk_gather": [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64],
-    "stk_read_files": [
-        c_void_p,
-        c_void_p,
-        c_void_p,
-        c_int64,
-        c_void_p,
-        c_int64,
-        c_void_p,
-        c_void_p,
-        c_void_p,
-        c_void_p,
-    ],
+    "stk_read_files": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, *[c_void_p] * 4],
     "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
     "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
     "stk_image_rows": [*[c_void_p] * 8, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
@@ -281,57 +223,21 @@ def uniforms(seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64]
 # ---- moving bytes ----------------------------------------------------------------------------------------------------
 
 
+def _has_dense_rows(array: NDArray[Any]) -> bool:
+    return array.flags.c_contiguous or array[:1].flags.c_contiguous
+
+
 def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> None:
     """Copy ``table[index]`` into `out`. Rows must be contiguous; they may lie any stride apart in either array."""
     index = np.ascontiguousarray(index, np.int64)
-    shape, out_shape, row_bytes = table.shape, out.shape, table.itemsize
-    for axis in range(len(shape) - 1, 0, -1):
-        if shape[axis] != 1 and (table.strides[axis] != row_bytes or out.strides[axis] != row_bytes):
-            raise KernelError("gather needs rows that are contiguous")
-        row_bytes *= shape[axis]
-    if out.dtype != table.dtype or out_shape[1:] != shape[1:] or out_shape[0] != index.size or not out.flags.writeable:
-        raise KernelError(f"gather of {index.size} from {table.dtype}{shape} does not fit {out.dtype}{out_shape}")
-    to_stride = out.strides[0] if out_shape[0] > 1 else row_bytes
-    _native().gather(
-        _address(table), shape[0], table.strides[0], row_bytes, _address(index), index.size, _address(out), to_stride
-    )
-
-
-class Paths:
-    """Many file names as one buffer, made once and shared by every read.
-
-    >>> Paths([b"a.jpg", b"b.jpg"]).path(1)
-    b'b.jpg'
-    """
-
-    def __init__(self, paths: Sequence[bytes]) -> None:
-        if any(b"\0" in path for path in paths):
-            raise ValueError("a file name holds a NUL byte")
-        self._starts = np.zeros(len(paths) + 1, np.int64)
-        np.cumsum(np.fromiter((len(path) + 1 for path in paths), np.int64, len(paths)), out=self._starts[1:])
-        self._names = np.frombuffer(b"\0".join(paths) + b"\0", np.uint8)
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def path(self, i: int) -> bytes:
-        """Return path `i`."""
-        if not 0 <= i < len(self):
-            raise IndexError(f"path {i} of {len(self)}")
-        return self._names[self._starts[i] : self._starts[i + 1] - 1].tobytes()
-
-
-class Arena:
-    """A buffer that grows and is used again; what was read into it is valid until the next read."""
-
-    def __init__(self, capacity: int = 1 << 20) -> None:
-        self.buffer: NDArray[np.uint8] = np.empty(capacity, np.uint8)
-
-    def grow(self, capacity: int, keep: int) -> None:
-        """Make room for `capacity` bytes, keeping the first `keep`. Arrays handed out before stay valid."""
-        larger = np.empty(max(capacity, 2 * self.buffer.size), np.uint8)
-        larger[:keep] = self.buffer[:keep]
-        self.buffer = larger
+    shape, out_shape, count = table.shape, out.shape, index.size
+    if out.dtype != table.dtype or out_shape[1:] != shape[1:] or out_shape[0] != count or not out.flags.writeable:
+        raise KernelError(f"gather of {count} rows from {table.dtype}{shape} does not fit {out.dtype}{out_shape}")
+    if not (_has_dense_rows(table) and _has_dense_rows(out)):
+        raise KernelError("gather needs rows that are contiguous")
+    row_bytes = math.prod(shape[1:]) * table.itemsize
+    to_stride = out.strides[0] if count > 1 else row_bytes
+    _native().gather(_address(table), shape[0], table.strides[0], row_bytes, _address(index), count, _address(out), to_stride)
 
 
 def read_files(
@@ -349,7 +255,7 @@ def read_files(
     done, needed = c_int64(0), c_int64(0)
     read = _native().read_files
     while read(
-        _address(paths._names), _address(paths._starts), _address(which), count, _address(arena.buffer),
+        _address(paths.names), _address(paths.starts), _address(which), count, _address(arena.buffer),
         arena.buffer.size, _address(offsets), _address(errors), ctypes.byref(done), ctypes.byref(needed),
     ):  # fmt: skip
         arena.grow(needed.value, keep=int(offsets[done.value]))
@@ -454,11 +360,10 @@ def plan(
 ) -> NDArray[np.void]:
     """Compute the geometry of `program` for images of these sizes; returns an array of `ROW_DTYPE`."""
     count = len(positions)
-    widths, heights = _contiguous(widths, np.int32, count, "widths"), _contiguous(heights, np.int32, count, "heights")
-    epochs, positions = (
-        _contiguous(epochs, np.uint32, count, "epochs"),
-        _contiguous(positions, np.int64, count, "positions"),
-    )
+    widths = _contiguous(widths, np.int32, count, "widths")
+    heights = _contiguous(heights, np.int32, count, "heights")
+    epochs = _contiguous(epochs, np.uint32, count, "epochs")
+    positions = _contiguous(positions, np.int64, count, "positions")
     boxes = _optional_boxes(boxes, count)
     rows = np.zeros(count, ROW_DTYPE)
     _native().image_plan(
@@ -511,14 +416,10 @@ class Decoder:
         A bad image does not raise: its row has a status and a message, and its pixels are undefined.
         """
         count = len(positions)
-        starts, lengths = (
-            _contiguous(starts, np.int64, count, "starts"),
-            _contiguous(lengths, np.int64, count, "lengths"),
-        )
-        epochs, positions = (
-            _contiguous(epochs, np.uint32, count, "epochs"),
-            _contiguous(positions, np.int64, count, "positions"),
-        )
+        starts = _contiguous(starts, np.int64, count, "starts")
+        lengths = _contiguous(lengths, np.int64, count, "lengths")
+        epochs = _contiguous(epochs, np.uint32, count, "epochs")
+        positions = _contiguous(positions, np.int64, count, "positions")
         boxes = _optional_boxes(boxes, count)
         rows = np.zeros(count, ROW_DTYPE)
         if count == 0:
@@ -557,14 +458,9 @@ class Decoder:
         out = np.empty((info.height, info.width, program.channels), np.uint8)
         row = np.zeros(1, ROW_DTYPE)
         _native().jpeg_decode(
-            self._open(),
-            ctypes.byref(program._struct),
-            _address(array),
-            array.size,
-            _address(out),
-            out.nbytes,
+            self._open(), ctypes.byref(program._struct), _address(array), array.size, _address(out), out.nbytes,
             _address(row),
-        )
+        )  # fmt: skip
         if row["status"][0] != Status.OK:
             raise error_of(int(row["status"][0]), row["message"][0].decode("utf-8", "replace"))
         return out

@@ -200,7 +200,7 @@ def open_front(
     executor: Executor,
     epoch: int,
     start: int,
-    observe: Observer,
+    observers: Sequence[Observer],
     skipped: list[SampleError],
     watchdog_s: float,
 ) -> Flow:
@@ -216,6 +216,6 @@ def open_front(
         if segment.unit and not indexed:
             flow = Regrouped(flow, segment.unit)
         if segment.nodes or indexed:
-            flow = Through(flow, runner, executor, observe, skipped, watchdog_s)
+            flow = Through(flow, runner, executor, observers[number], skipped, watchdog_s)
         flow = Numbered(flow, segment, epoch, 0)
     return flow

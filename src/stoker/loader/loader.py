@@ -22,7 +22,7 @@ from ..errors import ClosedError, ConfigError, DataLossError, FunctionError, Sam
 from ..observe.meters import Meters, Span, Stats
 from ..observe.trace import write_trace
 from ..observe.verdict import verdict
-from ..plan.cursor import Cursor, decode, encode
+from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.deal import Deal
 from ..plan.nodes import MapBatch
 from ..plan.plan import Plan
@@ -69,7 +69,7 @@ class Loader:
     ) -> None:
         _check_count("threads", threads, 1)
         _check_count("ahead", ahead, 1)
-        _check_count("epoch", epoch, 0)
+        _check_count("epoch", epoch, 0, MOST_EPOCHS)
         if not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
@@ -84,7 +84,6 @@ class Loader:
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(epoch)
-        self._fresh = True  # the cursor has not been iterated from yet
         self._iterator: _EpochIterator | None = None
         self._feed: Feed[Unit] | None = None
         self._supply: Supply[Unit] | None = None
@@ -100,11 +99,10 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
-        if not self._fresh and self._iterator is not None:
+        if self._iterator is not None and self._iterator.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
             self._cursor = Cursor(self._cursor.epoch + 1)
-        self._fresh = False
         self._iterator = _EpochIterator(self)
         if self._skips:
             self._skips.epoch()
@@ -123,6 +121,7 @@ class Loader:
         self._check_open()
         if iterator is not self._iterator:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
+        iterator.begun = True
         asked = self._meters.request()
         if iterator.portions:
             return iterator.portions.pop(asked)
@@ -134,7 +133,6 @@ class Loader:
         if unit is None:
             self._iterator = None
             self._cursor = Cursor(self._cursor.epoch + 1)
-            self._fresh = True
             self._meters.epoch_ended()
             raise StopIteration
         iterator.portions = _Portions(self, unit)
@@ -149,17 +147,23 @@ class Loader:
             unit = self._feed.take()
         except Exhausted:
             return None
-        if not isinstance(unit, BatchUnit):
+        if isinstance(unit, EpochEnd):
+            self._account(0, unit.skipped, unit.epoch)
             return None
+        assert isinstance(unit, (BatchUnit, Failure))
         if unit.error is not None:
             raise _presentable(unit.error)
+        assert isinstance(unit, BatchUnit)
         rows = unit.batch().rows
-        if self._skips is not None:
-            self._meters.skipped(len(unit.skipped))
-            self._skips.count(rows, unit.skipped, unit.epoch)
+        self._account(rows, unit.skipped, unit.epoch)
         if not rows:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
         return unit
+
+    def _account(self, rows: int, skipped: list[SampleError], epoch: int) -> None:
+        if self._skips is not None:
+            self._meters.skipped(len(skipped))
+            self._skips.count(rows, skipped, epoch)
 
     def _end_epoch_by_error(self) -> None:
         self._stop_feed()
@@ -192,7 +196,7 @@ class Loader:
         if rows is not None and cursor.row > rows:
             raise StateError(f"the state is at row {cursor.row:,}, but an epoch has {rows:,} rows")
         self._stop_feed()
-        self._cursor, self._fresh, self._iterator = cursor, True, None
+        self._cursor, self._iterator = cursor, None
 
     def _pipeline_identity(self) -> dict[str, str]:
         if self._identity is None:
@@ -227,6 +231,9 @@ class Loader:
             self._closed = True
             self._stop_feed()
             self._finalizer()
+
+    def __bool__(self) -> bool:
+        return True  # a loader is never "empty", and its length may be unknown
 
     def __enter__(self) -> Loader:
         return self
@@ -279,7 +286,17 @@ class Loader:
         part = self._part if self._plan.batch else (0, 1)
         if self._plan.counted:
             return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, part)
-        return CutSupply(self._plan, self._deal, self._group, self._cursor, self._open_front, self._make_unit(), self._once, part)
+        return CutSupply(
+            self._plan,
+            self._deal,
+            self._group,
+            self._cursor,
+            self._open_front,
+            self._make_unit(),
+            self._front_skipped,
+            self._once,
+            part,
+        )
 
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
@@ -309,7 +326,7 @@ class Loader:
             self._executor,
             cursor.epoch,
             start,
-            _observer(self._meters, self._fronts[0].steps),
+            [_observer(self._meters, runner.steps) for runner in self._fronts],
             self._front_skipped,
             self._watchdog_s,
         )
@@ -339,6 +356,7 @@ class _EpochIterator(Iterator[Any]):
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self.portions: _Portions | None = None
+        self.begun = False
         self.ended = False
 
     def __next__(self) -> Any:
@@ -465,8 +483,8 @@ def _nbytes(batch: Batch) -> int:
     return sum(column.nbytes for column in batch.values() if isinstance(column, np.ndarray))
 
 
-def _check_count(name: str, value: Any, least: int) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+def _check_count(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < most):
         raise ConfigError(f"loader({name}={value!r}): give a whole number from {least} on")
 
 

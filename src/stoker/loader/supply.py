@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..engine.feed import Exhausted, Supply, Unit
+from ..errors import SampleError
 from ..plan.cursor import Cursor
 from ..plan.deal import Deal
 from ..plan.plan import Plan
 from ..source.chunk import Chunk, Ints, join_chunks
 from .front import Flow
-from .units import BatchUnit, Cursors, EpochEnd
+from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 _ENDLESS = 1 << 61
 
@@ -125,9 +126,11 @@ class CutSupply(Supply[Unit]):
         cursor: Cursor,
         open_: Callable[[Cursor], Flow],
         make: MakeUnit,
+        skipped: list[SampleError],
         once: bool,
         part: tuple[int, int],
     ) -> None:
+        self._skipped = skipped
         self._deal, self._group, self._make, self._open, self._once = deal, group, make, open_, once
         self._placed = not plan.replays
         self._cursor = cursor
@@ -154,6 +157,9 @@ class CutSupply(Supply[Unit]):
             except Exhausted:
                 self._ended = True
                 break
+            except Exception as error:  # noqa: BLE001  told in its place, after the batches before it
+                self._done = True
+                return Failure(error)
             if chunk is None:
                 return None
             self._rows.add(chunk)
@@ -187,7 +193,9 @@ class CutSupply(Supply[Unit]):
         self._flow, self._ended, self._done = None, False, self._once
         self._cursor = Cursor(epoch + 1, 0)
         self._rows = _Buffer(self._cursor, self._placed)
-        return EpochEnd(epoch)
+        skipped = list(self._skipped)
+        self._skipped.clear()
+        return EpochEnd(epoch, skipped)
 
 
 class _Cursors:

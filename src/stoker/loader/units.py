@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,17 +141,28 @@ class BatchMaker:
         return report, draft.write(first, targets, chunk)
 
 
-class EpochEnd(Unit):
-    """Stands between the epochs in a feed."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+class Marker(Unit):
+    """Stands in a feed, in its place among the batches, and needs no work."""
 
     def split(self, rows: int) -> list[Any]:
         return []
 
     def done(self, outcome: Outcome) -> int:
         return 0
+
+
+class EpochEnd(Marker):
+    """The border between two epochs; `skipped` are bad samples that came after the last batch."""
+
+    def __init__(self, epoch: int, skipped: Sequence[SampleError] = ()) -> None:
+        self.epoch, self.skipped = epoch, list(skipped)
+
+
+class Failure(Marker):
+    """Stands where the next batch would, had its samples not failed on their way to it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class ChunkUnit(Unit):

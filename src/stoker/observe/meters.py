@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -55,14 +56,14 @@ class Stats:
 class Meters:
     """Counts as a loader runs; written by the consumer's thread alone."""
 
-    MOST_SPANS = 200_000
+    MOST_SPANS = 20_000  # the latest ones; a trace of a long run shows its end
 
     def __init__(self, workers: int) -> None:
         self._stats = Stats(workers=workers)
         self._begun: float | None = None
         self._first: float | None = None
-        self.spans: list[Span] = []
-        self.waits: list[tuple[float, float]] = []
+        self.spans: deque[Span] = deque(maxlen=self.MOST_SPANS)
+        self.waits: deque[tuple[float, float]] = deque(maxlen=self.MOST_SPANS)
 
     def request(self) -> float:
         now = time.monotonic()
@@ -83,14 +84,12 @@ class Meters:
             return
         stats.waited_s += now - asked_s
         stats.elapsed_s = now - self._first
-        if len(self.waits) < self.MOST_SPANS:
-            self.waits.append((asked_s, now))
+        self.waits.append((asked_s, now))
 
     def task(self, span: Span, cpu_s: float) -> None:
         self._stats.task_s += span.stop_s - span.start_s
         self._stats.cpu_s += cpu_s
-        if len(self.spans) < self.MOST_SPANS:
-            self.spans.append(span)
+        self.spans.append(span)
 
     def step(self, name: str, seconds: float) -> None:
         self._stats.steps_s[name] = self._stats.steps_s.get(name, 0.0) + seconds

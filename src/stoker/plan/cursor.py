@@ -9,6 +9,8 @@ from typing import Any
 from ..errors import StateError
 
 VERSION = 1
+#: random numbers know epochs by 32 bits
+MOST_EPOCHS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,15 @@ def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> C
     version = state.get("stoker")
     if version != VERSION:
         raise StateError(f"this state has version {version!r}; this Stoker reads version {VERSION}")
-    cursor = Cursor(_count(state, "epoch"), _count(state, "row"), _at(state))
+    cursor = Cursor(_count(state, "epoch", MOST_EPOCHS), _count(state, "row"), _at(state))
     if not force:
         _check_identity(state.get("pipeline"), identity)
     return cursor
 
 
-def _count(state: Mapping[str, Any], name: str) -> int:
+def _count(state: Mapping[str, Any], name: str, most: int = 1 << 62) -> int:
     value = state.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < most:
         raise StateError(f"the state's {name!r} is {value!r}; it must be a whole number from 0 on")
     return value
 
