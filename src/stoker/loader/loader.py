@@ -33,7 +33,7 @@ from ..units import parse_bytes
 from .budget import SkipBudget
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
-from .units import BatchMaker, BatchUnit, Cursors
+from .units import BatchMaker, BatchUnit, Cursors, EpochEnd, Failure
 
 #: single samples are worked on this many at a time
 _SAMPLES = 32

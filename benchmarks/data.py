@@ -1,0 +1,81 @@
+"""The pictures: a folder of the user's, or one made here that is about as hard to decode as photographs of ImageNet."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from measure import note
+from numpy.typing import NDArray
+
+#: how many, and how many with --quick
+COUNT, QUICK_COUNT = 400, 48
+#: (width, height) in turn; about 500 x 400 on average, as ImageNet's are
+SIZES = ((500, 375), (500, 400), (375, 500), (500, 333), (500, 500), (640, 427))
+QUALITY = 92
+#: the strength of the noise, in grey levels; it sets the size of the files: 110 KB on average
+NOISE = 13.5
+EXTENSIONS = {".jpeg", ".jpg"}
+MADE = Path(__file__).resolve().parent.parent / ".data"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says which pictures to use."""
+    parser.add_argument("--images", type=Path, metavar="DIR", help="a folder of JPEG files (default: one is generated)")
+
+
+def images_of(options: argparse.Namespace) -> Path:
+    """The folder to read: the one given, or one generated on first use and kept in ``.data``."""
+    if options.images is not None:
+        return Path(options.images).resolve()
+    count = QUICK_COUNT if options.quick else COUNT
+    folder = MADE / f"benchmark-{count}"
+    if not folder.exists():
+        note(f"generating {count} pictures in {folder}")
+        generate(folder, count)
+    return folder
+
+
+def paths_of(folder: Path) -> list[str]:
+    """The JPEG files below a folder, in the order in which `stoker.files` numbers them."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS)
+    return sorted(map(str, found), key=os.fsencode)
+
+
+def warm(paths: list[str]) -> int:
+    """Read every file once, so that the page cache holds them; returns their bytes."""
+    return sum(len(Path(path).read_bytes()) for path in paths)
+
+
+def generate(folder: Path, count: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
+    """Write `count` JPEG files. They appear all at once, so that a run that was broken off leaves no half folder."""
+    from PIL import Image
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        for number in range(count):
+            width, height = sizes[number % len(sizes)]
+            Image.fromarray(picture(width, height, number)).save(unfinished / f"{number:05}.jpg", quality=QUALITY)
+        unfinished.rename(folder)
+    except BaseException:
+        shutil.rmtree(unfinished)
+        raise
+
+
+def picture(width: int, height: int, seed: int) -> NDArray[np.uint8]:
+    """Gradients, discs with sharp edges, and noise: more of it in some pictures and places, as in photographs."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width] / max(width, height)
+    slopes = rng.uniform(-180, 180, (3, 2))
+    pixels = 128 + np.stack([a * (x - 0.5) + b * (y - 0.5) for a, b in slopes], axis=-1)
+    for _ in range(12):
+        (cx, cy), radius = rng.uniform(0, 1, 2), rng.uniform(0.02, 0.2)
+        pixels[(x - cx) ** 2 + (y - cy) ** 2 < radius**2] += rng.uniform(-60, 60, 3)
+    strength = NOISE * rng.uniform(0.3, 1.7) * (0.4 + 1.2 * x[..., None])
+    grain = rng.normal(0, 1, (height, width, 1)) + 0.25 * rng.normal(0, 1, (height, width, 3))
+    return np.clip(pixels + strength * grain, 0, 255).astype(np.uint8)
