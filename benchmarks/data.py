@@ -70,12 +70,12 @@ def generate(folder: Path, count: int, sizes: tuple[tuple[int, int], ...] = SIZE
 def picture(width: int, height: int, seed: int) -> NDArray[np.uint8]:
     """Gradients, discs with sharp edges, and noise: more of it in some pictures and places, as in photographs."""
     rng = np.random.default_rng(seed)
-    y, x = np.mgrid[0:height, 0:width] / max(width, height)
+    x = np.linspace(0, 1, width, dtype=np.float32)
+    y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
+    strength = NOISE * rng.uniform(0.3, 1.7) * (0.4 + 1.2 * x)
+    light = strength * rng.standard_normal((height, width), np.float32)
+    for cx, cy, radius, step in rng.uniform((0, 0, 0.02, -60), (1, 1, 0.2, 60), (8, 4)):
+        light[(x - cx) ** 2 + (y - cy) ** 2 < radius**2] += step
     slopes = rng.uniform(-180, 180, (3, 2))
-    pixels = 128 + np.stack([a * (x - 0.5) + b * (y - 0.5) for a, b in slopes], axis=-1)
-    for _ in range(12):
-        (cx, cy), radius = rng.uniform(0, 1, 2), rng.uniform(0.02, 0.2)
-        pixels[(x - cx) ** 2 + (y - cy) ** 2 < radius**2] += rng.uniform(-60, 60, 3)
-    strength = NOISE * rng.uniform(0.3, 1.7) * (0.4 + 1.2 * x[..., None])
-    grain = rng.normal(0, 1, (height, width, 1)) + 0.25 * rng.normal(0, 1, (height, width, 3))
-    return np.clip(pixels + strength * grain, 0, 255).astype(np.uint8)
+    channels = [light + (128 + a * (x - 0.5) + b * (y - 0.5)) for a, b in slopes]
+    return np.clip(np.stack(channels, axis=-1), 0, 255).astype(np.uint8)
