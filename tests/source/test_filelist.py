@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from stoker.errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from stoker.source.filelist import FilelistSource
+from stoker.source.lines import Lines
 from tests.source.test_files import fill
 from tests.support import read
 
@@ -159,3 +161,17 @@ def test_the_fingerprint_knows_order_and_labels_but_not_comments_or_place(tmp_pa
 
     assert made("1", "a/1\nb/1\n") == made("2", "# hello\r\na/1\r\n\r\nb/1\r\n")
     assert len({made("3", "a/1\nb/1"), made("4", "b/1\na/1"), made("5", "a/1\nb/1", None)}) == 3
+
+
+def test_lines_are_the_same_one_by_one_and_all_at_once(tmp_path: Path) -> None:
+    lines = Lines(os.fsencode(listing(tmp_path, b"a\r\n\n# x\nb c\n\r\n \t\nd\r\r\n e")))
+    assert list(lines) == [lines[index] for index in range(len(lines))] == [b"a", b"b c", b"d\r", b" e"]
+    assert [lines.place(index).split()[1] for index in range(len(lines))] == ["1", "4", "7", "8"]
+
+
+def test_a_long_list_is_read_in_a_time_that_grows_with_its_length(tmp_path: Path) -> None:
+    listed = listing(tmp_path, b"".join(b"a/%d.jpg %d\n" % (number, number) for number in range(100_000)))
+    for labels in ("line", "folder"):
+        begun = time.process_time()
+        assert len(FilelistSource(listed, labels=labels)) == 100_000
+        assert time.process_time() - begun < 10  # a second, when nothing looks back at all lines before

@@ -73,9 +73,3 @@ def digest(kind: str, *parts: bytes | str | int) -> str:
         sha.update(len(data).to_bytes(8, "little"))
         sha.update(data)
     return f"{kind}:{sha.hexdigest()[:16]}"
-
-
-def printable(name: bytes) -> str:
-    """File names as text: UTF-8 where it is, backslash escapes where it is not, nothing lost and nothing that breaks a log."""
-    text = name.decode("utf-8", "backslashreplace")
-    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ConfigError, ReadError
 from .base import digest
 from .files import LabelledFiles, read_error
-from .labels import Labels, Rule, as_label, check_rule, label_folders, label_mapped, label_paths
+from .labels import Labels, Rule, as_label, check_rule, fits, label_folders, label_mapped, label_paths
 from .lines import Lines, split_number
 from .paths import AnyPath, absolute, joined, parent_name, printable
 
@@ -68,7 +68,8 @@ def _line_label(lines: Lines, at: int, number: bytes | None) -> int:
     if number is None:
         told = f"{lines.place(at)} ends in no integer: {printable(lines[at])!r}"
         raise ConfigError(f"{told}; labels='line' needs 'path 12' on every line")
-    return as_label(int(number), lines.place(at))
+    label = int(number)
+    return label if fits(label) else as_label(label, lines.place(at))  # the place costs a look at all lines before
 
 
 def _folderless(lines: Lines, at: int) -> str:

@@ -64,9 +64,14 @@ def as_label(value: Any, place: str) -> int:
         label = operator.index(value)
     except TypeError:
         raise ConfigError(f"{place} gave {value!r}, a {type(value).__name__}; a label is an int") from None
-    if not -(1 << 63) <= label < 1 << 63:
+    if not fits(label):
         raise ConfigError(f"{place} gave {label}; a label fits 64 bits")
     return label
+
+
+def fits(label: int) -> bool:
+    """Whether a label fits 64 bits."""
+    return -(1 << 63) <= label < 1 << 63
 
 
 def _shown(name: str) -> str:
@@ -92,6 +97,6 @@ def _asked(function: Callable[[str], int], path: bytes, call: str) -> int:
     except Exception as exc:
         told = printable(path)
         raise FunctionError(f"the labels function of {call}() raised on {told}: {exc!r}; correct it", origin=told) from exc
-    if type(answer) is int and -(1 << 63) <= answer < 1 << 63:
+    if type(answer) is int and fits(answer):
         return answer
     return as_label(answer, f"the labels function of {call}(), called with {printable(path)},")
