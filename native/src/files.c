@@ -43,7 +43,7 @@ static int64_t read_whole(int fd, uint8_t *to, int64_t room, int64_t *wanted) {
 
 static int64_t read_path(const char *path, uint8_t *to, int64_t room, int64_t *wanted) {
   int fd;
-  do fd = open(path, O_RDONLY | O_CLOEXEC);
+  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe among the files must not be waited for */
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return -1;
   const int64_t length = read_whole(fd, to, room, wanted);

@@ -2,7 +2,7 @@
  * jpeg.c: one image through libjpeg-turbo: only the columns, rows and resolution that are wanted.
  *
  * Nothing survives from one image to the next: libjpeg keeps Huffman and quantisation tables in its object, and an image that
- * lacks its own would silently be decoded with its neighbour's. Making the object anew costs two microseconds.
+ * lacks its own would silently be decoded with its neighbour's. Making the object anew costs less than a microsecond.
  *
  * libjpeg reports faults by calling back; every callback that ends the decoding jumps to the one setjmp in run(). Faults carry
  * the byte offset that had been reached. libjpeg never prints here.

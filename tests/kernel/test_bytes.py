@@ -50,7 +50,7 @@ def test_an_index_out_of_range_is_refused_and_nothing_is_written(index: list[int
 def test_gather_refuses_arrays_that_do_not_match() -> None:
     table = np.zeros((50, 3), np.int64)
     for out in (np.zeros((2, 3), np.int32), np.zeros((2, 4), np.int64), np.zeros((1, 3), np.int64)):
-        with pytest.raises(KernelError, match="does not fit"):
+        with pytest.raises(KernelError, match="do not fit"):
             native.gather(table, np.array([0, 1]), out)
     with pytest.raises(KernelError, match="contiguous"):
         native.gather(table, np.array([0, 1]), np.zeros((3, 2), np.int64).T)
@@ -95,3 +95,11 @@ def test_paths_keep_their_names_and_refuse_what_c_cannot_say() -> None:
 def test_no_paths_and_no_files_are_fine() -> None:
     data, offsets, errors = native.read_files(Paths([]), np.array([], np.int64), Arena())
     assert data.size == 0 and offsets.tolist() == [0] and errors.size == 0
+
+
+def test_a_table_is_prepared_once_and_keeps_its_memory_alive() -> None:
+    table = native.Table(np.arange(30).reshape(10, 3).copy())
+    out = np.empty((2, 3), np.int64)
+    for rows in ([0, 9], [5, 5]):
+        table.gather(np.array(rows), out)
+        assert np.array_equal(out, np.arange(30).reshape(10, 3)[rows])

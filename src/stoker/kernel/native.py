@@ -166,6 +166,7 @@ def _load() -> _Library:
 
 
 _NoBytes = ctypes.c_char * 0
+_INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is made from
 
 
 def _address(array: NDArray[Any]) -> Any:
@@ -202,8 +203,8 @@ def permute(n: int, key: int, positions: NDArray[np.int64]) -> NDArray[np.int64]
     >>> sorted(permute(5, 42, np.arange(5)).tolist())
     [0, 1, 2, 3, 4]
     """
-    positions = np.ascontiguousarray(positions, np.int64)
-    out = np.empty(positions.shape, np.int64)
+    positions = np.ascontiguousarray(positions, _INT64)
+    out = np.empty(positions.shape, _INT64)
     _native().permute(n, key, _address(positions), positions.size, _address(out))
     return out
 
@@ -227,17 +228,31 @@ def _has_dense_rows(array: NDArray[Any]) -> bool:
     return array.flags.c_contiguous or array[:1].flags.c_contiguous
 
 
+class Table:
+    """The rows of an array (or memory map), prepared once for many gathers. Rows are contiguous, any stride apart."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        if not _has_dense_rows(array):
+            raise KernelError("gather needs rows that are contiguous")
+        self._array, self._dtype, self._row_shape = array, array.dtype, array.shape[1:]
+        self._row_bytes = math.prod(self._row_shape) * array.itemsize
+        self._from = (_address(array), len(array), array.strides[0], self._row_bytes)
+
+    def gather(self, index: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Copy row ``index[i]`` to ``out[i]``; an index out of range raises before anything is written."""
+        index = np.ascontiguousarray(index, _INT64)
+        count, shape, flags = index.size, out.shape, out.flags
+        if out.dtype != self._dtype or shape != (count, *self._row_shape) or not flags.writeable:
+            raise KernelError(f"{count} rows of {self._dtype}{self._row_shape} do not fit {out.dtype}{shape}")
+        if not (flags.c_contiguous or _has_dense_rows(out)):
+            raise KernelError("gather needs rows that are contiguous")
+        stride = out.strides[0] if count > 1 else self._row_bytes
+        _native().gather(*self._from, _address(index), count, _address(out), stride)
+
+
 def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> None:
-    """Copy ``table[index]`` into `out`. Rows must be contiguous; they may lie any stride apart in either array."""
-    index = np.ascontiguousarray(index, np.int64)
-    shape, out_shape, count = table.shape, out.shape, index.size
-    if out.dtype != table.dtype or out_shape[1:] != shape[1:] or out_shape[0] != count or not out.flags.writeable:
-        raise KernelError(f"gather of {count} rows from {table.dtype}{shape} does not fit {out.dtype}{out_shape}")
-    if not (_has_dense_rows(table) and _has_dense_rows(out)):
-        raise KernelError("gather needs rows that are contiguous")
-    row_bytes = math.prod(shape[1:]) * table.itemsize
-    to_stride = out.strides[0] if count > 1 else row_bytes
-    _native().gather(_address(table), shape[0], table.strides[0], row_bytes, _address(index), count, _address(out), to_stride)
+    """Copy ``table[index]`` into `out`, once; `Table` is for many times."""
+    Table(table).gather(index, out)
 
 
 def read_files(

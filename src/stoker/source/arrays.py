@@ -32,6 +32,7 @@ class ArraysSource(Source):
         self.fields: dict[str, FieldSpec] = {
             name: array_spec(array.dtype, *array.shape[1:]) for name, array in self._arrays.items()
         }
+        self._tables = {name: native.Table(array) for name, array in self._arrays.items()}
 
     def __len__(self) -> int:
         return self._length
@@ -43,9 +44,15 @@ class ArraysSource(Source):
             into = out.get(name)
             if into is None:
                 into = np.empty((len(indices), *array.shape[1:]), array.dtype)
-            native.gather(array, indices, into)
+            self._tables[name].gather(indices, into)
             columns[name] = into
         return Rows(columns)
+
+    def __getstate__(self) -> dict[str, NDArray[Any]]:
+        return self._arrays  # tables are addresses, and mean nothing in another process
+
+    def __setstate__(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self.__init__(arrays)  # type: ignore[misc]
 
     def key(self, index: int) -> str:
         return str(index)
