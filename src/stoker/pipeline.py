@@ -69,9 +69,9 @@ class Pipeline:
         Over the whole data set; or with `window`, so that no sample moves that many places or more, which keeps reading nearly
         sequential. `seed` is also what all random operations of the pipeline draw from.
         """
-        _whole("shuffle", "seed", seed, None)
+        seed = _whole("shuffle", "seed", seed, None)
         if window is not None:
-            _whole("shuffle", "window", window, 1)
+            window = _whole("shuffle", "window", window, 1)
         return self._with(n.Shuffle(seed, window))
 
     def shard(self, rank: int | None = None, world: int | None = None, remainder: str = "drop") -> Pipeline:
@@ -84,7 +84,9 @@ class Pipeline:
         if (rank is None) != (world is None):
             raise ConfigError("shard() needs both rank and world, or neither")
         check_remainder(remainder)
-        found = find_rank() if rank is None or world is None else check_rank(rank, world)
+        if rank is None or world is None:
+            return self._with(n.Shard(*find_rank(), remainder))
+        found = check_rank(_whole("shard", "rank", rank, None), _whole("shard", "world", world, None))
         return self._with(n.Shard(*found, remainder))
 
     def take(self, count: int) -> Pipeline:
@@ -98,7 +100,7 @@ class Pipeline:
     def repeat(self, count: int | None = None) -> Pipeline:
         """The data `count` times in one epoch (None: without end), shuffled anew each time."""
         if count is not None:
-            _whole("repeat", "count", count, 1)
+            count = _whole("repeat", "count", count, 1)
         return self._with(n.Repeat(count))
 
     # ---- samples -----------------------------------------------------------------------------------------------------------
@@ -177,6 +179,7 @@ class Pipeline:
     def rename(self, **names: str) -> Pipeline:
         """Rename fields: ``rename(old="new")``."""
         _names("rename", tuple(names))
+        _names("rename", tuple(names.values()))
         return self._with(n.Rename(tuple(names.items())))
 
     def drop(self, *fields: str) -> Pipeline:
@@ -191,7 +194,7 @@ class Pipeline:
         Fields known to vary (decoded images, byte strings) become lists; `pad` maps a field to the value that fills shorter
         rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch.
         """
-        _whole("batch", "size", size, 1)
+        size = _whole("batch", "size", size, 1)
         return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
 
     def map_batch(self, fn: Function) -> Pipeline:

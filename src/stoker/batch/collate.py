@@ -55,7 +55,7 @@ def pad(name: str, values: list[Any], fill: Any) -> Any:
     shape = tuple(max(extents) for extents in zip(*(array.shape for array in arrays)))
     try:
         box = np.full((len(arrays), *shape), fill, np.result_type(*arrays))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BatchError(f"field {name!r} cannot be padded with {fill!r}: {error}") from error
     for row, array in enumerate(arrays):
         inside = tuple(slice(extent) for extent in array.shape)

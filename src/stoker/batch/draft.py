@@ -18,18 +18,17 @@ from .slab import Lease, SlabPool
 class Draft:
     """Rows of one batch, `rows` of them when complete.
 
-    Fixed fields go straight to the slab. Others are kept per task and joined by `finish`. Rows that were skipped leave holes,
-    which `finish` closes.
+    Fixed fields go straight to the slab. Others are kept per task and joined by `finish`, as `rules` say (None: into lists).
+    Rows that were skipped leave holes, which `finish` closes.
     """
 
-    def __init__(self, rows: int, pool: SlabPool, specs: Mapping[str, FieldSpec] | None, rules: Mapping[str, Any]) -> None:
+    def __init__(self, rows: int, pool: SlabPool, specs: Mapping[str, FieldSpec] | None, rules: Mapping[str, Any] | None) -> None:
         self.rows = rows
         self._pool, self._specs, self._rules = pool, specs, rules
         self._slab = pool.take()
         self._lock = threading.Lock()
         self._loose: dict[int, tuple[Ints, dict[str, Any]]] = {}  # first row -> rows and their loose columns
         self._names: dict[int, Callable[[int], str]] = {}
-        self._kept: dict[int, Ints] = {}
 
     def targets(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
         """The memory of rows `first` to `stop`, by field: whoever makes a row may write it there."""
@@ -52,11 +51,16 @@ class Draft:
         with self._lock:
             self._loose[first] = (first + chunk.slots, loose)
             self._names[first] = chunk.name
-        return sum(_bytes_of(column) for column in loose.values())
+        return sum(column_bytes(column) for column in loose.values())
 
-    def finish(self) -> tuple[dict[str, Any], int, Callable[[], list[str]], Ints | None]:
-        """Columns, number of rows, keys, and which rows they are (None: all). Call once, when every task has written."""
-        parts = sorted(self._loose.items())
+    def finish(self, stop: int | None = None) -> tuple[dict[str, Any], int, Callable[[], list[str]], Ints | None]:
+        """Columns, number of rows, keys, and which rows they are (None: all). Call once, when every task has written.
+
+        With `stop` only the rows before that one, when what follows failed.
+        """
+        parts = [
+            (first, (rows if stop is None else rows[rows < stop], loose)) for first, (rows, loose) in sorted(self._loose.items())
+        ]
         names = [(self._names[first], len(rows)) for first, (rows, _) in parts]
 
         def keys() -> list[str]:
@@ -66,10 +70,10 @@ class Draft:
         complete = len(kept) == self.rows
         columns = self._slab_columns(kept, complete)
         for name in self._loose_fields(parts):
-            values = [value for _, (_, loose) in parts for value in _rows_of(loose[name])]
+            values = [value for _, (rows, loose) in parts for value in _rows_of(loose[name])[: len(rows)]]
             spec = (self._specs or {}).get(name, OBJECT)
-            columns[name] = collate(name, values, spec, self._rules, lambda row: keys()[row])
-        order = list(self._specs) if self._specs is not None else list(columns)
+            columns[name] = values if self._rules is None else collate(name, values, spec, self._rules, lambda row: keys()[row])
+        order = list(self._specs) if self._specs is not None and parts else list(columns)
         return {name: columns[name] for name in order}, len(kept), keys, None if complete else kept
 
     def _slab_columns(self, kept: Ints, complete: bool) -> dict[str, Any]:
@@ -112,7 +116,8 @@ def _rows_of(column: Any) -> list[Any]:
     return column if isinstance(column, list) else list(column)
 
 
-def _bytes_of(column: Any) -> int:
+def column_bytes(column: Any) -> int:
+    """About how much memory a column takes."""
     if isinstance(column, np.ndarray):
         return column.nbytes
     return sum(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.fields import Batch
-from ..errors import ConfigError, MissingExtra
+from ..errors import BatchError, ConfigError, MissingExtra
 from .output import Output
 
 
@@ -50,7 +50,12 @@ class TorchOutput(Output):
             return column
         if not column.dtype.isnative:
             column = column.astype(column.dtype.newbyteorder("="))
-        return self._torch.from_numpy(column if column.flags.writeable else column.copy())
+        if not column.flags.writeable or any(stride < 0 for stride in column.strides):
+            column = column.copy()
+        try:
+            return self._torch.from_numpy(column)
+        except TypeError as error:
+            raise BatchError(f"torch has no tensors of {column.dtype}: {error}; convert the field with map_batch()") from error
 
 
 class CudaOutput(TorchOutput):

@@ -34,9 +34,19 @@ def torch_dataset(open_: Open) -> Any:
         def __iter__(self) -> Iterator[Any]:
             info = torch.utils.data.get_worker_info()
             number, count = (0, 1) if info is None else (info.id, info.num_workers)
+            # Counted now and not with the first batch: a worker that is never asked for one has begun this epoch like the others.
             epoch = int(self._begun[number])
             self._begun[number] += 1
-            for fields in self._open(epoch, number, count):
-                yield dict(fields.items())
+            return (dict(fields.items()) for fields in self._open(epoch, number, count))
+
+        def __reduce__(self) -> Any:
+            return _rebuilt, (self._open, self._begun)
 
     return StokerDataset()
+
+
+def _rebuilt(open_: Open, begun: Any) -> Any:
+    """A dataset in a spawned process: its class is made where torch is imported, so it cannot be found by name."""
+    dataset = torch_dataset(open_)
+    dataset._begun = begun
+    return dataset

@@ -73,10 +73,6 @@ class Pace:
             each = seconds / rows
             self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
 
-    def window(self, most: int) -> int:
-        """Units to have in flight: few until it is known how to cut them."""
-        return min(most, 2) if self._row_s is None else most
-
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
         if self._row_s is None:
@@ -110,7 +106,7 @@ class Feed(Generic[U]):
         self._contents: dict[int, list[Any]] = {}
         self._offered = 0
         self._ended = False
-        self._usual_bytes = 0
+        self._failure: Exception | None = None
         self._usual_rows = 0
 
     def take(self, block: bool = True) -> U | None:
@@ -122,7 +118,7 @@ class Feed(Generic[U]):
             if self._ready:
                 return self._hand_over(self._ready.pop(0))
             if self._ended and not self._schedule.in_flight:
-                raise Exhausted
+                raise self._failure or Exhausted
             if not block:
                 return None
             left = quiet_since + self._watchdog_s - time.monotonic()
@@ -146,16 +142,20 @@ class Feed(Generic[U]):
     def _fill(self, block: bool) -> None:
         """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
         schedule = self._schedule
-        window = self._pace.window(schedule.window)
+        # Until one unit is complete it is not known how to cut them, nor how large they get: then two are enough.
+        window = schedule.window if schedule.emitted else min(schedule.window, 2)
         burst = self._pace.burst(self._usual_rows, window)
         if schedule.in_flight > window - burst:
             return
         commands: list[Command] = []
-        while not self._ended and schedule.room(self._usual_bytes) and schedule.in_flight < window:
+        while not self._ended and schedule.room(schedule.largest) and schedule.in_flight < window:
             try:
                 unit = self._supply.poll(block)
             except Exhausted:
                 self._ended = True
+                break
+            except Exception as error:  # noqa: BLE001  raised in its place: when all units before it have been taken
+                self._ended, self._failure = True, error
                 break
             if unit is None:
                 break
@@ -171,8 +171,8 @@ class Feed(Generic[U]):
         self._contents[number] = contents
         if unit.rows:
             self._usual_rows = unit.rows
-        self._usual_bytes = max(self._usual_bytes, unit.nbytes)
-        return self._schedule.handle(Offered(number, len(contents), unit.nbytes, unit.finish and bool(contents)))
+        expected = self._schedule.largest if unit.rows else 0
+        return self._schedule.handle(Offered(number, len(contents), unit.nbytes, unit.finish and bool(contents), expected))
 
     def _collect(self, timeout_s: float) -> bool:
         """Take in outcomes; whether there were any."""

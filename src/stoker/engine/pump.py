@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import StallError
+from .run import presentable
 
 _POLL_S = 0.2
 
 
 class Pump:
-    """Lists of `size` values from ``open_()``, at most `depth` of them waiting.
+    """Lists of up to `size` values from ``open_()``, at most `depth` of them waiting.
 
+    A list is handed over early when nobody has one to work on, so that a slow iterator's values do not wait for each other.
     `get` gives a list, [] at the end, or raises what the iterator raised. With ``threaded=False`` it pulls when asked.
     """
 
@@ -27,7 +29,7 @@ class Pump:
         self._lists: queue.Queue[Any] = queue.Queue(depth)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pull = _chunks(open_, size)
+        self._pull = _chunks(open_, size, self._lists.empty if threaded else lambda: False)
         if threaded:
             self._thread = threading.Thread(
                 target=_pump, args=(self._pull, self._lists, self._stop), name="stoker-pump", daemon=True
@@ -48,7 +50,7 @@ class Pump:
             stack = "".join(traceback.format_stack(frame)) if frame else "(ended)"
             raise StallError(f"the stream gave no sample for {self._watchdog_s:g} s (watchdog_s); it is here:\n{stack}") from None
         if isinstance(found, BaseException):
-            raise found
+            raise presentable(found)
         return list(found)
 
     def close(self) -> None:
@@ -58,11 +60,11 @@ class Pump:
             self._thread.join(timeout=1.0)
 
 
-def _chunks(open_: Callable[[], Iterator[Any]], size: int) -> Iterator[list[Any]]:
+def _chunks(open_: Callable[[], Iterator[Any]], size: int, early: Callable[[], bool]) -> Iterator[list[Any]]:
     values: list[Any] = []
     for value in open_():
         values.append(value)
-        if len(values) == size:
+        if len(values) == size or early():
             yield values
             values = []
     if values:

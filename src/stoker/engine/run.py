@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ..errors import FunctionError
 from .executor import Outcome, Task, Work
 
 
@@ -19,3 +20,12 @@ def run_task(work: Work, task: Task, scratch: Any, worker: int) -> Outcome:
     outcome.stop_s = time.monotonic()
     outcome.cpu_s = time.thread_time() - cpu
     return outcome
+
+
+def presentable(error: BaseException) -> Exception:
+    """An error fit to be raised in the consumer's thread: sys.exit() in a worker must not end the training program."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = FunctionError(f"a function of the pipeline raised {type(error).__name__}({error}) in its worker")
+    wrapped.__cause__ = error
+    return wrapped

@@ -18,12 +18,16 @@ FINISH = -1
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Unit `unit` consists of `tasks` tasks; `finish` asks for one more when these are done."""
+    """Unit `unit` consists of `tasks` tasks; `finish` asks for one more when these are done.
+
+    `nbytes` is the memory it has from the start, `expected` what it may grow to: that much is set aside for it.
+    """
 
     unit: int
     tasks: int
     nbytes: int = 0
     finish: bool = False
+    expected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,16 @@ Command = Union[Run, Emit]
 
 
 class _Unit:
-    __slots__ = ("done", "failed", "finish", "left", "nbytes")
+    __slots__ = ("done", "expected", "failed", "finish", "left", "nbytes")
 
-    def __init__(self, left: int, nbytes: int, finish: bool) -> None:
-        self.left, self.nbytes, self.finish = left, nbytes, finish
+    def __init__(self, left: int, nbytes: int, finish: bool, expected: int) -> None:
+        self.left, self.nbytes, self.finish, self.expected = left, nbytes, finish, expected
         self.done = self.failed = False
+
+    @property
+    def counted(self) -> int:
+        """Bytes that count against the budget: until all tasks are done, at least what was expected."""
+        return self.nbytes if self.done else max(self.nbytes, self.expected)
 
 
 class Schedule:
@@ -81,7 +90,15 @@ class Schedule:
         self.window, self.budget = window, budget
         self._units: dict[int, _Unit] = {}  # in flight, oldest first
         self._next = 0  # the next unit to emit
-        self._bytes = 0
+        #: bytes of the units in flight, those set aside included
+        self.nbytes = 0
+        #: bytes of the largest unit so far
+        self.largest = 0
+
+    @property
+    def emitted(self) -> int:
+        """Units handed over so far."""
+        return self._next
 
     @property
     def in_flight(self) -> int:
@@ -90,24 +107,26 @@ class Schedule:
 
     def room(self, nbytes: int = 0) -> bool:
         """Whether a unit of that size may be offered now."""
-        return not self._units or (len(self._units) < self.window and self._bytes + nbytes <= self.budget)
+        return not self._units or (len(self._units) < self.window and self.nbytes + nbytes <= self.budget)
 
     def handle(self, event: Event) -> list[Command]:
         if isinstance(event, Finished):
             return self._finished(event)
         if isinstance(event, Taken):
-            self._bytes -= self._units.pop(event.unit).nbytes
+            self.nbytes -= self._units.pop(event.unit).counted
             return []
-        unit = self._units[event.unit] = _Unit(event.tasks, event.nbytes, event.finish)
-        self._bytes += event.nbytes
+        unit = self._units[event.unit] = _Unit(event.tasks, event.nbytes, event.finish, event.expected)
+        self.nbytes += unit.counted
+        self.largest = max(self.largest, unit.nbytes)
         if not event.tasks:
             return self._complete(event.unit, unit)
         return [Run(event.unit, task) for task in range(event.tasks)]
 
     def _finished(self, event: Finished) -> list[Command]:
         unit = self._units[event.unit]
+        self.nbytes -= unit.counted
         unit.nbytes += event.nbytes
-        self._bytes += event.nbytes
+        self.nbytes += unit.counted
         unit.failed |= event.failed
         unit.left -= 1
         return [] if unit.left else self._complete(event.unit, unit)
@@ -116,7 +135,10 @@ class Schedule:
         if unit.finish and not unit.failed:
             unit.finish, unit.left = False, 1
             return [Run(number, FINISH)]
+        self.nbytes -= unit.counted
         unit.done = True
+        self.nbytes += unit.counted
+        self.largest = max(self.largest, unit.nbytes)
         emitted: list[Command] = []
         while (ready := self._units.get(self._next)) is not None and ready.done:
             emitted.append(Emit(self._next))

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import ConfigError
 from .executor import Channel, Executor, Outcome, Task, Work
 from .run import run_task
 
@@ -68,10 +69,18 @@ class ThreadExecutor(Executor):
         self._closed = False
         self._seats = [_Seat(number) for number in range(threads)]
         for seat in self._seats:
-            seat.thread = threading.Thread(
+            thread = threading.Thread(
                 target=_work, args=(seat, self._tasks, make_scratch), name=f"stoker-{seat.number}", daemon=True
             )
-            seat.thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # a limit on threads, or an interpreter that is about to end
+                self.close()
+                raise ConfigError(
+                    f"worker thread {seat.number + 1} of {threads} could not be started ({error}); "
+                    "use fewer threads, or executor='inline'"
+                ) from error
+            seat.thread = thread
 
     def channel(self, work: Work) -> Channel:
         channel = _ThreadChannel(work, self._tasks)

@@ -8,6 +8,8 @@ from ..errors import ConfigError
 from ..plan.deal import Deal
 from ..plan.plan import Plan
 from ..source.base import Source
+from ..source.chunk import Ints
+from ..stage.fields import FieldsStage
 from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
 from ..storage.scratch import Scratch
@@ -19,11 +21,7 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
         raise ConfigError(
             "explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot"
         )
-    rows = plan.pass_rows
-    steps = deal.steps(rows) if rows is not None else step + 1
-    if not 0 <= step < steps:
-        raise ConfigError(f"there is no batch {step} in an epoch of {steps} batches (0 to {steps - 1})")
-    positions = deal.share(step, 0, rows if rows is not None else 1 << 61).rows()
+    positions = _positions(plan, deal, step)
     indices = plan.order.resolve(positions, epoch)
     told: list[dict[str, Any]] = [
         {
@@ -39,13 +37,31 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
     try:
         chunk = Reader(plan.source, plan.order, plan.wanted)(positions, epoch, {}, scratch)
         for stage in make_stages(plan.stages, plan.seed, 0):
+            if isinstance(stage, FieldsStage):
+                chunk = stage.run(chunk, {}, scratch)
+                continue
             if isinstance(stage, ImageStage) and not chunk.failures:
                 for row, planned in zip(told, stage.plan(chunk, scratch)):
                     row[stage.name] = _geometry(planned)
-                break  # stages behind the first image stage see its pixels, not the file's
+            break  # stages behind the first image stage see its pixels, not the file's; what a function makes is not known here
     finally:
         scratch.close()
     return told
+
+
+def _positions(plan: Plan, deal: Deal, step: int) -> Ints:
+    """The positions that are batch `step` of an epoch, verbs behind `batch` included."""
+    rows, steps = plan.pass_rows, plan.steps
+    if rows is None:
+        return deal.share(max(0, step), 0, 1 << 61).rows()
+    start = steps.begin * deal.stride
+    stop = rows if steps.end is None else min(rows, steps.end * deal.stride)
+    each = deal.steps(max(0, stop - start))
+    total = step + 1 if steps.passes is None else each * steps.passes
+    if not 0 <= step < total:
+        raise ConfigError(f"there is no batch {step} in an epoch of {total} batches (0 to {total - 1})")
+    base = step // each * rows
+    return deal.share(step % each, base + start, base + stop).rows()
 
 
 def _geometry(row: Any) -> dict[str, Any]:

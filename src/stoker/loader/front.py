@@ -16,7 +16,9 @@ from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
+from ..engine.run import presentable
 from ..errors import FunctionError, SampleError, StokerError
+from ..plan.nodes import Regroup
 from ..plan.plan import Plan, Segment
 from ..source.chunk import Chunk, chunk_of, join_chunks
 from ..source.stream import KEY, StreamSource
@@ -40,16 +42,16 @@ class Flow(ABC):
 
 
 class Positions(Flow):
-    """Runs of positions of the order, to be read by the first segment."""
+    """Runs of `rows` positions of the order, to be read by the first segment; with `whole` a last, shorter one is dropped."""
 
-    def __init__(self, length: int | None, epoch: int, start: int, rows: int) -> None:
-        self._length, self._epoch, self._at, self._rows = length, epoch, start, rows
+    def __init__(self, length: int | None, epoch: int, start: int, rows: int, whole: bool) -> None:
+        self._length, self._epoch, self._at, self._rows, self._whole = length, epoch, start, rows, whole
 
     def next(self, block: bool) -> Any:
         stop = self._at + self._rows
         if self._length is not None:
             stop = min(stop, self._length)
-        if stop <= self._at:
+        if stop <= self._at or (self._whole and stop - self._at < self._rows):
             raise Exhausted
         positions = np.arange(self._at, stop, dtype=np.int64)
         self._at = stop
@@ -86,10 +88,10 @@ class Pulled(Flow):
 
 
 class Regrouped(Flow):
-    """The same rows in chunks of exactly `rows`, the last one shorter."""
+    """The same rows in chunks of exactly `rows`; the last one is shorter, or dropped with `whole`."""
 
-    def __init__(self, inner: Flow, rows: int) -> None:
-        self._inner, self._rows = inner, rows
+    def __init__(self, inner: Flow, rows: int, whole: bool) -> None:
+        self._inner, self._rows, self._whole = inner, rows, whole
         self._held: list[Chunk] = []
         self._ended = False
 
@@ -103,7 +105,7 @@ class Regrouped(Flow):
             if chunk is None:
                 return None
             self._held.append(chunk)
-        if not self._held:
+        if sum(map(len, self._held)) < (self._rows if self._whole else 1):
             raise Exhausted
         rows = join_chunks(self._held)
         first, rest = np.split(np.arange(len(rows)), [self._rows])
@@ -133,25 +135,31 @@ class Through(Flow):
         executor: Executor,
         observe: Observer,
         skipped: list[SampleError],
+        budget: int,
         watchdog_s: float,
     ) -> None:
         self._inner, self._skipped = inner, skipped
+        self._failure: BaseException | None = None
         window = 4 * executor.workers + 4 if executor.workers > 1 else 2
         self._feed = Feed(
             _Units(inner, observe),
             executor.channel(chunk_work(runner)),
             executor,
             window=window,
-            budget=1 << 62,
+            budget=budget,
             watchdog_s=watchdog_s,
         )
 
     def next(self, block: bool) -> Any:
+        if self._failure is not None:
+            raise presentable(self._failure)
         unit = self._feed.take(block)
         if unit is None:
             return None
-        if unit.error is not None:
-            raise unit.error
+        if unit.chunk is None:
+            assert unit.error is not None
+            raise presentable(unit.error)
+        self._failure = unit.error  # told when the rows before it have gone on
         self._skipped += unit.skipped
         return unit.chunk
 
@@ -202,6 +210,7 @@ def open_front(
     start: int,
     observers: Sequence[Observer],
     skipped: list[SampleError],
+    budget: int,
     watchdog_s: float,
 ) -> Flow:
     """The whole front for one epoch, reading from source position `start`."""
@@ -210,12 +219,17 @@ def open_front(
         flow = Pulled(plan.source, epoch, executor, watchdog_s)
     else:
         assert plan.order is not None
-        flow = Positions(plan.order.length, epoch, start, plan.segments[0].unit or ROWS)
+        flow = Positions(plan.order.length, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]))
     for number, (segment, runner) in enumerate(zip(plan.segments, runners)):
         indexed = number == 0 and plan.order is not None
         if segment.unit and not indexed:
-            flow = Regrouped(flow, segment.unit)
+            flow = Regrouped(flow, segment.unit, _whole(segment))
         if segment.nodes or indexed:
-            flow = Through(flow, runner, executor, observers[number], skipped, watchdog_s)
+            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s)
         flow = Numbered(flow, segment, epoch, 0)
     return flow
+
+
+def _whole(segment: Segment) -> bool:
+    """Whether the segment takes whole units only: an inner batch that drops its last, short one."""
+    return any(isinstance(node, Regroup) and node.batch.drop_last for node in segment.nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ from ..engine.executor import Executor, Outcome
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
 from ..engine.resources import usable_cores
+from ..engine.run import presentable
 from ..engine.threads import ThreadExecutor
-from ..errors import ClosedError, ConfigError, DataLossError, FunctionError, SampleError, StateError
+from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.meters import Meters, Span, Stats
 from ..observe.trace import write_trace
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
-from ..plan.deal import Deal
 from ..plan.nodes import MapBatch
 from ..plan.plan import Plan
 from ..source.base import Source
@@ -76,7 +76,7 @@ class Loader:
         self._output = choose_output(as_, device)
         self._budget_bytes = parse_bytes(memory, "loader(memory)")
         self._watchdog_s = watchdog_s
-        self._deal = _deal(plan, part)
+        self._deal = plan.deal(plan.batch.size if plan.batch else 1)
         self._check_steps()
         self._group = _group(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = _layout(plan, self._group)
@@ -84,7 +84,8 @@ class Loader:
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(epoch)
-        self._iterator: _EpochIterator | None = None
+        self._progress: _Progress | None = None  # of the iterator that is at work
+        self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
         self._supply: Supply[Unit] | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
@@ -99,14 +100,14 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
-        if self._iterator is not None and self._iterator.begun:
+        if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
             self._cursor = Cursor(self._cursor.epoch + 1)
-        self._iterator = _EpochIterator(self)
+        self._progress = _Progress()
         if self._skips:
             self._skips.epoch()
-        return self._iterator
+        return _EpochIterator(self, self._progress)
 
     def __len__(self) -> int:
         """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
@@ -119,27 +120,29 @@ class Loader:
 
     def _next(self, iterator: _EpochIterator) -> Batch | Sample:
         self._check_open()
-        if iterator is not self._iterator:
+        if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
-        iterator.begun = True
+        iterator.progress.begun = True
         asked = self._meters.request()
-        if iterator.portions:
-            return iterator.portions.pop(asked)
-        try:
-            unit = self._take()
-        except BaseException:
-            self._end_epoch_by_error()
-            raise
-        if unit is None:
-            self._iterator = None
-            self._cursor = Cursor(self._cursor.epoch + 1)
-            self._meters.epoch_ended()
-            raise StopIteration
-        iterator.portions = _Portions(self, unit)
+        while not iterator.portions:
+            try:
+                unit = self._take()
+                iterator.portions = None if unit is None else _Portions(self, unit)
+            except BaseException:
+                self._stop_feed()
+                iterator.progress.ended = True
+                raise
+            if unit is None:
+                self._progress = None
+                self._cursor = Cursor(self._cursor.epoch + 1)
+                self._meters.epoch_ended()
+                raise StopIteration
         return iterator.portions.pop(asked)
 
     def _take(self) -> BatchUnit | None:
         """The next batch, complete and accounted for; None at the end of the epoch."""
+        if self._failed is not None:
+            raise self._failed
         if self._feed is None:
             self._start_feed()
         assert self._feed is not None
@@ -151,12 +154,17 @@ class Loader:
             self._account(0, unit.skipped, unit.epoch)
             return None
         assert isinstance(unit, (BatchUnit, Failure))
+        good = None
         if unit.error is not None:
-            raise _presentable(unit.error)
+            self._failed = presentable(unit.error)
+            # Of several batches in one unit those before the error are as good as if each were a unit of its own.
+            good = unit.good_rows // self._deal.size * self._deal.size if isinstance(unit, BatchUnit) else 0
+            if not good:
+                raise self._failed
         assert isinstance(unit, BatchUnit)
-        rows = unit.batch().rows
+        rows = unit.batch(good).rows
         self._account(rows, unit.skipped, unit.epoch)
-        if not rows:
+        if not rows and self._plan.batch is not None:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
         return unit
 
@@ -164,11 +172,6 @@ class Loader:
         if self._skips is not None:
             self._meters.skipped(len(skipped))
             self._skips.count(rows, skipped, epoch)
-
-    def _end_epoch_by_error(self) -> None:
-        self._stop_feed()
-        if self._iterator is not None:
-            self._iterator.ended = True
 
     # ---- state -------------------------------------------------------------------------------------------------------------
 
@@ -194,9 +197,12 @@ class Loader:
         cursor = decode(state, self._pipeline_identity(), force=force)
         rows = self._plan.order.length if self._plan.counted and self._plan.order else None
         if rows is not None and cursor.row > rows:
-            raise StateError(f"the state is at row {cursor.row:,}, but an epoch has {rows:,} rows")
+            raise StateError(f"the state's 'row' is {cursor.row:,}, but an epoch has {rows:,} rows")
+        length = self._plan.order.length if self._plan.order else None
+        if cursor.at is not None and length is not None and cursor.at[0] > length:
+            raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {length:,} samples")
         self._stop_feed()
-        self._cursor, self._iterator = cursor, None
+        self._cursor, self._progress = cursor, None
 
     def _pipeline_identity(self) -> dict[str, str]:
         if self._identity is None:
@@ -279,11 +285,11 @@ class Loader:
             self._feed.close()
         if isinstance(self._supply, CutSupply):
             self._supply.close()
-        self._feed = self._supply = None
+        self._feed = self._supply = self._failed = None
         self._front_skipped.clear()
 
     def _make_supply(self) -> Supply[Unit]:
-        part = self._part if self._plan.batch else (0, 1)
+        part = self._part
         if self._plan.counted:
             return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, part)
         return CutSupply(
@@ -291,7 +297,7 @@ class Loader:
             self._deal,
             self._group,
             self._cursor,
-            self._open_front,
+            self._front_opener(),
             self._make_unit(),
             self._front_skipped,
             self._once,
@@ -300,41 +306,33 @@ class Loader:
 
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
-        rules = dict(plan.batch.pad) if plan.batch else {}
-        if plan.batch is None and plan.specs is not None:
-            rules = {name: list for name, spec in plan.specs.items() if not spec.fixed}
+        rules = dict(plan.batch.pad) if plan.batch else None
         observe = _observer(self._meters, maker.runner.steps)
-        unknown = list if plan.batch is None and plan.specs is None else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
-            own_rules = rules if unknown is None else dict.fromkeys(rows.columns, unknown) if hasattr(rows, "columns") else rules
-            draft = Draft(len(rows), pool, plan.specs, own_rules)
-            unit = BatchUnit(epoch, rows, padded, cursors, draft, maker, observe)
-            unit.skipped += skipped
+            draft = Draft(len(rows), pool, plan.specs, rules)
+            unit = BatchUnit(epoch, rows, padded, cursors, draft, maker, observe, skipped)
             skipped.clear()
             return unit
 
         return make
 
-    def _open_front(self, cursor: Cursor) -> Flow:
-        plan = self._plan
-        placed = cursor.at is not None and not plan.replays
-        start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
-        flow = open_front(
-            plan,
-            self._fronts,
-            self._executor,
-            cursor.epoch,
-            start,
-            [_observer(self._meters, runner.steps) for runner in self._fronts],
-            self._front_skipped,
-            self._watchdog_s,
-        )
-        return SkipRows(flow, drop)
+    def _front_opener(self) -> Callable[[Cursor], Flow]:
+        # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
+        plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
+        observers = [_observer(self._meters, runner.steps) for runner in fronts]
+        budget, watchdog_s = self._budget_bytes, self._watchdog_s
+
+        def open_(cursor: Cursor) -> Flow:
+            placed = cursor.at is not None and not plan.replays
+            start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
+            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s)
+            return SkipRows(flow, drop, skipped)
+
+        return open_
 
     def _check_steps(self) -> None:
-        steps = self._epoch_steps()
-        if steps == 0 and not self._part[0]:
+        if self._pass_steps() == 0:
             deal, rows = self._deal, self._plan.pass_rows
             raise ConfigError(
                 f"{rows:,} samples on {deal.world} ranks with batches of {deal.size} give no batch at all; "
@@ -342,30 +340,42 @@ class Loader:
             )
 
     def _epoch_steps(self) -> int | None:
+        steps, passes = self._pass_steps(), self._plan.steps.passes
+        return None if steps is None or passes is None else steps * passes
+
+    def _pass_steps(self) -> int | None:
+        """Batches of one pass over the data; None: unknown, or without end."""
         plan = self._plan
-        if not plan.counted or plan.pass_rows is None or plan.steps.passes is None:
+        if not plan.counted or plan.pass_rows is None:
             return None
         rows, stride = plan.pass_rows, self._deal.stride
         stop = rows if plan.steps.end is None else min(rows, plan.steps.end * stride)
-        return self._deal.steps(max(0, stop - plan.steps.begin * stride)) * plan.steps.passes
+        return self._deal.steps(max(0, stop - plan.steps.begin * stride))
+
+
+class _Progress:
+    """What loader and iterator both know of an iteration; the loader does not hold its iterator."""
+
+    __slots__ = ("begun", "ended")
+
+    def __init__(self) -> None:
+        self.begun = self.ended = False
 
 
 class _EpochIterator(Iterator[Any]):
     """One epoch of a loader."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, loader: Loader, progress: _Progress) -> None:
+        self._loader, self.progress = loader, progress
         self.portions: _Portions | None = None
-        self.begun = False
-        self.ended = False
 
     def __next__(self) -> Any:
-        if self.ended:
+        if self.progress.ended:
             raise StopIteration
         try:
             return self._loader._next(self)
         except StopIteration:
-            self.ended = True
+            self.progress.ended = True
             raise
 
 
@@ -381,10 +391,12 @@ class _Portions:
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size
         rows = self._batch.rows
-        if self._single and loader._part[1] > 1:
-            rows = int(self._batch.mask.sum())  # a torch DataLoader has no use for padding
+        if self._single and loader._deal.remainder == "keep":
+            rows = int(self._batch.mask.sum())  # a single sample has no mask: leave out what is only there to fill up
         self._steps = -(-rows // self._size)
         self._step = 0
+        if not self._steps:
+            loader._cursor = unit.cursors(unit.rows - 1)
         self._keys = self._batch.keys_ if self._single else []
 
     def __bool__(self) -> bool:
@@ -394,9 +406,8 @@ class _Portions:
         step = self._step
         self._step = step + 1
         batch = self._batch
-        # With rows left out by `skip`, the last row stands for all that follow it.
         last = self._step == self._steps
-        self._loader._cursor = self._unit.cursors(-(-self._unit.rows // self._size) - 1 if last else step)
+        self._loader._cursor = self._unit.cursors(self._reached(step, last))
         if self._single:
             self._loader._meters.delivered(asked, 1, 0)
             return Sample({name: column[step] for name, column in batch.items()}, self._keys[step])
@@ -407,15 +418,11 @@ class _Portions:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
         return batch
 
-
-def _deal(plan: Plan, part: tuple[int, int]) -> Deal:
-    if plan.batch is not None:
-        return plan.deal(plan.batch.size)
-    deal, (number, count) = plan.deal(1), part
-    if count == 1:
-        return deal
-    # Workers of a torch DataLoader take single samples in turn, as further ranks would.
-    return Deal(1, number * deal.world + deal.rank, deal.world * count, "keep", False)
+    def _reached(self, step: int, last: bool) -> int:
+        """Which step of the unit is behind us. Where rows were left out by `skip`, the last row stands for all that follow it."""
+        if last and self._unit.error is None:
+            return -(-self._unit.rows // self._size) - 1
+        return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
 
 
 def _group(plan: Plan, ahead: int | None) -> int:
@@ -468,15 +475,6 @@ def _observer(meters: Meters, steps: list[str]) -> Any:
                 meters.step(name, seconds)
 
     return observe
-
-
-def _presentable(error: BaseException) -> BaseException:
-    """An error fit to be raised in the consumer's thread: sys.exit() in a worker must not end the training program."""
-    if isinstance(error, Exception):
-        return error
-    wrapped = FunctionError(f"a function of the pipeline raised {type(error).__name__}({error}) in its worker")
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _nbytes(batch: Batch) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.feed import Exhausted, Supply, Unit
-from ..errors import SampleError
+from ..errors import SampleError, StateError
 from ..plan.cursor import Cursor
 from ..plan.deal import Deal
 from ..plan.plan import Plan
@@ -23,32 +23,48 @@ MakeUnit = Callable[[int, Any, int, Cursors], BatchUnit]
 
 
 class Turns:
-    """Every `count`-th batch, from `number` on: how the workers of a torch DataLoader share an epoch."""
+    """Every `count`-th step, from `number` on: how the workers of a torch DataLoader share an epoch."""
 
     def __init__(self, part: tuple[int, int]) -> None:
         self._number, self._count = part
-        self._at = -1
+        self._at = 0
 
-    def mine(self) -> bool:
-        """Whether the next batch is this worker's."""
-        self._at += 1
-        return self._at % self._count == self._number
+    def mine(self, steps: int) -> Ints:
+        """Which of the next `steps` steps are this worker's."""
+        at = np.arange(self._at, self._at + steps)
+        self._at += steps
+        return np.flatnonzero(at % self._count == self._number)
 
 
 class SkipRows(Flow):
-    """A flow without its first rows; rows learn their number among those of their source sample on the way."""
+    """A flow without its first rows, which were handed out before a state was saved.
 
-    def __init__(self, inner: Flow, rows: int) -> None:
-        self._inner, self._left = inner, rows
+    Bad samples among them were accounted for then. Rows learn their number among those of their source sample on the way.
+    """
+
+    def __init__(self, inner: Flow, rows: int, skipped: list[SampleError]) -> None:
+        self._inner, self._left, self._skipped = inner, rows, skipped
 
     def next(self, block: bool) -> Any:
-        while (chunk := self._inner.next(block)) is not None:
+        while (chunk := self._pull(block)) is not None:
             chunk = number_siblings(chunk)
             dropped = min(self._left, len(chunk))
             self._left -= dropped
+            if dropped:
+                self._skipped.clear()
             if dropped < len(chunk):
                 return chunk.take(np.arange(dropped, len(chunk))) if dropped else chunk
         return None
+
+    def _pull(self, block: bool) -> Any:
+        try:
+            return self._inner.next(block)
+        except Exhausted:
+            if self._left:
+                raise StateError(
+                    f"the epoch ends {self._left:,} rows before the saved state's place: the samples are not the same as then"
+                ) from None
+            raise
 
     def close(self) -> None:
         self._inner.close()
@@ -78,10 +94,8 @@ class CountedSupply(Supply[Unit]):
             start, stop = run
             if not self._deal.steps(stop - start):
                 self._row = self._pass_end(start)
-            elif self._turns.mine():
-                return self._unit(start, stop)
-            else:
-                self._row = min(start + self._deal.stride, stop)
+            elif (unit := self._unit(start, stop)) is not None:
+                return unit
         self._epoch, self._row = self._epoch + 1, 0
         return EpochEnd(self._epoch - 1)
 
@@ -101,18 +115,28 @@ class CountedSupply(Supply[Unit]):
         start = max(self._row, base + steps.begin * self._deal.stride)
         return start, max(start, stop)
 
-    def _unit(self, start: int, stop: int) -> BatchUnit:
+    def _unit(self, start: int, stop: int) -> BatchUnit | None:
+        """The next steps; None when they are all another worker's."""
         deal, epoch = self._deal, self._epoch
         steps = min((stop - start) // deal.stride, self._grown)
         self._grown = min(2 * self._grown, self._group)
         if steps:
-            rows, padded, taken = deal.rows(start, steps), 0, deal.stride
+            mine, padded, taken = self._turns.mine(steps), 0, deal.stride
+            rows = my_rows(deal, start, steps, mine)
             self._row = start + steps * taken
         else:
-            share = deal.share(0, start, stop)
+            mine, share = self._turns.mine(1), deal.share(0, start, stop)
             rows, padded, taken = share.rows(), share.padded, stop - start
             self._row = stop
-        return self._make(epoch, rows, padded, lambda step: Cursor(epoch, start + (step + 1) * taken))
+        if not len(mine):
+            return None
+        return self._make(epoch, rows, padded, lambda step: Cursor(epoch, start + (int(mine[step]) + 1) * taken))
+
+
+def my_rows(deal: Deal, start: int, steps: int, mine: Ints) -> Ints:
+    """This rank's rows of those of the `steps` steps that are this worker's."""
+    rows = deal.rows(start, steps)
+    return rows if len(mine) == steps else rows.reshape(steps, deal.size)[mine].ravel()
 
 
 class CutSupply(Supply[Unit]):
@@ -137,18 +161,32 @@ class CutSupply(Supply[Unit]):
         self._flow: Flow | None = None
         self._rows = _Buffer(cursor, self._placed)
         self._ended = False
+        self._failure: Exception | None = None
         self._done = False
         self._turns = Turns(part)
 
     def poll(self, block: bool) -> Unit | None:
         while True:
-            unit = self._poll(block)
-            if not isinstance(unit, BatchUnit) or self._turns.mine():
+            if self._done:
+                raise Exhausted
+            if not self._fill(block):
+                return None
+            left = len(self._rows)
+            full = min(left // self._deal.stride, self._group)
+            if full:
+                unit = self._cut(full)
+            elif self._failure is not None:
+                self._done = True
+                return Failure(self._failure)
+            elif self._deal.steps(left):
+                unit = self._cut_last(left)
+            else:
+                return self._next_epoch()
+            if unit is not None:
                 return unit
 
-    def _poll(self, block: bool) -> Unit | None:
-        if self._done:
-            raise Exhausted
+    def _fill(self, block: bool) -> bool:
+        """Whether there are rows for a unit, or will be no more."""
         if self._flow is None:
             self._flow = self._open(self._cursor)
         while not self._ended and len(self._rows) < self._deal.stride * self._group:
@@ -158,34 +196,32 @@ class CutSupply(Supply[Unit]):
                 self._ended = True
                 break
             except Exception as error:  # noqa: BLE001  told in its place, after the batches before it
-                self._done = True
-                return Failure(error)
+                self._ended, self._failure = True, error
+                break
             if chunk is None:
-                return None
+                return False
             self._rows.add(chunk)
-        left = len(self._rows)
-        full = min(left // self._deal.stride, self._group)
-        if full:
-            return self._cut(full)
-        if self._deal.steps(left):
-            return self._cut_last(left)
-        return self._next_epoch()
+        return True
 
     def close(self) -> None:
         if self._flow is not None:
             self._flow.close()
 
-    def _cut(self, steps: int) -> BatchUnit:
+    def _cut(self, steps: int) -> BatchUnit | None:
         """`steps` whole steps in one unit."""
-        return self._unit(self._deal.rows(0, steps), 0, steps * self._deal.stride, self._deal.stride)
+        mine = self._turns.mine(steps)
+        return self._unit(my_rows(self._deal, 0, steps, mine), 0, steps * self._deal.stride, self._deal.stride, mine)
 
-    def _cut_last(self, left: int) -> BatchUnit:
+    def _cut_last(self, left: int) -> BatchUnit | None:
         share = self._deal.share(0, 0, left)
-        return self._unit(share.rows(), share.padded, left, left)
+        return self._unit(share.rows(), share.padded, left, left, self._turns.mine(1))
 
-    def _unit(self, rows: Ints, padded: int, taken: int, stride: int) -> BatchUnit:
+    def _unit(self, rows: Ints, padded: int, taken: int, stride: int, mine: Ints) -> BatchUnit | None:
+        """The next `taken` rows are dealt, and some of them are this rank's; None when all steps are another worker's."""
         chunk, cursors = self._rows.cut(rows, taken)
-        return self._make(self._cursor.epoch, chunk, padded, lambda step: cursors[(step + 1) * stride])
+        if not len(mine):
+            return None
+        return self._make(self._cursor.epoch, chunk, padded, lambda step: cursors((int(mine[step]) + 1) * stride))
 
     def _next_epoch(self) -> EpochEnd:
         epoch = self._cursor.epoch
@@ -198,43 +234,46 @@ class CutSupply(Supply[Unit]):
         return EpochEnd(epoch, skipped)
 
 
-class _Cursors:
-    """The cursor behind each of a run of rows, worked out when asked for."""
-
-    def __init__(self, epoch: int, first: int, parents: Ints, numbers: Ints) -> None:
-        self._epoch, self._first, self._parents, self._numbers = epoch, first, parents, numbers
-
-    def __getitem__(self, rows: int) -> Cursor:
-        at = (int(self._parents[rows]), int(self._numbers[rows])) if len(self._parents) > rows else None
-        return Cursor(self._epoch, self._first + rows, at)
-
-
 class _Buffer:
     """Rows that have come and are not yet dealt. It remembers where in the source each came from, for the cursor."""
 
     def __init__(self, cursor: Cursor, placed: bool) -> None:
         self._epoch, self._first, self._placed = cursor.epoch, cursor.row, placed
-        self._chunks: list[Chunk] = []
+        self._held: Chunk | None = None
+        self._at = 0  # rows of it that are dealt
+        self._new: list[Chunk] = []
+        self._left = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._chunks))
+        return self._left
 
     def add(self, chunk: Chunk) -> None:
-        self._chunks.append(chunk)
+        self._new.append(chunk)
+        self._left += len(chunk)
 
-    def cut(self, rows: Ints, taken: int) -> tuple[Chunk, _Cursors]:
-        """The given rows of the next `taken`, which are gone from here afterwards."""
-        held = join_chunks(self._chunks)
-        first, parents = self._first, held.parents
-        # Slots carry each row's number among the rows of its source sample; see `number_siblings`.
-        places = np.append(parents, parents[-1] + 1) if self._placed else parents[:0]
-        cursors = _Cursors(self._epoch, first, places, np.append(held.slots, 0))
-        chunk = held.take(rows)
+    def cut(self, rows: Ints, taken: int) -> tuple[Chunk, Cursors]:
+        """The given rows of the next `taken`, which are gone from here afterwards, and the cursor behind any number of them."""
+        held, at, first = self._reach(taken), self._at, self._first
+        chunk = held.take(at + rows)
         chunk.positions = first + rows
-        rest = np.arange(taken, len(held))
-        self._chunks = [held.take(rest)] if len(rest) else []
-        self._first += taken
-        return chunk, cursors
+        self._at, self._first, self._left = at + taken, first + taken, self._left - taken
+        epoch, placed = self._epoch, self._placed
+        return chunk, lambda count: Cursor(epoch, first + count, _place(held, at + count) if placed else None)
+
+    def _reach(self, rows: int) -> Chunk:
+        """A chunk that holds the next `rows` rows, from `_at` on. Chunks are joined only when they must be."""
+        if self._held is None or len(self._held) - self._at < rows:
+            rest = [] if self._held is None else [self._held.take(np.arange(self._at, len(self._held)))]
+            self._held = join_chunks([chunk for chunk in (*rest, *self._new) if len(chunk)])
+            self._at, self._new = 0, []
+        return self._held
+
+
+def _place(chunk: Chunk, row: int) -> tuple[int, int]:
+    """Where a row comes from: its source position, and its number among the rows from there (see `number_siblings`)."""
+    if row < len(chunk):
+        return int(chunk.parents[row]), int(chunk.slots[row])
+    return int(chunk.parents[-1]) + 1, 0
 
 
 def number_siblings(chunk: Chunk) -> Chunk:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.draft import Draft
+from ..batch.draft import Draft, column_bytes
 from ..batch.fields import Batch
 from ..engine.executor import Outcome
 from ..engine.feed import Unit
@@ -41,6 +41,14 @@ class Join:
     unit: BatchUnit
 
 
+class PartFailed(Exception):
+    """A task's rows are written up to, and without, the unit's row `row`; `error` is that row's."""
+
+    def __init__(self, row: int, error: SampleError) -> None:
+        super().__init__(row, error)
+        self.row, self.error = row, error
+
+
 class BatchUnit(Unit):
     """One batch, or several small ones. Its rows are positions of the order, or a chunk of samples that exist already."""
 
@@ -53,14 +61,18 @@ class BatchUnit(Unit):
         draft: Draft,
         make: BatchMaker,
         observe: Observer,
+        skipped: Sequence[SampleError] = (),
     ) -> None:
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
         self.nbytes = make.nbytes
         self.finish = make.finishing
-        self.skipped: list[SampleError] = []
         self.draft: Draft | None = draft
+        #: which of its rows are in the batch; None: all
+        self.kept: Ints | None = None
         self._rows, self._padded, self._make, self._observe = rows, padded, make, observe
-        self._errors: dict[int, BaseException] = {}
+        self._front_skipped = list(skipped)  # on the way to this unit
+        self._skipped: list[SampleError] = []
+        self._errors: dict[int, BaseException] = {}  # by row
         self._batch: Batch | None = None
 
     def split(self, rows: int) -> list[Any]:
@@ -80,28 +92,40 @@ class BatchUnit(Unit):
     def done(self, outcome: Outcome) -> int:
         report, added = outcome.result if outcome.error is None and outcome.task.number >= 0 else (None, 0)
         self._observe(outcome, report)
-        if outcome.error is not None:
-            self._errors[outcome.task.number] = outcome.error
+        if isinstance(outcome.error, PartFailed):
+            self._errors[outcome.error.row] = outcome.error.error
+        elif outcome.error is not None:
+            self._errors[outcome.task.content.first if isinstance(outcome.task.content, Part) else 0] = outcome.error
         elif report is not None and report.skipped:
-            self.skipped += report.skipped
+            self._skipped += report.skipped
         return int(added)
 
     @property
     def error(self) -> BaseException | None:
-        """What stands in this batch's way: of several errors the one of the lowest row."""
+        """What stands in this unit's way: of several errors the one of the lowest row."""
         return self._errors[min(self._errors)] if self._errors else None
 
-    def batch(self) -> Batch:
-        """The finished batch; joined here when no finishing task was needed."""
+    @property
+    def good_rows(self) -> int:
+        """How many rows come before the error."""
+        return min(self._errors, default=self.rows)
+
+    @property
+    def skipped(self) -> list[SampleError]:
+        """Bad samples that were left out, in the order of rows: tasks end in any order."""
+        return self._front_skipped + sorted(self._skipped, key=lambda error: error.position or 0)
+
+    def batch(self, stop: int | None = None) -> Batch:
+        """The finished batch, or its rows before `stop`; joined here when no finishing task was needed."""
         if self._batch is None:
-            self.join()
+            self.join(stop)
         assert self._batch is not None
         return self._batch
 
-    def join(self) -> None:
+    def join(self, stop: int | None = None) -> None:
         assert self.draft is not None
-        columns, rows, keys, kept = self.draft.finish()
-        self.draft = None
+        columns, rows, keys, kept = self.draft.finish(stop)
+        self.draft, self.kept = None, kept
         columns = apply_finish(self._make.finish, columns, rows, lambda row: keys()[row]) if rows else columns
         self._batch = Batch(columns, rows, keys, self._mask(kept))
 
@@ -138,7 +162,10 @@ class BatchMaker:
             raise AssertionError("a batch was joined before its rows were done")
         targets = draft.targets(first, stop)
         chunk, report = self.runner.run(unit.rows_of(first, stop), targets, scratch)
-        return report, draft.write(first, targets, chunk)
+        added = draft.write(first, targets, chunk)
+        if report.failure is not None:
+            raise PartFailed(first + report.failed_slot, report.failure)
+        return report, added
 
 
 class Marker(Unit):
@@ -184,9 +211,9 @@ class ChunkUnit(Unit):
         report = None
         if outcome.error is None:
             self.chunk, report = outcome.result
-            self.skipped = report.skipped
+            self.skipped, self.error = report.skipped, report.failure
         self._observe(outcome, report)
-        return 0
+        return sum(column_bytes(column) for column in self.chunk.columns.values()) if self.chunk else 0
 
     def __str__(self) -> str:
         return "samples that are to be filtered or expanded"

@@ -40,11 +40,14 @@ def wanted_fields(nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec]) ->
     """The source fields that some stage, or the user, will look at; the rest are never read."""
     need: set[str] | None = None  # None: all of them
     for node in reversed(list(nodes)):
+        # What a select, rename or drop names must be there when it runs, though a later one may leave it out.
         if isinstance(node, Select):
-            need = set(node.fields) if need is None else need & set(node.fields)
+            need = set(node.fields)
         elif isinstance(node, Rename) and need is not None:
             back = {new: old for old, new in node.names}
-            need = {back.get(name, name) for name in need}
+            need = {back.get(name, name) for name in need} | {old for old, _ in node.names}
+        elif isinstance(node, Drop) and need is not None:
+            need |= set(node.fields)
         elif isinstance(node, (Image, Decode)) and need is not None:
             # A decode nobody looks at still has to find bad images, so its field is always read.
             need |= {node.field, *boxes_of(node)}
@@ -53,6 +56,25 @@ def wanted_fields(nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec]) ->
         elif not isinstance(node, (Select, Rename, Drop, Image, Decode, MapFields)):
             need = None
     return tuple(name for name in specs if need is None or name in need)
+
+
+def fields_read(
+    nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec], source: Iterable[str], wanted: Iterable[str]
+) -> Specs:
+    """Of the fields behind the stages those that will be there: what was never read from the source is gone, under any name."""
+    origins = {name: name for name in source}  # name here -> name in the source, as long as no function came between
+    for node in nodes:
+        if isinstance(node, Rename):
+            names = dict(node.names)
+            origins = {names.get(name, name): origin for name, origin in origins.items()}
+        elif isinstance(node, Select):
+            origins = {name: origin for name, origin in origins.items() if name in node.fields}
+        elif isinstance(node, Drop):
+            origins = {name: origin for name, origin in origins.items() if name not in node.fields}
+        elif not isinstance(node, (Image, Decode, MapFields)) and not _keeps_fields(node):
+            origins = {}
+    gone = {name for name, origin in origins.items() if origin not in set(wanted)}
+    return {name: spec for name, spec in specs.items() if name not in gone}
 
 
 def boxes_of(node: StageNode) -> tuple[str, ...]:

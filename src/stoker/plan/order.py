@@ -21,8 +21,6 @@ from .seeds import key_of
 
 #: the longest order the permutation takes
 MAX_LENGTH = 1 << 40
-#: what a pass within an epoch adds to the epoch's number, so that every pass of `repeat` has a shuffle of its own
-_PASS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,9 @@ class Order:
     def __post_init__(self) -> None:
         if self.source_length > MAX_LENGTH:
             raise ConfigError(f"{self.source_length:,} samples are more than the 2^40 an order can hold")
+        for at, verb in enumerate(self.verbs):
+            if isinstance(verb, Shuffle):
+                _check_shuffled(_length(self.verbs[:at], self.source_length))
 
     @property
     def length(self) -> int | None:
@@ -43,7 +44,14 @@ class Order:
 
     def resolve(self, positions: Ints, epoch: int) -> Ints:
         """The source index at each position of an epoch."""
-        return _resolve(self.verbs, self.source_length, positions, epoch)
+        return _resolve(self.verbs, self.source_length, positions, epoch) if len(positions) else positions
+
+
+def _check_shuffled(n: int | None) -> None:
+    if n is None:
+        raise ConfigError("shuffle behind an endless repeat has no end to shuffle over: put shuffle before repeat")
+    if n > MAX_LENGTH:
+        raise ConfigError(f"shuffle over {n:,} samples is more than the 2^40 an order can hold: put shuffle before repeat")
 
 
 def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
@@ -67,9 +75,7 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
             continue
         n = _length(verbs, source_length)
         if n is None:
-            if isinstance(verb, Repeat):
-                continue  # without end already
-            raise ConfigError("shuffle behind an endless repeat has no end to shuffle over: put shuffle before repeat")
+            continue  # repeating what has no end already; an Order with an endless shuffle cannot be made
         if isinstance(verb, Shuffle):
             positions = shuffle(positions, n, verb, epoch)
         else:
@@ -80,7 +86,8 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
 
 
 def _resolve_pass(verbs: tuple[OrderNode, ...], source_length: int, epoch: int, positions: Ints, number: int) -> Ints:
-    return _resolve(verbs, source_length, positions, epoch + number * _PASS)
+    # Every pass shuffles anew, also where repeats are nested: so passes are mixed into the epoch, not added to it.
+    return _resolve(verbs, source_length, positions, key_of(epoch, number))
 
 
 def shuffle(positions: Ints, n: int, verb: Shuffle, epoch: int) -> Ints:

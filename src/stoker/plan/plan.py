@@ -16,7 +16,7 @@ from ..source.base import Source, digest
 from ..source.chunk import FieldSpec
 from ..source.stream import StreamSource
 from .deal import Deal
-from .fields import Specs, fields_after, wanted_fields
+from .fields import Specs, fields_after, fields_read, wanted_fields
 from .nodes import (
     RAGGED,
     Batch,
@@ -256,6 +256,9 @@ class _Compiler:
         finish_fields: Specs = specs
         for finisher in self.finish:
             finish_fields = None if isinstance(finisher, MapBatch) else fields_after(finisher, finish_fields)
+        for name, _ in self.batch.pad if self.batch else ():
+            if specs is not None and name not in specs:
+                raise ConfigError(f"batch(pad=...) names the field {name!r}, but the fields here are {', '.join(specs)}")
         # Select and drop behind batch() narrow what is read just as before it; a batch function may look at everything.
         narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else cast("list[StageNode]", self.finish)
         wanted = wanted_fields([*stages, *narrowing], source_specs) if source_specs is not None else ()
@@ -275,14 +278,6 @@ class _Compiler:
             shard=self.shard or Shard(),
             policy=self.policy,
             seed=self.seed or 0,
-            specs=_without(specs, source_specs, wanted),
+            specs=specs if specs is None or source_specs is None else fields_read(stages, specs, source_specs, wanted),
             wanted=wanted,
         )
-
-
-def _without(specs: Specs, source_specs: Specs, wanted: tuple[str, ...]) -> Specs:
-    """The fields that will really be there: those never read are gone."""
-    if specs is None or source_specs is None:
-        return specs
-    unread = set(source_specs) - set(wanted)
-    return {name: spec for name, spec in specs.items() if name not in unread}

@@ -97,6 +97,22 @@ def take_rows(column: Column, rows: Ints) -> Column:
     return column.take(rows) if isinstance(column, BytesColumn) else column[rows]
 
 
+class _Picked:
+    """Names of some rows. Picking from picked names picks from the first ones, so that picking often does not nest."""
+
+    __slots__ = ("_name", "_rows")
+
+    def __init__(self, name: Callable[[int], str], rows: Ints) -> None:
+        self._name, self._rows = name, rows
+
+    @classmethod
+    def of(cls, name: Callable[[int], str], rows: Ints) -> _Picked:
+        return cls(name._name, name._rows[rows]) if isinstance(name, _Picked) else cls(name, rows)
+
+    def __call__(self, row: int) -> str:
+        return self._name(int(self._rows[row]))
+
+
 @dataclass(slots=True)
 class Chunk:
     """Some samples as columns of equal length.
@@ -133,17 +149,16 @@ class Chunk:
 
     def take(self, rows: Ints) -> Chunk:
         """A chunk of the given rows; failures of rows left out are left out with them."""
-        order = rows.tolist()
-        name, place = self.name, self.place
+        failed = enumerate(rows.tolist()) if self.failures else ()
         return Chunk(
             {field: take_rows(column, rows) for field, column in self.columns.items()},
             self.positions[rows],
             self.slots[rows],
             self.parents[rows],
             self.epoch,
-            lambda row: name(order[row]),
-            lambda row: place(order[row]),
-            {at: self.failures[row] for at, row in enumerate(order) if row in self.failures},
+            _Picked.of(self.name, rows),
+            _Picked.of(self.place, rows),
+            {at: self.failures[row] for at, row in failed if row in self.failures},
         )
 
     def own(self) -> Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ class Stage(ABC):
 
     #: shown in statistics
     name: str
+    #: works on the rows of a task together: on all of them, or not at all
+    whole = False
 
     @abstractmethod
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
@@ -32,15 +35,23 @@ class Stage(ABC):
 
 
 def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]:
-    """Call `act` for every row; a row on which it raises is marked as failed, with the original as its cause."""
+    """Call `act` for every row that is still good; one on which it raises is marked as failed, with the original as cause.
+
+    sys.exit() in a function is an error like any other, unless it may be meant for the program: signals come in the main thread.
+    """
     results: list[Any] = []
     for row in range(len(chunk)):
+        if row in chunk.failures:
+            results.append(None)
+            continue
         try:
             results.append(act(row))
         except SampleError as error:
             results.append(None)
             chunk.fail(row, error)
-        except Exception as error:  # noqa: BLE001  the user's function may raise anything
+        except BaseException as error:  # the user's function may raise anything
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise
             results.append(None)
             chunk.fail(row, function_error(error, chunk.name(row), fn))
     return results
@@ -54,5 +65,8 @@ def function_error(error: BaseException, key: str, fn: Function) -> FunctionErro
 
 
 def _short(error: BaseException, limit: int = 500) -> str:
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception as fault:  # noqa: BLE001  a message that cannot be had must not hide the error
+        text = f"(its message raised {type(fault).__name__})"
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"

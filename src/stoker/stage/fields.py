@@ -32,7 +32,10 @@ def arrange(node: Select | Rename | Drop, columns: Mapping[str, Any]) -> dict[st
         names = dict(node.names)
         for name in names:
             _there(columns, name, "rename")
-        return {names.get(name, name): column for name, column in columns.items()}
+        renamed = {names.get(name, name): column for name, column in columns.items()}
+        if len(renamed) < len(columns):
+            raise BatchError(f"rename({names}) gives two fields the same name; the samples have {', '.join(columns)}")
+        return renamed
     for name in node.fields:
         _there(columns, name, "drop")
     return {name: column for name, column in columns.items() if name not in node.fields}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import BatchError
@@ -40,23 +40,21 @@ class MapFieldsStage(Stage):
         self._node, self._seed, self._stream = node, seed, stream
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        random = scratch.keep(self, lambda: SampleRandom(self._seed, self._stream)) if self._node.rng else None
-        positions = chunk.positions.tolist()
+        stream = self._stream  # every function draws numbers of its own
         for name, functions in self._node.fields:
             if name not in chunk.columns:
                 raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
             for fn in functions:
-                column = chunk.columns[name]
-                if random is None:
-                    values = each_row(chunk, lambda row, fn=fn, column=column: fn(column[row]), fn)  # type: ignore[misc]
-                else:
-                    values = each_row(
-                        chunk,
-                        lambda row, fn=fn, column=column: fn(column[row], random.at(chunk.epoch, positions[row])),  # type: ignore[misc]
-                        fn,
-                    )
-                chunk.columns[name] = values
+                chunk.columns[name] = each_row(chunk, self._act(fn, chunk.columns[name], chunk, stream, scratch), fn)
+                stream += 1
         return chunk
+
+    def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int, scratch: Scratch) -> Callable[[int], Any]:
+        if not self._node.rng:
+            return lambda row: fn(column[row])
+        random = scratch.keep((self, stream), lambda: SampleRandom(self._seed, stream))
+        positions = chunk.positions.tolist()
+        return lambda row: fn(column[row], random.at(chunk.epoch, positions[row]))
 
 
 def columns_of(samples: list[Any], chunk: Chunk) -> dict[str, Column]:

@@ -56,15 +56,14 @@ class UnbatchStage(Stage):
 class RegroupStage(Stage):
     """An inner batch: rows are joined, functions applied to the whole, and the result is split again."""
 
+    whole = True
+
     def __init__(self, node: Regroup) -> None:
         self.name = f"batch {node.batch.size}, unbatch"
         self._node = node
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        batch = self._node.batch
-        if not len(chunk) or (len(chunk) < batch.size and batch.drop_last):
-            return chunk.take(np.empty(0, np.int64))
-        rules = dict(batch.pad)
+        rules = dict(self._node.batch.pad)
         columns = {
             name: collate(name, [column[row] for row in range(len(chunk))], OBJECT, rules, chunk.name)
             for name, column in chunk.columns.items()

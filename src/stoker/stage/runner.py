@@ -46,6 +46,8 @@ class Report:
     seconds: list[float] = field(default_factory=list)  # one a step, in the order of `Runner.steps`
     skipped: list[SampleError] = field(default_factory=list)
     rows: int = 0
+    failure: SampleError | None = None  # of the first row that is not in the chunk, unless bad rows are left out
+    failed_slot: int = 0  # the slot of that row
 
     def lap(self, clock: float) -> float:
         """Note the time since `clock` as a step's; returns the new clock."""
@@ -87,7 +89,8 @@ def _make_stage(node: StageNode, seed: int, stream: int) -> Stage:
 class Runner:
     """Reads, then applies stages, settling failures after each step.
 
-    With `skip` bad rows are left out and reported; without, the first of them (in the order of rows) is raised.
+    With `skip` bad rows are left out and reported; without, the chunk ends before the first of them. The rows in front of it go
+    on, because one of them may fail in a later stage: which row is told must not depend on how a batch was cut into tasks.
     """
 
     def __init__(self, nodes: Sequence[StageNode], stages: list[Stage], skip: bool, read: Reader | None = None) -> None:
@@ -108,7 +111,9 @@ class Runner:
             clock = report.lap(clock)
         for stage, makes in zip(self._stages, self._makes[1:]):
             before = len(chunk)
-            if before:
+            if stage.whole and report.failure is not None:
+                chunk = chunk.take(np.empty(0, np.int64))
+            elif before:
                 chunk = stage.run(chunk, _local(makes, targets), scratch)
                 chunk, targets = self._settle(chunk, targets if len(chunk) == before else NO_TARGETS, report)
             clock = report.lap(clock)
@@ -120,7 +125,8 @@ class Runner:
             return chunk, targets
         failed = sorted(chunk.failures)
         if not self._skip:
-            raise chunk.failures[failed[0]]
+            report.failure, report.failed_slot = chunk.failures[failed[0]], int(chunk.slots[failed[0]])
+            return chunk.take(np.arange(failed[0])), NO_TARGETS
         report.skipped += [chunk.failures[row] for row in failed]
         keep = np.ones(len(chunk), np.bool_)
         keep[failed] = False

@@ -1,0 +1,107 @@
+"""Stoker's image loader as the benchmarks run it, and its kernel alone: the same pictures, the same crops, no engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import stoker
+from data import paths_of
+from measure import SEED, Take, pull
+from stoker.image import HorizontalFlip, RandomResizedCrop
+from stoker.image.lower import lower
+from stoker.kernel import native
+
+SIDE = 224
+OPS = (RandomResizedCrop(SIDE), HorizontalFlip())
+#: images in one call of the kernel
+CHUNK = 8
+#: what the loader fills ahead
+AHEAD_BYTES = 64 << 20
+
+
+def lead(batch: int) -> int:
+    """Batches that the loader may hold ready, and one."""
+    return 3 + AHEAD_BYTES // (batch * SIDE * SIDE * 3)
+
+
+def image_pipeline(folder: Path, batch: int) -> stoker.Pipeline:
+    """Files -> RandomResizedCrop(224) -> flip -> uint8 batches, without end."""
+    files = stoker.files(folder, labels=None)
+    return files.shuffle(seed=SEED).repeat().image("image", *OPS).batch(batch)
+
+
+@contextmanager
+def stoker_images(folder: Path, batch: int, threads: int) -> Iterator[Take]:
+    """The loader."""
+    with image_pipeline(folder, batch).loader(threads=threads) as loader:
+        yield pull(iter(loader), batch)
+
+
+@contextmanager
+def kernel_alone(folder: Path, batch: int, threads: int) -> Iterator[Take]:
+    """The kernel, called from plain threads: what an engine without any cost would reach."""
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(threads))
+        hands = [stack.enter_context(Hand(folder, batch)) for _ in range(threads)]
+        yield Kernel(image_pipeline(folder, batch), batch, pool, hands).take
+
+
+class Kernel:
+    """The same positions in the same order as the loader, into memory that is used again and again."""
+
+    def __init__(self, pipeline: stoker.Pipeline, batch: int, pool: ThreadPoolExecutor, hands: list[Hand]) -> None:
+        assert pipeline.plan.order is not None
+        self._order, self._batch, self._pool, self._hands = pipeline.plan.order, batch, pool, hands
+        self.out = np.empty((2 * batch, SIDE, SIDE, 3), np.uint8)  # the loader has two batches in the making, too
+        self._next = 0
+
+    def take(self, count: int) -> int:
+        """Make so many batches."""
+        positions = np.arange(self._next, self._next + count * self._batch, dtype=np.int64)
+        self._next += len(positions)
+        indices = self._order.resolve(positions, 0)
+        starts = iter(range(0, len(positions), CHUNK))  # shared by the threads: next() is atomic
+        for done in [self._pool.submit(hand.run, starts, positions, indices, self.out) for hand in self._hands]:
+            done.result()
+        return len(positions)
+
+
+class Hand:
+    """One thread's share of the kernel: its memory for files, and its decoder."""
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        if batch % CHUNK:
+            raise ValueError(f"batches of {batch} are not made of chunks of {CHUNK}")
+        self._paths = native.Paths([os.fsencode(path) for path in paths_of(folder)])
+        self._program = lower(OPS, seed=SEED, stream=0)
+        self._arena, self._decoder = native.Arena(), native.Decoder()
+        self._epochs = np.zeros(CHUNK, np.uint32)
+
+    def run(self, starts: Iterator[int], positions: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
+        """Make chunks until none is left; row i goes to ``out[i % len(out)]``."""
+        for start in starts:
+            at = start % len(out)
+            chunk = slice(start, start + CHUNK)
+            self.rows(positions[chunk], indices[chunk], out[at : at + CHUNK])
+
+    def rows(self, positions: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
+        """One chunk: read, decode, crop, resize, flip."""
+        data, offsets, errors = native.read_files(self._paths, indices, self._arena)
+        lengths = np.diff(offsets)
+        rows = self._decoder.rows(self._program, data, offsets[:-1], lengths, None, self._epochs, positions, out)
+        if errors.any() or rows["status"].any():
+            raise RuntimeError("the kernel alone cannot read all of these files; give a folder of plain JPEG files")
+
+    def __enter__(self) -> Hand:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._decoder.close()

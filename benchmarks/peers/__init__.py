@@ -1,0 +1,1 @@
+"""What others would use instead, written as well as their users would write it."""

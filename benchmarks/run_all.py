@@ -1,0 +1,54 @@
+"""Run every benchmark, one after the other, each in a process of its own; a line of JSON from each."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import note
+
+HERE = Path(__file__).resolve().parent
+#: each with the options it takes besides --quick
+BENCHMARKS = {
+    "order": (),
+    "pixels": ("--images",),
+    "overhead": ("--peers",),
+    "first_batch": ("--images", "--peers"),
+    "imagenet_train": ("--images", "--peers"),
+    "scaling": ("--images",),
+    "soak": (),
+}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a few seconds each")
+    parser.add_argument("--images", help="a folder of JPEG files (default: one is generated)")
+    parser.add_argument("--peers", choices=["none"], help="none: leave the others out")
+    return parser.parse_args()
+
+
+def command(name: str, options: argparse.Namespace) -> list[str]:
+    """How to start a benchmark."""
+    given = {"--images": options.images, "--peers": options.peers}
+    extra = [word for option in BENCHMARKS[name] if given[option] for word in (option, given[option])]
+    return [sys.executable, str(HERE / f"{name}.py"), *(["--quick"] if options.quick else []), *extra]
+
+
+def main() -> int:
+    options = parse()
+    failed = []
+    for name in options.names or BENCHMARKS:
+        note(f"---- {name}")
+        if subprocess.run(command(name, options)).returncode:
+            failed.append(name)
+    if failed:
+        note(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

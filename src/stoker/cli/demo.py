@@ -1,0 +1,206 @@
+"""`stoker demo`: a data set, a pipeline, a training, a resume and a verdict, in one command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from ..errors import ConfigError, StateError
+from ..observe.report import report_page
+from .run import stats_json, tell_verdict
+from .screen import AsJson, Bar, ReportFile, Threads, check_writable, print_json, tell, tell_plan
+
+if TYPE_CHECKING:
+    from ..loader import Loader
+    from ..observe.meters import Stats
+    from ..pipeline import Pipeline
+    from .learners import Learner
+
+#: how text is told: `tell`, or not at all
+Say: TypeAlias = Callable[..., None]
+
+_SIDE, _BATCH = 64, 32
+_TRAIN, _VALIDATION = 600, 160
+
+
+def demo(
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="How many times to train on all pictures.")] = 6,
+    threads: Threads = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Put the pictures in this new folder and keep them.", show_default="they are removed"),
+    ] = None,
+    html: ReportFile = None,
+    json: AsJson = False,
+) -> None:
+    """See all of it in half a minute: make pictures, load them, train on them, stop, resume, and hear the verdict.
+
+    Draws a small data set of coloured shapes, trains a model to tell them apart (with PyTorch if it is installed, else with
+    NumPy), and shows how fast batches came and how long the model waited for them. Nothing is left behind.
+
+    Example: `stoker demo --html report.html`
+    """
+    from .learners import make_learner
+
+    check_writable(html)
+    begun, say = time.monotonic(), _silent if json else tell
+    with _folder(keep) as folder:
+        _draw(folder, say)
+        train, validation = _pipelines(folder)
+        if not json:
+            tell("\nPipeline", style="bold")
+            tell_plan(train.explain())
+        learner = make_learner(len(train.classes), _SIDE)
+        lesson, stats, why = _train(train, validation, learner, epochs, threads, say)
+        resumed = _resume(train, epochs - 1, threads, say)
+        plan = train.explain()
+    if html:
+        under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
+        html.write_text(report_page("Stoker demo", stats, why, plan=plan, lesson=lesson, under=under), encoding="utf-8")
+    spent = time.monotonic() - begun
+    if json:
+        print_json(
+            {
+                "images": {"train": _TRAIN, "validation": _VALIDATION},
+                "classes": list(train.classes),
+                "model": learner.name,
+                "epochs": lesson,
+                "accuracy": lesson[-1]["accuracy"],
+                "chance": 1 / len(train.classes),
+                "resume": resumed,
+                "stats": stats_json(stats),
+                "verdict": why,
+                "seconds": spent,
+            }
+        )
+        return
+    tell_verdict(why)
+    told = f"\nAll of this took {spent:.0f} s."
+    if html:
+        told += f" The report is in {html}."
+    if keep:
+        told += f" The pictures are in {keep}: try stoker show {keep / 'train'}"
+    tell(told)
+
+
+def _draw(folder: Path, say: Say) -> None:
+    from .shapes import make_shapes
+
+    begun = time.monotonic()
+    with Bar("drawing", _TRAIN + _VALIDATION) as shown:
+        make_shapes(folder / "train", _TRAIN, seed=1, moved=shown.move)
+        make_shapes(folder / "validation", _VALIDATION, seed=2, moved=lambda done: shown.move(_TRAIN + done))
+    spent = time.monotonic() - begun
+    size = sum(path.stat().st_size for path in folder.glob("*/*/*.jpg"))
+    say("Pictures", style="bold")
+    say(f"{_TRAIN} to train on, {_VALIDATION} to check with, {size / 1e6:.1f} MB of JPEG, drawn in {spent:.1f} s")
+
+
+def _pipelines(folder: Path) -> tuple[Pipeline, Pipeline]:
+    """What a user would write."""
+    import stoker
+    from stoker.image import HorizontalFlip, Normalize, RandomResizedCrop, Resize
+
+    normalize = Normalize(mean=(0.4, 0.4, 0.4), std=(0.25, 0.25, 0.25))
+    train = (
+        stoker.files(folder / "train")
+        .shuffle(seed=7)
+        .image("image", RandomResizedCrop(_SIDE, scale=(0.6, 1.0)), HorizontalFlip(), normalize)
+        .batch(_BATCH)
+    )
+    validation = (
+        stoker.files(folder / "validation").image("image", Resize((_SIDE, _SIDE)), normalize).batch(_BATCH, drop_last=False)
+    )
+    return train, validation
+
+
+def _train(
+    train: Pipeline, validation: Pipeline, learner: Learner, epochs: int, threads: int | None, say: Say
+) -> tuple[list[dict[str, float]], Stats, str]:
+    """What was learned in each epoch, the loader's statistics, and its verdict."""
+    say("\nTraining", style="bold")
+    say(f"a {learner.name}\n")
+    say("epoch    loss   accuracy   images/s   waited for data", style="dim")
+    with train.loader(threads=threads) as loader, validation.loader(threads=threads) as exam:
+        lesson = [_epoch(number, epochs, loader, exam, learner, say) for number in range(1, epochs + 1)]
+        stats, why = loader.stats(), loader.why()
+    say(f"accuracy is on {_VALIDATION} pictures it was not trained on; guessing gives {1 / len(train.classes):.0%}", style="dim")
+    return lesson, stats, why
+
+
+def _epoch(number: int, epochs: int, loader: Loader, exam: Loader, learner: Learner, say: Say) -> dict[str, float]:
+    """Train one epoch, then check on pictures the model has not seen."""
+    before, begun = loader.stats(), time.monotonic()
+    losses: list[float] = []
+    samples = 0
+    with Bar(f"epoch {number} of {epochs}", len(loader)) as shown:
+        for images, labels in loader:
+            losses.append(learner.learn(images, labels))
+            samples += len(labels)
+            shown.move(len(losses), f"loss {losses[-1]:.3f}  {samples / (time.monotonic() - begun):,.0f} images/s")
+    spent, after = time.monotonic() - begun, loader.stats()
+    waited = after.waited_s - before.waited_s + after.first_batch_s - before.first_batch_s
+    right = total = 0
+    for images, labels in exam:
+        right += int((learner.classify(images) == labels).sum())
+        total += len(labels)
+    row = {
+        "epoch": number,
+        "loss": sum(losses) / len(losses),
+        "accuracy": right / total,
+        "images_per_s": samples / spent,
+        "wait_share": min(1.0, waited / spent),
+    }
+    say(f"{number:5d}   {row['loss']:5.3f}   {row['accuracy']:8.1%}   {row['images_per_s']:8,.0f}   {row['wait_share']:6.1%}")
+    return row
+
+
+def _resume(train: Pipeline, epoch: int, threads: int | None, say: Say) -> dict[str, Any]:
+    """Stop in the middle of an epoch, save, and go on with another loader, which has no threads."""
+    import json
+
+    import numpy as np
+
+    with train.loader(threads=threads, epoch=epoch) as stopped:
+        batches = iter(stopped)
+        step = len(stopped) // 2
+        for _ in range(step):
+            next(batches)
+        saved = json.dumps(stopped.state_dict())
+        expected = next(batches)
+    with train.loader(executor="inline") as resumed:
+        resumed.load_state_dict(json.loads(saved))
+        found = next(iter(resumed))
+    identical = expected.keys_ == found.keys_ and all(np.array_equal(ours, theirs) for ours, theirs in zip(expected, found))
+    if not identical:
+        raise StateError(f"resumed at step {step} of epoch {epoch}: the next batch is another one; please report this")
+    say("\nResume", style="bold")
+    say(f"resumed at step {step} of epoch {epoch + 1}, in a new loader without threads: the next batch is identical, bit for bit")
+    return {"epoch": epoch, "step": step, "identical": identical, "state": json.loads(saved)}
+
+
+def _silent(text: str = "", style: str = "") -> None:
+    """In the place of `tell`, with ``--json``."""
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """Where the pictures go: a new folder that stays, or a temporary one."""
+    if keep is None:
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory(prefix="stoker-demo-") as folder:
+            yield Path(folder)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise ConfigError(f"--keep {keep}: it exists already and is not empty; name a new folder")
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--keep {keep}: the folder cannot be made: {error.strerror}") from error
+    yield keep

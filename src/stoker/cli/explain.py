@@ -1,0 +1,85 @@
+"""`stoker explain`: what a pipeline does, and what made one of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ..pipeline import Pipeline
+from .pipelines import PipelineName, load_pipeline
+from .screen import AsJson, out, print_json, tell, tell_plan
+
+_ROWS = 20
+
+
+def explain(
+    pipeline: PipelineName,
+    epoch: Annotated[int, typer.Option(min=0, metavar="N", help="The epoch, counted from 0.")] = 0,
+    step: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The batch of that epoch, counted from 0. Without it: the whole plan.")
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option("-n", "--rows", min=1, metavar="N", help="How many rows of the batch.", show_default="20; with --json, all"),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Say what a pipeline will do; or which samples, crops and seeds make one batch.
+
+    A batch is a function of pipeline, seed, epoch and step. So what was in it can be computed again at any time, on any
+    machine that has the data: nothing has to be logged while training.
+
+    Example: `stoker explain train.py:train --epoch 3 --step 120`
+    """
+    chosen = load_pipeline(pipeline)
+    if step is None:
+        _tell_plan(chosen, json)
+        return
+    with chosen.loader(executor="inline") as loader:
+        told = loader.explain(step, epoch=epoch)
+    shown = told[: rows or (len(told) if json else _ROWS)]
+    seed = chosen.plan.seed
+    if json:
+        print_json({"pipeline": pipeline, "seed": seed, "epoch": epoch, "step": step, "rows": len(told), "batch": shown})
+        return
+    _tell_batch(f"epoch {epoch}, step {step}, seed {seed}: {len(told):,} rows", shown, len(told))
+
+
+def _tell_plan(chosen: Pipeline, json: bool) -> None:
+    if json:
+        print_json({"plan": chosen.explain().splitlines(), "fingerprint": chosen.fingerprint()})
+    else:
+        tell_plan(chosen.explain())
+
+
+def _tell_batch(title: str, shown: Sequence[dict[str, Any]], total: int) -> None:
+    from rich.table import Table
+
+    tell(title, style="bold")
+    image = next((name for name, value in shown[0].items() if isinstance(value, dict)), None)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("row", "position", "index"):
+        table.add_column(name, justify="right")
+    table.add_column("key", overflow="fold")
+    if image:
+        for name in ("image", "crop from", "to", "flipped"):
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in shown:
+        cells = [f"{row[name]:,}" for name in ("row", "position", "index")] + [row["key"]]
+        table.add_row(*cells, *(_geometry(row[image]) if image else ()))
+    out().print(table)
+    if image:
+        tell("image and crop: width x height, and the crop's left, top corner, in pixels of the stored image", style="dim")
+    if len(shown) < total:
+        tell(f"{total - len(shown):,} more rows; -n {total} shows them all", style="dim")
+
+
+def _geometry(made: dict[str, Any]) -> list[str]:
+    """Stored size, crop, output size and flip, as people write them."""
+    height, width = made["size"]
+    crop = made["crop"]
+    across, down = crop["right"] - crop["left"], crop["bottom"] - crop["top"]
+    part = f"{across:g} x {down:g} at {crop['left']:g}, {crop['top']:g}"
+    return [f"{width} x {height}", part, f"{made['output'][1]} x {made['output'][0]}", "yes" if made["flipped"] else "no"]

@@ -1,0 +1,61 @@
+"""`stoker`: the command line. Each command is a file beside this one and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from .. import __version__
+from .bench import bench
+from .demo import demo
+from .explain import explain
+from .guard import Guard
+from .run import run
+from .show import show
+
+app = typer.Typer(
+    name="stoker",
+    cls=Guard,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, bench, run, show, explain):
+    app.command()(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"stoker {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(epilog="Exit status: 0 done, 1 the data are bad, 2 wrong usage, 130 stopped with Ctrl-C.")
+def stoker(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Stoker feeds training: stored samples in, decoded and augmented batches out.
+
+    Begin with `stoker demo`; then try `stoker bench FOLDER` on your own images.
+    `stoker COMMAND --help` explains a command and gives an example.
+    """
+
+
+def _stop(*_: Any) -> NoReturn:
+    sys.exit(128 + signal.SIGTERM)
+
+
+def main() -> None:
+    """The console script."""
+    signal.signal(signal.SIGTERM, _stop)  # an exception, so that temporary folders are removed and threads end
+    app(prog_name="stoker")
+
+
+if __name__ == "__main__":
+    main()

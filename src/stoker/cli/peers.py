@@ -1,0 +1,177 @@
+"""Other loaders that `stoker bench` runs on the same files, doing the same work, each as its users would write it.
+
+Datasets are classes at the top of this module, so that worker processes can import them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import random
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ConfigError, MissingExtra
+
+#: more samples than any measurement takes
+_ENDLESS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another loader: what it is called, what it needs, and its data set."""
+
+    title: str
+    modules: tuple[str, ...]
+    install: str
+    dataset: Callable[[Sequence[str], int], Any]
+    start_worker: Callable[[int], None] | None = None
+
+    @property
+    def installed(self) -> bool:
+        return all(importlib.util.find_spec(module) is not None for module in self.modules)
+
+
+class PillowImages:
+    """Decode with Pillow, crop and resize as torchvision's RandomResizedCrop does, flip half of them."""
+
+    def __init__(self, paths: Sequence[str], size: int) -> None:
+        self._paths, self._size = list(paths), size
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> Any:
+        import numpy as np
+        import torch
+        from PIL import Image
+
+        with open(self._paths[index], "rb") as file:
+            image = Image.open(file).convert("RGB")
+        left, top, right, bottom = random_crop(*image.size)
+        image = image.crop((left, top, right, bottom)).resize((self._size, self._size), Image.Resampling.BILINEAR)
+        if random.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return torch.from_numpy(np.array(image))
+
+
+class OpenCvImages:
+    """Decode with simplejpeg (OpenCV where that is missing, or it is no JPEG), crop and resize with OpenCV, flip half of them.
+
+    `cv2.resize` does not smooth when it shrinks; the others do. This is what its users do, and it is less work.
+    """
+
+    def __init__(self, paths: Sequence[str], size: int) -> None:
+        self._paths, self._size = list(paths), size
+        self._decode = decode_opencv if importlib.util.find_spec("simplejpeg") is None else decode_simplejpeg
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> Any:
+        import cv2
+        import numpy as np
+        import torch
+
+        with open(self._paths[index], "rb") as file:
+            pixels = self._decode(file.read())
+        height, width = pixels.shape[:2]
+        left, top, right, bottom = random_crop(width, height)
+        pixels = cv2.resize(pixels[top:bottom, left:right], (self._size, self._size), interpolation=cv2.INTER_LINEAR)
+        if random.random() < 0.5:
+            pixels = pixels[:, ::-1]
+        return torch.from_numpy(np.ascontiguousarray(pixels))
+
+
+def calm_opencv(number: int) -> None:
+    """One thread a worker: there are as many workers as cores, and OpenCV would start more."""
+    import cv2
+
+    cv2.setNumThreads(0)
+
+
+PEERS = {
+    "torch": Peer("torch + Pillow", ("torch", "PIL"), "pip install torch pillow", PillowImages),
+    "opencv": Peer(
+        "torch + simplejpeg + OpenCV",
+        ("torch", "cv2"),
+        "pip install torch simplejpeg opencv-python-headless",
+        OpenCvImages,
+        calm_opencv,
+    ),
+}
+
+
+def choose_peers(against: str) -> tuple[dict[str, Peer], dict[str, Peer]]:
+    """The peers to run, and those that would have been but are not installed.
+
+    ``"all"`` means those that are installed; a peer that is named must be.
+    """
+    if against == "none":
+        return {}, {}
+    if against == "all":
+        return (
+            {name: peer for name, peer in PEERS.items() if peer.installed},
+            {name: peer for name, peer in PEERS.items() if not peer.installed},
+        )
+    chosen = {}
+    for name in (name.strip() for name in against.split(",")):
+        if name not in PEERS:
+            raise ConfigError(f"--against {name}: choose from {', '.join(PEERS)}, all, none")
+        if not PEERS[name].installed:
+            raise MissingExtra(f"--against {name}: {PEERS[name].title} is not installed: {PEERS[name].install}")
+        chosen[name] = PEERS[name]
+    return chosen, {}
+
+
+def peer_batches(peer: Peer, paths: Sequence[str], size: int, batch: int, workers: int) -> Generator[Any, None, None]:
+    """Batches without end. Closing the generator ends the worker processes."""
+    from torch.utils.data import DataLoader, RandomSampler
+
+    dataset = peer.dataset(paths, size)
+    loader = DataLoader(
+        dataset,
+        batch_size=batch,
+        sampler=RandomSampler(dataset, num_samples=_ENDLESS),
+        num_workers=workers,
+        worker_init_fn=peer.start_worker,
+        # What torch itself took on Linux up to Python 3.13; a fork starts in milliseconds and shares what is imported.
+        multiprocessing_context="fork" if sys.platform == "linux" else None,
+    )
+    batches = iter(loader)
+    try:
+        yield from batches
+    finally:
+        # Its __del__ would do this too, and swallow a Ctrl-C that comes meanwhile.
+        batches._shutdown_workers()
+
+
+def random_crop(width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom of torchvision's RandomResizedCrop(scale=(0.08, 1), ratio=(3/4, 4/3))."""
+    for _ in range(10):
+        area = width * height * random.uniform(0.08, 1.0)
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = random.randint(0, width - across), random.randint(0, height - down)
+            return left, top, left + across, top + down
+    across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    left, top = (width - across) // 2, (height - down) // 2
+    return left, top, left + across, top + down
+
+
+def decode_simplejpeg(data: bytes) -> Any:
+    """RGB pixels, fast for JPEGs."""
+    import simplejpeg
+
+    return simplejpeg.decode_jpeg(data) if simplejpeg.is_jpeg(data) else decode_opencv(data)
+
+
+def decode_opencv(data: bytes) -> Any:
+    """RGB pixels of whatever OpenCV reads."""
+    import cv2
+    import numpy as np
+
+    return cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)

@@ -1,0 +1,93 @@
+"""One stored image: what it is, and a small copy of it for a page."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ImageError
+from ..image import pillow
+
+#: longest side of a thumbnail, in pixels
+_SIDE = 224
+#: largest image that is decoded
+_MOST_PIXELS = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A sample's image as it is stored; `problem` says why it cannot be used, or nothing."""
+
+    index: int
+    key: str
+    label: int | None
+    class_name: str | None
+    size: int  # bytes
+    problem: str = ""
+    width: int = 0
+    height: int = 0
+    format: str = ""
+    mode: str = ""
+    thumbnail: bytes = b""  # a JPEG
+
+    @property
+    def pixels(self) -> str:
+        return f"{self.width} x {self.height}" if self.width else "?"
+
+    @property
+    def kind(self) -> str:
+        """Format and colour mode, or that it is bad."""
+        return "bad" if self.problem else f"{self.format} {self.mode}"
+
+    @property
+    def told_label(self) -> str:
+        if self.label is None:
+            return ""
+        return f"{self.label}" if self.class_name is None else f"{self.label} {self.class_name}"
+
+    def facts(self) -> dict[str, Any]:
+        """All but the thumbnail, as plain data."""
+        facts = asdict(self)
+        del facts["thumbnail"]
+        return facts
+
+
+def look(picture: Picture, data: bytes, thumbnail: bool) -> Picture:
+    """The picture with all that its bytes tell; they are decoded, so that damage is found."""
+    if picture.problem:
+        return picture
+    if not data:
+        return replace(picture, problem="the file is empty")
+    try:
+        known = replace(picture, **_header(data))
+        pixels = pillow.decode(data, 3, _MOST_PIXELS)
+    except ImageError as error:
+        return replace(picture, problem=str(error))
+    return replace(known, thumbnail=_shrink(pixels)) if thumbnail else known
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data)) as image:
+                return {"width": image.width, "height": image.height, "format": image.format or "?", "mode": image.mode}
+    except Exception:  # noqa: BLE001  Pillow raises nearly anything on bad bytes; decoding them says what is wrong
+        return {}
+
+
+def _shrink(pixels: NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    small = Image.fromarray(pixels)
+    small.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=82)
+    return buffer.getvalue()

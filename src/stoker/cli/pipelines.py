@@ -1,0 +1,89 @@
+"""MODULE:PIPELINE on the command line: a pipeline from the user's own code."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ..errors import ConfigError, StokerError
+from ..pipeline import Pipeline
+from .guard import place
+
+T = TypeVar("T")
+
+PipelineName = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:PIPELINE",
+        help="A pipeline, or a function without arguments that makes one: `my_module:train` or `path/to/file.py:train`.",
+        show_default=False,
+    ),
+]
+
+
+def load_pipeline(name: str) -> Pipeline:
+    """Import the module and take the pipeline from it; a function is called."""
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"{name}: write MODULE:PIPELINE, as in my_module:train or path/to/file.py:train")
+    module = _asked(f"importing {module_name}", lambda: _load_module(module_name))
+    if not hasattr(module, attribute):
+        known = ", ".join(key for key, value in vars(module).items() if isinstance(value, Pipeline))
+        raise ConfigError(f"{module_name} has no {attribute!r}; pipelines in it: {known or 'none'}")
+    value: Any = getattr(module, attribute)
+    if not isinstance(value, Pipeline) and _callable_without_arguments(value):
+        value = _asked(f"{name}()", value)
+    if not isinstance(value, Pipeline):
+        raise ConfigError(
+            f"{name} is of type {type(value).__name__}; give a pipeline, or a function without arguments that makes one"
+        )
+    return value
+
+
+def _load_module(name: str) -> ModuleType:
+    path = Path(name)
+    if path.suffix != ".py":
+        _look_in(Path.cwd())
+        return importlib.import_module(name)
+    if not path.is_file():
+        raise ConfigError(f"{name}: there is no such file")
+    _look_in(path.absolute().parent)
+    own = path.stem if path.stem not in sys.modules else f"stoker_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(own, path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = sys.modules[own] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _callable_without_arguments(value: Any) -> bool:
+    try:
+        inspect.signature(value).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _look_in(folder: Path) -> None:
+    """Let the user's modules be found, as `python` itself would find them."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _asked(doing: str, act: Callable[[], T]) -> T:
+    """Run the user's code; what it raises is told with the line it was raised on."""
+    try:
+        return act()
+    except StokerError:
+        raise
+    except Exception as error:
+        where = "" if isinstance(error, ModuleNotFoundError) else f" ({place(error)})"
+        raise ConfigError(f"{doing} raised {type(error).__name__}: {error}{where}") from error

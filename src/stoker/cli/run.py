@@ -1,0 +1,131 @@
+"""`stoker run`: iterate a pipeline, and say how fast it is and why."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ConfigError
+from ..observe.report import report_page, step_costs
+from ..units import show_bytes
+from .pipelines import PipelineName, load_pipeline
+from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, many, out, print_json, tell
+
+if TYPE_CHECKING:
+    from ..loader import Loader
+    from ..observe.meters import Stats
+
+
+def run(
+    pipeline: PipelineName,
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="How many epochs.")] = 1,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Stop after this many batches, over all epochs.", show_default="none"),
+    ] = None,
+    threads: Threads = None,
+    ahead: Ahead = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a timeline that ui.perfetto.dev and chrome://tracing open.", show_default=False),
+    ] = None,
+    html: ReportFile = None,
+    json: AsJson = False,
+) -> None:
+    """Iterate a pipeline as a training loop would, without the training, and measure it.
+
+    Says how many samples a second the pipeline gives on this machine, what each of its steps costs, and what limits it.
+
+    Example: `stoker run train.py:train --epochs 2 --html report.html`
+    """
+    check_writable(trace)
+    check_writable(html)
+    chosen = load_pipeline(pipeline)
+    if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
+        raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
+    with chosen.loader(threads=threads, ahead=ahead) as loader:
+        _iterate(loader, epochs, limit)
+        stats, why = loader.stats(), loader.why()
+        if trace:
+            loader.trace(trace)
+    if html:
+        html.write_text(report_page(pipeline, stats, why, plan=chosen.explain()), encoding="utf-8")
+    if json:
+        print_json({"pipeline": pipeline, **stats_json(stats), "verdict": why})
+        return
+    tell_stats(stats)
+    tell_verdict(why)
+    for path, what in ((html, "report"), (trace, "timeline; open it in ui.perfetto.dev")):
+        if path:
+            tell(f"{path}: {what}", style="dim")
+
+
+def _iterate(loader: Loader, epochs: int, limit: int | None) -> None:
+    with Bar("running", _total(loader, epochs, limit)) as shown:
+        batches = samples = 0
+        begun = time.monotonic()
+        for _ in range(epochs):
+            for batch in loader:
+                batches += 1
+                samples += getattr(batch, "rows", 1)
+                shown.move(batches, f"{samples / (time.monotonic() - begun):,.0f} samples/s")
+                if batches == limit:
+                    return
+
+
+def _total(loader: Loader, epochs: int, limit: int | None) -> int | None:
+    """How many batches will come; None where nobody knows."""
+    try:
+        known = len(loader) * epochs
+    except TypeError:
+        return limit
+    return known if limit is None else min(known, limit)
+
+
+def stats_json(stats: Stats) -> dict[str, Any]:
+    """Statistics with the figures people compare worked out."""
+    shares = {name: getattr(stats, name) for name in ("samples_per_s", "wait_share", "busy_share")}
+    return {**asdict(stats), **shares, "step_us": step_costs(stats)}
+
+
+def tell_stats(stats: Stats) -> None:
+    """The figures of a run, and its steps as bars."""
+    tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
+    handed_out = f"{many(stats.samples, 'sample', 'samples')}, {many(stats.batches, 'batch', 'batches')}"
+    rows = {
+        "handed out": f"{handed_out}, {show_bytes(stats.bytes)}",
+        "first batch": f"after {stats.first_batch_s:.2f} s",
+        "loop waited": f"{stats.wait_share:.1%} of {stats.elapsed_s:.1f} s",
+        "workers": f"{stats.workers}, busy {stats.busy_share:.0%} of the time",
+    }
+    if stats.skipped:
+        rows["left out"] = f"{stats.skipped:,} bad samples"
+    for name, value in rows.items():
+        tell(f"  {name:<12} {value}")
+    tell_steps(step_costs(stats))
+
+
+def tell_steps(costs: dict[str, float]) -> None:
+    """Steps with their cost for each sample."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim")
+    for name, justify in (("step", "left"), ("us/sample", "right"), ("share", "right"), ("", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    total = sum(costs.values()) or 1.0
+    for name, cost in costs.items():
+        table.add_row(name, f"{cost:,.1f}", f"{cost / total:.0%}", bar(cost / total))
+    tell()
+    out().print(table)
+
+
+def tell_verdict(why: str) -> None:
+    """The last word."""
+    from rich.panel import Panel
+
+    tell()
+    out().print(Panel(why, title="verdict", title_align="left", border_style="green"))

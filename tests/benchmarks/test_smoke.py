@@ -1,0 +1,112 @@
+"""The benchmarks run, and say what they found in one line of JSON. No figure is judged here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ..support import jpeg_bytes
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+#: the options of each, and the figures it must give
+WITH = {
+    "first_batch": ("--images", "--peers"),
+    "imagenet_train": ("--images", "--peers"),
+    "order": (),
+    "overhead": ("--peers",),
+    "pixels": ("--images",),
+    "scaling": ("--images",),
+    "soak": (),
+}
+FIGURES = {
+    "first_batch": {"from_process_start_s", "from_loader_s"},
+    "imagenet_train": {"images_per_s", "stoker_over", "peak_pss_mb"},
+    "order": {"positions_per_s", "memory"},
+    "overhead": {"records_per_s", "stoker_over"},
+    "pixels": {"difference_of_255"},
+    "scaling": {"stoker", "kernel"},
+    "soak": {"records", "images", "batches_kept"},
+}
+
+
+@pytest.fixture(scope="module")
+def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("few")
+    for number in range(16):
+        (folder / f"{number:02}.jpg").write_bytes(jpeg_bytes(96, 80, seed=number))
+    return folder
+
+
+@pytest.fixture
+def benchmarks_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def run(name: str, *words: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> None:
+    values = {"--images": str(few_images), "--peers": "none"}
+    out = run(name, "--quick", *(word for option in WITH[name] for word in (option, values[option])))
+    assert out.count("\n") == 1
+    result = json.loads(out)
+    assert result["benchmark"] == name
+    assert FIGURES[name] <= set(result)
+
+
+def test_every_benchmark_is_tested_and_listed_in_run_all(benchmarks_on_path: None) -> None:
+    import run_all
+
+    own = {"data", "measure", "ours", "run_all"}
+    found = {path.stem for path in BENCHMARKS.glob("*.py")} - own
+    assert found == set(WITH) == set(run_all.BENCHMARKS)
+
+
+def test_run_all_passes_on_the_lines_of_those_it_is_told_to_run() -> None:
+    lines = run("run_all", "order", "--quick").splitlines()
+    assert [json.loads(line)["benchmark"] for line in lines] == ["order"]
+
+
+def test_the_kernel_alone_makes_the_batches_of_the_loader(benchmarks_on_path: None, few_images: Path) -> None:
+    import ours
+
+    pipeline = ours.image_pipeline(few_images, 16)
+    with pipeline.loader() as loader:
+        expected = np.concatenate([batch["image"] for batch, _ in zip(loader, range(2))])
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        hands = [stack.enter_context(ours.Hand(few_images, 16)) for _ in range(2)]
+        kernel = ours.Kernel(pipeline, 16, pool, hands)
+        assert kernel.take(2) == 32
+        np.testing.assert_array_equal(kernel.out, expected)
+
+
+def test_generated_pictures_are_as_large_as_photographs(benchmarks_on_path: None, tmp_path: Path) -> None:
+    import data
+
+    data.generate(tmp_path / "made", 12)
+    sizes = [len(Path(path).read_bytes()) for path in data.paths_of(tmp_path / "made")]
+    assert 90_000 < np.mean(sizes) < 130_000
+
+
+def test_a_ratio_is_the_median_of_the_rounds_ratios(benchmarks_on_path: None) -> None:
+    from measure import ratio
+
+    rounds: Any = ([10.0, 40.0, 90.0], [10.0, 20.0, 30.0])
+    assert ratio(*rounds) == 2.0

@@ -1,0 +1,232 @@
+"""From verbs to a plan: mistakes are found before anything runs, and fields are known in advance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.errors import ConfigError
+from stoker.image import CenterCrop, CropBox, RandomResizedCrop, Resize
+from stoker.plan.nodes import Shuffle, Take
+
+from ..loader.runs import expand, numbers, odd, samples, spread
+
+
+def abc(n: int = 10) -> Pipeline:
+    return stoker.arrays(a=np.arange(n), b=np.arange(n) * 2, c=np.arange(n) * 3)
+
+
+def first(pipeline: Pipeline) -> dict[str, list[int]]:
+    return {name: column.tolist() for name, column in next(iter(pipeline)).items()}
+
+
+A, B, C = [0, 1, 2, 3], [0, 2, 4, 6], [0, 3, 6, 9]
+
+FIELDS: dict[str, tuple[Callable[[Pipeline], Pipeline], dict[str, list[int]]]] = {
+    "select": (lambda p: p.select("c", "a").batch(4), {"c": C, "a": A}),
+    "select behind batch": (lambda p: p.batch(4).select("c", "a"), {"c": C, "a": A}),
+    "select twice": (lambda p: p.select("a", "b").select("b").batch(4), {"b": B}),
+    "select before and behind batch": (lambda p: p.select("a", "b").batch(4).select("b"), {"b": B}),
+    "drop": (lambda p: p.drop("b").batch(4), {"a": A, "c": C}),
+    "drop behind batch": (lambda p: p.batch(4).drop("b"), {"a": A, "c": C}),
+    "drop, then select": (lambda p: p.drop("b").select("a").batch(4), {"a": A}),
+    "drop, then select behind batch": (lambda p: p.drop("b").batch(4).select("a"), {"a": A}),
+    "rename": (lambda p: p.rename(a="z").batch(4), {"z": A, "b": B, "c": C}),
+    "rename behind batch": (lambda p: p.batch(4).rename(a="z"), {"z": A, "b": B, "c": C}),
+    "swap": (lambda p: p.rename(a="b", b="a").batch(4), {"b": A, "a": B, "c": C}),
+    "rename what is left out later": (lambda p: p.rename(b="z").select("a").batch(4), {"a": A}),
+    "rename to a name that was left out": (lambda p: p.select("a").rename(a="b").batch(4), {"b": A}),
+    "rename, then drop": (lambda p: p.rename(b="z").drop("z").batch(4), {"a": A, "c": C}),
+    "rename, then select behind batch": (lambda p: p.rename(b="z").batch(4).select("z"), {"z": B}),
+    "rename behind batch, then select": (lambda p: p.batch(4).rename(b="z").select("z", "a"), {"z": B, "a": A}),
+    "select, map to an old name": (lambda p: p.select("a").map(lambda s: {"b": s["a"]}).select("b").batch(4), {"b": A}),
+    "select behind map_batch": (lambda p: p.batch(4).map_batch(lambda c: {"d": c["b"]}).select("d"), {"d": B}),
+    "map one field, select another": (lambda p: p.map(a=lambda v: v).select("b").batch(4), {"b": B}),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields_arrive_under_their_names_and_in_their_order(name: str) -> None:
+    change, expected = FIELDS[name]
+    found = first(change(abc()))
+    assert found == expected
+    assert list(found) == list(expected)
+
+
+def test_fields_nobody_looks_at_are_not_read() -> None:
+    assert abc().select("c").batch(2).plan.wanted == ("c",)
+    assert abc().batch(2).select("b").plan.wanted == ("b",)
+    assert abc().rename(b="z").select("z").batch(2).plan.wanted == ("b",)
+    assert abc().map(lambda s: s).select("c").batch(2).plan.wanted == ("a", "b", "c"), "a function may look at everything"
+    assert abc().batch(2).map_batch(spread).select("c").plan.wanted == ("a", "b", "c")
+
+
+UNKNOWN: dict[str, Callable[[Pipeline], Pipeline]] = {
+    "select": lambda p: p.select("nope"),
+    "select behind batch": lambda p: p.batch(2).select("nope"),
+    "rename": lambda p: p.rename(nope="x"),
+    "drop": lambda p: p.drop("nope"),
+    "map": lambda p: p.map(nope=abs),
+    "image": lambda p: p.image("nope", Resize((4, 4))),
+    "decode": lambda p: p.decode("nope"),
+    "a field left out before": lambda p: p.select("a").drop("b"),
+    "pad": lambda p: p.batch(2, pad={"nope": 0}),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_field_that_is_not_there_is_named_before_anything_runs(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"'(nope|b)', but the fields here are a"):
+        _ = UNKNOWN[name](abc()).plan
+
+
+def test_two_fields_cannot_get_one_name() -> None:
+    with pytest.raises(ConfigError, match="same name"):
+        _ = abc().rename(a="b").plan
+    with pytest.raises(ConfigError, match="each once"):
+        abc().rename(a="z", b="z")
+    with pytest.raises(stoker.errors.BatchError, match="same name"):
+        list(abc().map(lambda s: s).rename(a="b"))
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "map_batch without batch": (lambda: numbers().map_batch(spread).plan, "behind batch"),
+    "map behind batch": (lambda: numbers().batch(2).map(abs).plan, "before batch"),
+    "filter behind batch": (lambda: numbers().batch(2).filter(odd).plan, "before batch"),
+    "image behind batch": (lambda: numbers().batch(2).image("x", Resize(4)).plan, "before batch"),
+    "two batches": (lambda: numbers().batch(2).batch(2).plan, "twice"),
+    "map in an inner batch": (lambda: numbers().batch(2).map(abs).unbatch().plan, "only map_batch"),
+    "shuffle behind flat_map": (lambda: numbers().flat_map(expand).shuffle().plan, "window"),
+    "shuffle of a stream": (lambda: stoker.stream(samples).shuffle().plan, "window"),
+    "repeat of a stream": (lambda: stoker.stream(samples).repeat(2).plan, "repeat"),
+    "repeat behind take behind filter": (lambda: numbers().filter(odd).take(3).repeat(2).plan, "repeat"),
+    "take behind batch behind filter": (lambda: numbers().filter(odd).batch(2).take(3).plan, "counted"),
+    "take behind repeated batches": (lambda: numbers().batch(2).repeat(2).take(3).plan, "before batch"),
+    "shuffle behind batch": (lambda: numbers().batch(2).shuffle().plan, "before batch"),
+    "endless, then shuffled": (lambda: numbers().repeat().shuffle().plan, "endless"),
+    "endless batches of too few samples": (lambda: numbers(3).batch(4).repeat().loader(), "no batch at all"),
+    "endless batches that are all skipped": (lambda: numbers(9).batch(4).skip(2).repeat().loader(), "no batch at all"),
+    "no batch": (lambda: numbers(3).batch(4).loader(), "no batch at all"),
+    "no sample": (lambda: numbers(3).take(0).batch(1, drop_last=False).loader(), "no batch at all"),
+    "an empty rank": (lambda: numbers(3).shard(0, 4).batch(1).loader(), "4 ranks"),
+    "batch of nothing": (lambda: numbers().batch(0), "from 1 on"),
+    "batch of a half": (lambda: numbers().batch(2.5), "whole number"),  # type: ignore[arg-type]
+    "batch of True": (lambda: numbers().batch(True), "whole number"),
+    "negative take": (lambda: numbers().take(-1), "from 0 on"),
+    "window of 0": (lambda: numbers().shuffle(window=0), "from 1 on"),
+    "repeat 0 times": (lambda: numbers().repeat(0), "from 1 on"),
+    "seed of text": (lambda: numbers().shuffle(seed="7"), "whole number"),  # type: ignore[arg-type]
+    "map of nothing": (lambda: numbers().map(), "either"),
+    "map of both": (lambda: numbers().map(abs, x=abs), "either"),
+    "map of no function": (lambda: numbers().map(3), "function"),  # type: ignore[arg-type]
+    "map of no functions": (lambda: numbers().map(x=[]), "at least one"),
+    "filter of no function": (lambda: numbers().filter("x"), "function"),  # type: ignore[arg-type]
+    "select of nothing": (lambda: numbers().select(), "at least one"),
+    "select twice": (lambda: numbers().select("x", "x"), "each once"),
+    "rename to a number": (lambda: numbers().rename(x=3), "field name"),  # type: ignore[arg-type]
+    "on_error of text": (lambda: numbers().on_error("ignore"), "raise"),
+    "negative budget": (lambda: stoker.skip(budget=-0.1), "budget"),
+    "budget that is no number": (lambda: stoker.skip(budget=float("nan")), "budget"),
+    "operation that is none": (lambda: numbers().image("x", abs), "operation"),  # type: ignore[arg-type]
+    "image of numbers": (lambda: numbers().image("y", Resize(4)).plan, "float32"),
+    "decode to what": (lambda: numbers().decode("x", as_="tf"), "'numpy' or 'pil' or 'torch'"),
+    "threads": (lambda: numbers().batch(2).loader(threads=0), "threads"),
+    "executor": (lambda: numbers().batch(2).loader(executor="ray"), "executor"),
+    "memory": (lambda: numbers().batch(2).loader(memory="lots"), "memory"),
+    "ahead": (lambda: numbers().batch(2).loader(ahead=0), "ahead"),
+    "as_": (lambda: numbers().batch(2).loader(as_="jax"), "as_"),
+    "epoch": (lambda: numbers().batch(2).loader(epoch=-1), "epoch"),
+    "watchdog": (lambda: numbers().batch(2).loader(watchdog_s=0), "watchdog_s"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_pipeline_is_refused_before_it_runs(name: str) -> None:
+    make, told = WRONG[name]
+    with pytest.raises(ConfigError, match=told):
+        make()
+
+
+def test_numpy_integers_are_whole_numbers_too() -> None:
+    plain = numbers().shuffle(seed=7, window=9).skip(2).take(40).repeat(2).shard(1, 2).batch(3)
+    i = np.int64
+    same = numbers().shuffle(seed=i(7), window=i(9)).skip(i(2)).take(i(40)).repeat(i(2)).shard(i(1), i(2)).batch(i(3))
+    assert same.plan.identity() == plain.plan.identity()
+    assert [batch["x"].tolist() for batch in same] == [batch["x"].tolist() for batch in plain]
+
+
+def test_a_pipeline_is_never_changed_by_its_methods() -> None:
+    base = numbers()
+    before = base.fingerprint()
+    base.shuffle(seed=1).map(odd).filter(odd).batch(3).map_batch(spread).take(1)
+    assert base.fingerprint() == before
+    assert len(base) == 60
+
+
+def test_equal_pipelines_have_equal_fingerprints_and_others_do_not() -> None:
+    def make() -> Pipeline:
+        return numbers().shuffle(seed=1).map(x=abs).filter(odd).take(9).batch(3)
+
+    assert make().fingerprint() == make().fingerprint()
+    others = [
+        numbers(),
+        numbers(59),
+        numbers().shuffle(seed=1),
+        numbers().shuffle(seed=2),
+        numbers().shuffle(seed=1, window=8),
+        numbers().take(9),
+        numbers().map(x=abs),
+        numbers().map(y=abs),
+        numbers().map(x=abs, y=abs),
+        numbers().filter(odd),
+        numbers().filter(odd).take(9),
+        numbers().batch(3).map_batch(spread),
+        numbers().select("x"),
+    ]
+    assert len({pipeline.fingerprint() for pipeline in others}) == len(others)
+
+
+def test_batch_size_and_ranks_are_not_part_of_the_fingerprint() -> None:
+    prints = {numbers().shard(rank, 3, "pad").batch(size).fingerprint() for rank in range(3) for size in (1, 4)}
+    assert prints == {numbers().fingerprint()}
+
+
+def test_shapes_are_known_before_the_first_byte_moves() -> None:
+    pixels = stoker.arrays(image=np.zeros((4, 20, 30, 3), np.uint8), box=np.zeros((4, 4), np.float32))
+
+    def spec(*ops: object, **how: object) -> str:
+        specs = pixels.image("image", *ops, **how).plan.specs  # type: ignore[arg-type]
+        assert specs is not None
+        return str(specs["image"])
+
+    assert spec(RandomResizedCrop(8)) == "uint8[8, 8, 3]"
+    assert spec(Resize((8, 9)), layout="chw", out="float32") == "float32[3, 8, 9]"
+    assert spec(Resize(8), CenterCrop((6, 5)), color="gray") == "uint8[6, 5, 1]"
+    assert spec(Resize(8)) == "uint8[?, ?, 3]"
+    assert spec(CropBox("box"), Resize((4, 4))) == "uint8[4, 4, 3]"
+
+
+def test_verbs_behind_a_filter_stay_behind_it_where_they_must() -> None:
+    plan = numbers().filter(odd).take(3).plan
+    assert plan.order is not None and plan.order.verbs == ()
+    assert plan.segments[0].tail == (Take(3),)
+    moved = numbers().filter(odd).shuffle(seed=3).plan
+    assert moved.order is not None and moved.order.verbs == (Shuffle(3),), "shuffling first gives the same samples"
+
+
+def test_the_length_is_known_where_it_can_be() -> None:
+    assert len(numbers().batch(7)) == 8
+    assert len(numbers().batch(7, drop_last=False)) == 9
+    assert len(numbers()) == 60
+    assert len(numbers().shard(0, 4).batch(7)) == 2
+    assert len(numbers().shard(3, 4, "pad").batch(7)) == 3
+    assert len(numbers().batch(7).skip(2).take(4).repeat(3)) == 12
+    for unknown in (numbers().filter(odd).batch(4), stoker.stream(samples).batch(4), numbers().repeat().batch(4)):
+        with pytest.raises(TypeError, match="not known"):
+            len(unknown)
+        assert unknown, "a pipeline is true whether or not its length is known"
+        assert unknown.loader(executor="inline")
