@@ -1,7 +1,7 @@
 """The documentation is true: its code runs, prints what it says, and its links lead somewhere.
 
 In the tutorial every ``python`` block runs; elsewhere those marked ``python run`` do. The blocks of a page run in order, in one
-process and one namespace, in an empty folder. A block marked ``text output`` is what the block before it prints.
+namespace and an empty folder. A block marked ``text output`` is what the block before it prints.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,19 +23,30 @@ PAGES = sorted(DOCS.rglob("*.md"))
 _BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 
-# Runs in the child: blocks come as JSON on standard input, and what each printed goes back the same way.
+# Runs pages in a child: they come as JSON on standard input, and what their blocks printed, or the traceback, goes back so.
 _DRIVER = """
-import contextlib, io, json, sys
+import contextlib, io, json, os, sys, traceback
 
-page, blocks = json.load(sys.stdin)
-names = {"__name__": "docs_page"}
-printed = []
-for line, text in blocks:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec(compile("\\n" * line + text, page, "exec"), names)
-    printed.append(out.getvalue())
-json.dump(printed, sys.stdout)
+
+def run(page, blocks):
+    names, printed = {"__name__": "docs_page"}, []
+    for line, text in blocks:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile("\\n" * line + text, page, "exec"), names)
+        printed.append(out.getvalue())
+    return printed
+
+
+results = {}
+for page, folder, blocks in json.load(sys.stdin):
+    os.makedirs(folder)
+    os.chdir(folder)
+    try:
+        results[page] = run(page, blocks)
+    except BaseException:
+        results[page] = traceback.format_exc()
+json.dump(results, sys.stdout)
 """
 
 
@@ -63,13 +75,43 @@ def blocks_to_run(page: Path) -> list[Block]:
     return blocks
 
 
+def needs_torch(page: Path) -> bool:
+    return any(re.search(r"^(import|from) torch\b", block.text, re.MULTILINE) for block in blocks_to_run(page))
+
+
 RUNNABLE = [page for page in PAGES if blocks_to_run(page)]
 
+#: a page's name -> what each of its blocks printed, or a traceback
+Results = Callable[[Path], "list[str] | str"]
 
-def environment() -> dict[str, str]:
-    """This process's, for a child in another folder: paths made absolute, and no threads beside the loader's."""
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Runs all pages, in two processes side by side: importing torch takes longer than all that do without it."""
+    root = tmp_path_factory.mktemp("docs")
+    with_torch = [page for page in RUNNABLE if needs_torch(page)]
+    children = [start(pages, root) for pages in (with_torch, [page for page in RUNNABLE if page not in with_torch])]
+    known: dict[str, list[str] | str] = {}
+    for child, given in children:
+        out, err = child.communicate(given, timeout=110)
+        assert child.returncode == 0, err
+        known |= json.loads(out)
+    return lambda page: known[name_of(page)]
+
+
+def start(pages: list[Path], root: Path) -> tuple[subprocess.Popen[str], str]:
+    """A child, and what to tell it. Paths in its environment are absolute: it works in folders of its own."""
     paths = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+    )
+    told = [(name_of(page), str(root / name_of(page)), [block[:2] for block in blocks_to_run(page)]) for page in pages]
+    return child, json.dumps(told)
 
 
 def anchors(page: Path) -> set[str]:
@@ -85,25 +127,14 @@ def test_there_is_something_to_check() -> None:
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    blocks = blocks_to_run(page)
-    if any("import torch" in block.text for block in blocks):
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, results: Results) -> None:
+    if needs_torch(page):
         pytest.importorskip("torch")
-    given = json.dumps([name_of(page), [(block.line, block.text) for block in blocks]])
-    done = subprocess.run(
-        [sys.executable, "-c", _DRIVER],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=tmp_path,
-        env=environment(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for block, printed in zip(blocks, json.loads(done.stdout), strict=True):
+    printed = results(page)
+    assert isinstance(printed, list), printed
+    for block, text in zip(blocks_to_run(page), printed, strict=True):
         if block.output is not None:
-            assert printed == block.output, f"{name_of(page)}, line {block.line + 1}"
+            assert text == block.output, f"{name_of(page)}, line {block.line + 1}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

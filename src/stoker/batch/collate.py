@@ -54,10 +54,19 @@ def pad(name: str, values: list[Any], fill: Any) -> Any:
         raise BatchError(f"field {name!r} cannot be padded: its rows have {sorted(dims)} dimensions")
     shape = tuple(max(extents) for extents in zip(*(array.shape for array in arrays)))
     try:
-        box = np.full((len(arrays), *shape), fill, np.result_type(*arrays))
+        box = _filled((len(arrays), *shape), fill, np.result_type(*{array.dtype for array in arrays}))
     except (TypeError, ValueError, OverflowError) as error:
         raise BatchError(f"field {name!r} cannot be padded with {fill!r}: {error}") from error
     for row, array in enumerate(arrays):
-        inside = tuple(slice(extent) for extent in array.shape)
-        box[row][inside] = array
+        inside = (row, *(slice(extent) for extent in array.shape))
+        box[inside] = array
     return box
+
+
+def _filled(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any]) -> Any:
+    """An array of `fill`, which must be a value of the type: NumPy would make 0 of NaN and 1 of 1.5 without a word."""
+    with np.errstate(invalid="ignore"):
+        value = np.full((), fill, dtype)
+    if dtype.kind in "biu" and not value == fill:
+        raise ValueError(f"it is not a value of type {dtype}")
+    return np.full(shape, value, dtype)

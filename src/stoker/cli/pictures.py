@@ -63,11 +63,11 @@ def look(picture: Picture, data: bytes, thumbnail: bool) -> Picture:
         return picture
     if not data:
         return replace(picture, problem="the file is empty")
+    known = replace(picture, **_header(data))
     try:
-        known = replace(picture, **_header(data))
         pixels = pillow.decode(data, 3, _MOST_PIXELS)
     except ImageError as error:
-        return replace(picture, problem=str(error))
+        return replace(known, problem=str(error))
     return replace(known, thumbnail=_shrink(pixels)) if thumbnail else known
 
 

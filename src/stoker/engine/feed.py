@@ -54,40 +54,49 @@ class Supply(ABC, Generic[U]):
 
 
 class Pace:
-    """How much work goes into a task, learned from the tasks done so far.
+    """How much work goes into a task, learned from the tasks done so far. Results never depend on it.
 
-    A task should last long enough that handing it over costs nothing, and be short enough that a slow sample delays little.
-    Results never depend on it.
+    A task should last so long that handing it over, and the Python around its native calls, cost little; with sixteen workers
+    that Python competes for one interpreter lock. It should be short enough that all workers have something to do. Its length is
+    measured in time on a core: a task that waits for the lock looks slow, and cutting tasks smaller for it would make the waiting
+    worse (seen on sixteen cores: a quarter of the rate).
     """
 
-    TASK_S = 0.008
+    TASK_S = 0.024
+    GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
 
-    def __init__(self, workers: int, rows: int = 8) -> None:
-        self._workers = workers
+    def __init__(self, workers: int, window: int, rows: int = 8) -> None:
+        self._workers, self._window = workers, window
         self._row_s: float | None = None
         self._first_rows = rows
 
-    def learn(self, seconds: float, rows: int) -> None:
+    def learn(self, cpu_s: float, rows: int) -> None:
         if rows > 0:
-            each = seconds / rows
+            each = cpu_s / rows
             self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
 
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
         if self._row_s is None:
             return max(1, min(self._first_rows, -(-unit_rows // self._workers)))
-        rows = max(1, int(self.TASK_S / max(self._row_s, 1e-9)))
+        rows = int(self.TASK_S / max(self._row_s, 1e-9))
+        # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
+        rows = max(1, min(rows, self._window * unit_rows // (2 * self._workers)))
         if rows >= unit_rows:
             return max(1, unit_rows)
         tasks = -(-unit_rows // rows)
         return -(-unit_rows // tasks)  # even shares
 
+    def group_rows(self) -> int:
+        """Rows of small tasks worth handing out together."""
+        return self._first_rows if self._row_s is None else max(1, int(self.GROUP_S / max(self._row_s, 1e-9)))
+
     def burst(self, unit_rows: int, window: int) -> int:
         """Units worth handing out together because each alone would be too little."""
         if self._row_s is None:
             return 1
-        units = int(self.TASK_S / max(self._row_s * max(1, unit_rows), 1e-9))
+        units = int(self.GROUP_S / max(self._row_s * max(1, unit_rows), 1e-9))
         return max(1, min(units, window // (self._workers + 1), self.MOST_TASKS))
 
 
@@ -99,7 +108,7 @@ class Feed(Generic[U]):
     ) -> None:
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
-        self._pace = Pace(executor.workers)
+        self._pace = Pace(executor.workers, window)
         self._watchdog_s = watchdog_s
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
@@ -183,7 +192,7 @@ class Feed(Generic[U]):
             unit = self._units[task.unit]
             added = unit.done(outcome)
             if task.number != FINISH:
-                self._pace.learn(outcome.stop_s - outcome.start_s, -(-unit.rows // len(self._contents[task.unit])))
+                self._pace.learn(outcome.cpu_s, -(-unit.rows // len(self._contents[task.unit])))
             commands += self._schedule.handle(Finished(task.unit, task.number, outcome.error is not None, added))
         self._run(commands)
         return bool(outcomes)
@@ -205,7 +214,7 @@ class Feed(Generic[U]):
             contents = self._contents[command.unit]
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)
-            if len(group) >= most or rows >= self._pace.task_rows(1 << 40):
+            if len(group) >= most or rows >= self._pace.group_rows():
                 self._channel.submit(group)
                 group, rows = [], 0
         if group:

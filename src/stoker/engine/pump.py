@@ -62,13 +62,24 @@ class Pump:
 
 def _chunks(open_: Callable[[], Iterator[Any]], size: int, early: Callable[[], bool]) -> Iterator[list[Any]]:
     values: list[Any] = []
-    for value in open_():
-        values.append(value)
+    failure: Exception | None = None
+    source: Iterator[Any] | None = None
+    while True:
+        try:
+            source = open_() if source is None else source
+            values.append(next(source))
+        except StopIteration:
+            break
+        except Exception as error:  # noqa: BLE001  raised behind the values that came before it
+            failure = error
+            break
         if len(values) == size or early():
             yield values
             values = []
     if values:
         yield values
+    if failure is not None:
+        raise failure
 
 
 def _pump(pull: Iterator[list[Any]], lists: queue.Queue[Any], stop: threading.Event) -> None:

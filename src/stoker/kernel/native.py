@@ -2,7 +2,8 @@
 
 Rules kept here: the library is loaded on first use and its ABI checked; every function that returns a status passes
 through `_check`, installed as ctypes ``errcheck``, so no caller can forget it; every address handed over is checked
-against the bounds of its array, because C cannot. All calls release the GIL.
+against the bounds of its array, because C cannot. Calls that do real work release the GIL. Those that take microseconds keep
+it: with many workers, getting it back costs more than the call.
 """
 
 from __future__ import annotations
@@ -113,6 +114,17 @@ def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
     raise error_of(status, f"{function.__name__} refused the call")
 
 
+#: a call over fewer bytes than this is over before another thread could have the GIL
+_BRIEF_BYTES = 1 << 16
+
+
+def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    for name, argtypes in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype, function.errcheck = argtypes, c_int32, _check
+    return loaded
+
+
 class _Library:
     """The loaded library: each function of the ABI, declared and checked."""
 
@@ -121,15 +133,16 @@ class _Library:
         loaded.stk_abi.restype = c_int32
         if (abi := loaded.stk_abi()) != ABI:
             raise KernelError(f"{path} has ABI {abi}, this Stoker needs {ABI}; rebuild it with `pip install .`")
-        for name, argtypes in _SIGNATURES.items():
-            function = getattr(loaded, name)
-            function.argtypes, function.restype, function.errcheck = argtypes, c_int32, _check
+        _declared(loaded)
+        brief = _declared(ctypes.PyDLL(str(path)))  # the same library, called without letting go of the GIL
         self.permute: _Function = loaded.stk_permute
+        self.permute_brief: _Function = brief.stk_permute
         self.uniforms: _Function = loaded.stk_uniforms
         self.gather: _Function = loaded.stk_gather
+        self.gather_brief: _Function = brief.stk_gather
         self.read_files: _Function = loaded.stk_read_files
-        self.jpeg_header: _Function = loaded.stk_jpeg_header
-        self.image_plan: _Function = loaded.stk_image_plan
+        self.jpeg_header: _Function = brief.stk_jpeg_header
+        self.image_plan: _Function = brief.stk_image_plan
         self.image_rows: _Function = loaded.stk_image_rows
         self.pixels_row: _Function = loaded.stk_pixels_row
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
@@ -205,7 +218,8 @@ def permute(n: int, key: int, positions: NDArray[np.int64]) -> NDArray[np.int64]
     """
     positions = np.ascontiguousarray(positions, _INT64)
     out = np.empty(positions.shape, _INT64)
-    _native().permute(n, key, _address(positions), positions.size, _address(out))
+    call = _native().permute_brief if out.nbytes < _BRIEF_BYTES else _native().permute
+    call(n, key, _address(positions), positions.size, _address(out))
     return out
 
 
@@ -237,6 +251,7 @@ class Table:
         self._array, self._dtype, self._row_shape = array, array.dtype, array.shape[1:]
         self._row_bytes = math.prod(self._row_shape) * array.itemsize
         self._from = (_address(array), len(array), array.strides[0], self._row_bytes)
+        self._in_memory = array.base is None  # a view may be of a file, and then any read may wait for a disk
 
     def gather(self, index: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Copy row ``index[i]`` to ``out[i]``; an index out of range raises before anything is written."""
@@ -247,7 +262,9 @@ class Table:
         if not (flags.c_contiguous or _has_dense_rows(out)):
             raise KernelError("gather needs rows that are contiguous")
         stride = out.strides[0] if count > 1 else self._row_bytes
-        _native().gather(*self._from, _address(index), count, _address(out), stride)
+        brief = self._in_memory and count * self._row_bytes < _BRIEF_BYTES
+        call = _native().gather_brief if brief else _native().gather
+        call(*self._from, _address(index), count, _address(out), stride)
 
 
 def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> None:

@@ -22,7 +22,7 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
             "explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot"
         )
     positions = _positions(plan, deal, step)
-    indices = plan.order.resolve(positions, epoch)
+    places = plan.order.places(positions, epoch)
     told: list[dict[str, Any]] = [
         {
             "row": row,
@@ -31,11 +31,11 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
             "key": plan.source.key(int(index)),
             "origin": plan.source.origin(int(index)),
         }
-        for row, (position, index) in enumerate(zip(positions, indices))
+        for row, (position, index) in enumerate(zip(places.positions, places.indices))
     ]
     scratch = Scratch()
     try:
-        chunk = Reader(plan.source, plan.order, plan.wanted)(positions, epoch, {}, scratch)
+        chunk = Reader(plan.source, plan.wanted)(places, {}, scratch)
         for stage in make_stages(plan.stages, plan.seed, 0):
             if isinstance(stage, FieldsStage):
                 chunk = stage.run(chunk, {}, scratch)

@@ -19,6 +19,7 @@ from ..engine.pump import Pump
 from ..engine.run import presentable
 from ..errors import FunctionError, SampleError, StokerError
 from ..plan.nodes import Regroup
+from ..plan.order import Order
 from ..plan.plan import Plan, Segment
 from ..source.chunk import Chunk, chunk_of, join_chunks
 from ..source.stream import KEY, StreamSource
@@ -44,8 +45,9 @@ class Flow(ABC):
 class Positions(Flow):
     """Runs of `rows` positions of the order, to be read by the first segment; with `whole` a last, shorter one is dropped."""
 
-    def __init__(self, length: int | None, epoch: int, start: int, rows: int, whole: bool) -> None:
-        self._length, self._epoch, self._at, self._rows, self._whole = length, epoch, start, rows, whole
+    def __init__(self, order: Order, epoch: int, start: int, rows: int, whole: bool) -> None:
+        self._order, self._length = order, order.length
+        self._epoch, self._at, self._rows, self._whole = epoch, start, rows, whole
 
     def next(self, block: bool) -> Any:
         stop = self._at + self._rows
@@ -55,7 +57,7 @@ class Positions(Flow):
             raise Exhausted
         positions = np.arange(self._at, stop, dtype=np.int64)
         self._at = stop
-        return positions, self._epoch
+        return self._order.places(positions, self._epoch)
 
 
 class Pulled(Flow):
@@ -219,7 +221,7 @@ def open_front(
         flow = Pulled(plan.source, epoch, executor, watchdog_s)
     else:
         assert plan.order is not None
-        flow = Positions(plan.order.length, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]))
+        flow = Positions(plan.order, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]))
     for number, (segment, runner) in enumerate(zip(plan.segments, runners)):
         indexed = number == 0 and plan.order is not None
         if segment.unit and not indexed:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..batch.draft import Draft
 from ..batch.fields import Batch, Sample
 from ..batch.slab import Layout, SlabPool
@@ -27,6 +25,7 @@ from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.nodes import MapBatch
 from ..plan.plan import Plan
 from ..source.base import Source
+from ..source.chunk import Chunk
 from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
 from ..units import parse_bytes
@@ -311,7 +310,8 @@ class Loader:
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, plan.specs, rules)
-            unit = BatchUnit(epoch, rows, padded, cursors, draft, maker, observe, skipped)
+            start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
+            unit = BatchUnit(epoch, start, padded, cursors, draft, maker, observe, skipped)
             skipped.clear()
             return unit
 
@@ -446,7 +446,7 @@ def _layout(plan: Plan, group: int) -> Layout:
 def _compile(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
-    reader = Reader(plan.source, plan.order, plan.wanted) if isinstance(plan.source, Source) and plan.order else None
+    reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
     runners, stream = [], 0
     for number, segment in enumerate(plan.segments):
         stages = make_stages(segment.nodes, plan.seed, stream)
@@ -478,7 +478,7 @@ def _observer(meters: Meters, steps: list[str]) -> Any:
 
 
 def _nbytes(batch: Batch) -> int:
-    return sum(column.nbytes for column in batch.values() if isinstance(column, np.ndarray))
+    return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
 
 
 def _check_count(name: str, value: Any, least: int, most: int = 1 << 62) -> None:

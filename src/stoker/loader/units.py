@@ -16,6 +16,7 @@ from ..engine.feed import Unit
 from ..errors import SampleError
 from ..plan.cursor import Cursor
 from ..plan.nodes import FinishNode
+from ..plan.order import Places
 from ..source.chunk import Chunk, Ints
 from ..stage.ragged import apply_finish
 from ..stage.runner import Report, Runner
@@ -55,7 +56,7 @@ class BatchUnit(Unit):
     def __init__(
         self,
         epoch: int,
-        rows: Ints | Chunk,
+        rows: Places | Chunk,
         padded: int,
         cursors: Cursors,
         draft: Draft,
@@ -81,13 +82,13 @@ class BatchUnit(Unit):
     def finisher(self) -> Join:
         return Join(self)
 
-    def rows_of(self, first: int, stop: int) -> tuple[Ints, int] | Chunk:
+    def rows_of(self, first: int, stop: int) -> Places | Chunk:
         """What a task starts from."""
         if isinstance(self._rows, Chunk):
             part = self._rows.take(np.arange(first, stop, dtype=np.int64))
             part.slots = np.arange(stop - first, dtype=np.int64)
             return part
-        return self._rows[first:stop], self.epoch
+        return self._rows.part(first, stop)
 
     def done(self, outcome: Outcome) -> int:
         report, added = outcome.result if outcome.error is None and outcome.task.number >= 0 else (None, 0)
@@ -195,9 +196,9 @@ class Failure(Marker):
 class ChunkUnit(Unit):
     """Some samples on their way through a segment: one task, one chunk out."""
 
-    def __init__(self, rows: tuple[Ints, int] | Chunk, observe: Observer) -> None:
+    def __init__(self, rows: Places | Chunk, observe: Observer) -> None:
         self.start = rows
-        self.rows = len(rows) if isinstance(rows, Chunk) else len(rows[0])
+        self.rows = len(rows)
         self.chunk: Chunk | None = None
         self.error: BaseException | None = None
         self.skipped: list[SampleError] = []

@@ -24,6 +24,21 @@ MAX_LENGTH = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """Positions of an epoch, and the source indices that stand there."""
+
+    positions: Ints
+    indices: Ints
+    epoch: int
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def part(self, first: int, stop: int) -> Places:
+        return Places(self.positions[first:stop], self.indices[first:stop], self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """The verbs over a source of `source_length` samples."""
 
@@ -41,6 +56,10 @@ class Order:
     def length(self) -> int | None:
         """Samples in one epoch; None: without end."""
         return _length(self.verbs, self.source_length)
+
+    def places(self, positions: Ints, epoch: int) -> Places:
+        """Which samples stand at these positions; worked out once for a whole batch, then shared out to its tasks."""
+        return Places(positions, self.resolve(positions, epoch), epoch)
 
     def resolve(self, positions: Ints, epoch: int) -> Ints:
         """The source index at each position of an epoch."""

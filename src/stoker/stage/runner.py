@@ -25,7 +25,7 @@ from ..plan.nodes import (
     StageNode,
     Unbatch,
 )
-from ..plan.order import Order
+from ..plan.order import Places
 from ..source.base import Source
 from ..source.chunk import Chunk, Ints
 from ..storage.scratch import Scratch
@@ -56,8 +56,8 @@ class Report:
         return now
 
 
-#: what a runner starts from: (positions, epoch), or rows that exist already
-Rows = Union[tuple[Ints, int], Chunk]
+#: what a runner starts from: places in the epoch, or rows that exist already
+Rows = Union[Places, Chunk]
 
 
 def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int) -> list[Stage]:
@@ -106,7 +106,7 @@ class Runner:
             chunk = rows
         else:
             assert self._read is not None
-            chunk = self._read(*rows, _local(self._makes[0], targets), scratch)
+            chunk = self._read(rows, _local(self._makes[0], targets), scratch)
             chunk, targets = self._settle(chunk, targets, report)
             clock = report.lap(clock)
         for stage, makes in zip(self._stages, self._makes[1:]):
@@ -167,21 +167,20 @@ def _local(makes: dict[str, str], targets: Targets) -> Targets:
 
 
 class Reader:
-    """Positions of an order to a chunk of source rows."""
+    """Places in an epoch to a chunk of source rows."""
 
-    def __init__(self, source: Source, order: Order, wanted: tuple[str, ...]) -> None:
-        self._source, self._order, self.wanted = source, order, wanted
+    def __init__(self, source: Source, wanted: tuple[str, ...]) -> None:
+        self._source, self.wanted = source, wanted
 
-    def __call__(self, positions: Ints, epoch: int, targets: Targets, scratch: Scratch) -> Chunk:
-        source = self._source
-        indices = self._order.resolve(positions, epoch)
+    def __call__(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
+        source, positions, indices = self._source, places.positions, places.indices
         rows = source.read(indices, self.wanted, targets, scratch)
         chunk = Chunk(
             rows.columns,
             positions,
             np.arange(len(positions), dtype=np.int64),
             positions,
-            epoch,
+            places.epoch,
             _Named(source.key, indices),
             _Named(source.origin, indices),
         )

@@ -1,0 +1,100 @@
+"""The memory of batches: laid out once, leased, and used again only when nobody can see it any more."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stoker.batch.slab import Layout, Lease, Slab, SlabPool, plain_memory
+from stoker.source.chunk import BYTES, OBJECT, array_spec
+
+SPECS = {
+    "a": array_spec(np.uint8, 3, 5),
+    "text": BYTES,
+    "b": array_spec(np.float64),
+    "what": OBJECT,
+    "c": array_spec(np.int16, 7),
+    "empty": array_spec(np.int16, 0),
+    "varies": array_spec(np.uint8, None, 3),
+}
+
+
+def leased(pool: SlabPool) -> dict[str, Any]:
+    return Lease(pool.take(), pool).arrays()
+
+
+def test_fixed_fields_are_laid_out_apart_and_aligned() -> None:
+    layout = Layout.of(SPECS, 10)
+    assert [name for name, *_ in layout.fields] == ["a", "b", "c", "empty"]
+    slab = Slab(layout, plain_memory)
+    for number, (name, array) in enumerate(slab.arrays.items()):
+        array[...] = number
+        assert array.shape[0] == 10 and array.dtype == SPECS[name].dtype
+        assert not array.size or array.ctypes.data % 64 == 0
+    for number, array in enumerate(slab.arrays.values()):
+        assert np.all(array == number), "no field reaches into another"
+
+
+def test_a_slab_comes_back_when_the_last_reference_is_gone() -> None:
+    pool = SlabPool(Layout.of(SPECS, 10), 4)
+    arrays = leased(pool)
+    address = arrays["a"].ctypes.data
+    piece = arrays["b"][2:5][::-1]
+    del arrays
+    gc.collect()
+    assert leased(pool)["a"].ctypes.data != address, "a slice of a slice still holds it"
+    piece[...] = 7
+    assert piece.tolist() == [7, 7, 7]
+    del piece
+    assert leased(pool)["a"].ctypes.data == address
+
+
+@pytest.mark.parametrize("hold", ["view", "memoryview", "frombuffer", "torch", "torch slice"])
+def test_any_kind_of_reference_holds_it(hold: str) -> None:
+    pool = SlabPool(Layout.of(SPECS, 10), 4)
+    arrays = leased(pool)
+    address, array = arrays["a"].ctypes.data, arrays["c"]
+    held: Any = {
+        "view": lambda: array.view(np.uint8),
+        "memoryview": lambda: memoryview(array),
+        "frombuffer": lambda: np.frombuffer(array, np.uint8),
+        "torch": lambda: pytest.importorskip("torch").from_numpy(array),
+        "torch slice": lambda: pytest.importorskip("torch").from_numpy(array)[3:4].view(-1),
+    }[hold]()
+    del arrays, array
+    gc.collect()
+    other = leased(pool)
+    assert other["a"].ctypes.data != address
+    del held, other
+    gc.collect()
+    addresses = {leased(pool)["a"].ctypes.data for _ in range(1)}
+    kept = [leased(pool) for _ in range(2)]
+    assert address in addresses | {one["a"].ctypes.data for one in kept}
+
+
+def test_a_pool_keeps_so_many_slabs_and_no_more() -> None:
+    pool = SlabPool(Layout.of(SPECS, 10), 2)
+    many = [leased(pool) for _ in range(6)]
+    addresses = [arrays["a"].ctypes.data for arrays in many]
+    assert len(set(addresses)) == 6
+    many.clear()
+    gc.collect()
+    assert len(pool._free) == 2
+
+
+def test_batches_outlive_their_pool() -> None:
+    pool = SlabPool(Layout.of(SPECS, 10), 2)
+    arrays = leased(pool)
+    arrays["b"][...] = 3
+    del pool
+    gc.collect()
+    assert arrays["b"].tolist() == [3] * 10
+
+
+def test_a_batch_without_fixed_fields_needs_no_memory() -> None:
+    layout = Layout.of({"text": BYTES}, 10)
+    assert layout.nbytes == 0
+    assert leased(SlabPool(layout, 2)) == {}

@@ -1,0 +1,93 @@
+"""The command, as tests call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stoker.cli.main import app
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def stoker() -> Command:
+    """Run the command in this process; the result has `exit_code`, `stdout` and `stderr`."""
+
+    def run(*words: object) -> Any:
+        result = CliRunner().invoke(app, [str(word) for word in words], prog_name="stoker")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def stoker_json(stoker: Command) -> Command:
+    """Run the command with ``--json`` and give what it printed."""
+
+    def run(*words: object) -> Any:
+        result = stoker(*words, "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    return run
+
+
+@pytest.fixture
+def start() -> Callable[..., subprocess.Popen[str]]:
+    """Start the command as a process of its own."""
+
+    def run(*words: object, cwd: Path | None = None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "stoker.cli.main", *map(str, words)]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=environment)
+
+    return run
+
+
+@pytest.fixture
+def module(tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's file with pipelines in it; it leaves a mark when it has been imported."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "user_pipelines.py"
+    path.write_text(
+        f"""
+from pathlib import Path
+
+import stoker
+from stoker.image import HorizontalFlip, RandomResizedCrop
+
+train = stoker.files({str(image_folder)!r}).shuffle(seed=5).image("image", RandomResizedCrop(32), HorizontalFlip()).batch(6)
+endless = train.repeat()
+number = 5
+
+def made():
+    return train
+
+def wants(something):
+    return train
+
+def broken():
+    return 1 / 0
+
+def angry(sample):
+    raise ValueError("no such luck")
+
+failing = stoker.files({str(image_folder)!r}).map(angry).batch(4)
+Path(__file__).with_suffix(".imported").touch()
+"""
+    )
+    yield path
+    for name in [name for name in sys.modules if "user_pipelines" in name]:
+        del sys.modules[name]

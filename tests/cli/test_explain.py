@@ -1,0 +1,34 @@
+"""`stoker explain`: the plan, and what made a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stoker.cli.pipelines import load_pipeline
+
+
+def test_without_a_step_the_plan_is_told(stoker: Any, stoker_json: Any, module: Path) -> None:
+    result = stoker("explain", f"{module}:train")
+    assert result.exit_code == 0
+    assert "RandomResizedCrop" in result.stdout and "24 files" in result.stdout
+    assert stoker_json("explain", f"{module}:train")["plan"] == result.stdout.splitlines()
+
+
+def test_the_rows_are_those_of_the_batch(stoker_json: Any, module: Path) -> None:
+    told = stoker_json("explain", f"{module}:train", "--epoch", 2, "--step", 3)
+    with load_pipeline(f"{module}:train").loader(epoch=2) as loader:
+        batch = list(loader)[3]
+    assert [row["key"] for row in told["batch"]] == batch.keys_
+    assert (told["seed"], told["epoch"], told["step"], told["rows"]) == (5, 2, 3, 6)
+
+
+def test_text_shows_crops_and_says_how_to_see_more(stoker: Any, module: Path) -> None:
+    result = stoker("explain", f"{module}:train", "--step", 0, "-n", 2)
+    assert result.exit_code == 0
+    assert "crop from" in result.stdout and "32 x 32" in result.stdout and "4 more rows" in result.stdout
+
+
+def test_a_step_that_is_not_there_is_wrong_usage(stoker: Any, module: Path) -> None:
+    result = stoker("explain", f"{module}:train", "--step", 4)
+    assert result.exit_code == 2 and "0 to 3" in result.stderr

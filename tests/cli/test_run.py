@@ -1,0 +1,83 @@
+"""`stoker run`: a user's pipeline, measured."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_all_samples_are_counted_and_costs_told(stoker_json: Any, module: Path) -> None:
+    told = stoker_json("run", f"{module}:train", "--epochs", 2, "--threads", 2)
+    assert (told["batches"], told["samples"], told["epochs"], told["workers"]) == (8, 48, 2, 2)
+    assert told["samples_per_s"] > 0 and 0 <= told["wait_share"] <= 1
+    assert all(cost > 0 for cost in told["step_us"].values()) and "read" in told["step_us"]
+    assert told["verdict"]
+
+
+def test_text_has_figures_and_the_verdict(stoker: Any, module: Path) -> None:
+    result = stoker("run", f"{module}:made")
+    assert result.exit_code == 0
+    assert "24 samples, 4 batches" in result.stdout and "samples/s" in result.stdout and "verdict" in result.stdout
+
+
+def test_a_module_in_the_current_folder_is_found(stoker_json: Any, module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(module.parent)
+    assert stoker_json("run", "user_pipelines:train", "--limit", 2)["batches"] == 2
+
+
+def test_an_endless_pipeline_needs_a_limit(stoker: Any, stoker_json: Any, module: Path) -> None:
+    result = stoker("run", f"{module}:endless")
+    assert result.exit_code == 2 and "--limit" in result.stderr
+    assert stoker_json("run", f"{module}:endless", "--limit", 9)["batches"] == 9
+
+
+def test_trace_and_report_are_written(stoker: Any, module: Path, tmp_path: Path) -> None:
+    trace, report = tmp_path / "trace.json", tmp_path / "report.html"
+    assert stoker("run", f"{module}:train", "--trace", trace, "--html", report).exit_code == 0
+    assert json.loads(trace.read_text())["traceEvents"]
+    page = report.read_text(encoding="utf-8")
+    assert "Verdict" in page and "read" in page and "RandomResizedCrop" in page
+    assert "http" not in page and "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("{file}:nothing", "train, endless, failing"),
+        ("{file}:number", "type int"),
+        ("{file}:wants", "without arguments"),
+        ("{file}:broken", "ZeroDivisionError"),
+        ("{file}", "MODULE:PIPELINE"),
+        ("no_such_module:train", "no_such_module"),
+        ("no_such_file.py:train", "no_such_file.py"),
+    ],
+)
+def test_a_name_that_gives_no_pipeline_is_wrong_usage(stoker: Any, module: Path, name: str, told: str) -> None:
+    result = stoker("run", name.format(file=module))
+    assert result.exit_code == 2
+    assert told in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_bad_sample_is_named_without_a_traceback(start: Any, module: Path) -> None:
+    process = start("run", f"{module}:failing", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == ""
+    assert "cat/cat_00.jpg" in err and "no such luck" in err and str(module) in err and "Traceback" not in err
+
+
+def test_ctrl_c_stops_it_quietly(start: Any, module: Path) -> None:
+    process = start("run", f"{module}:endless", "--limit", 10**9)
+    deadline = time.monotonic() + 60
+    while not module.with_suffix(".imported").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err

@@ -1,0 +1,253 @@
+"""The driver between scheduler and executor, with units made by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stoker.engine.executor import Executor, Outcome
+from stoker.engine.feed import Exhausted, Feed, Pace, Supply, Unit
+from stoker.engine.inline import InlineExecutor
+from stoker.engine.threads import ThreadExecutor
+from stoker.errors import StallError
+
+
+class Scratch:
+    def close(self) -> None:
+        pass
+
+
+class Numbers(Unit):
+    """A unit whose tasks give back their numbers."""
+
+    def __init__(self, number: int, rows: int = 4, finish: bool = False, nbytes: int = 0) -> None:
+        self.number, self.rows, self.finish, self.nbytes = number, rows, finish, nbytes
+        self.results: list[Any] = []
+        self.errors: list[BaseException] = []
+
+    def split(self, rows: int) -> list[Any]:
+        return [(self.number, first) for first in range(0, self.rows, rows)]
+
+    def finisher(self) -> Any:
+        return (self.number, "finish")
+
+    def done(self, outcome: Outcome) -> int:
+        if outcome.error is not None:
+            self.errors.append(outcome.error)
+        else:
+            self.results.append(outcome.result)
+        return 0
+
+    def __str__(self) -> str:
+        return f"unit {self.number}"
+
+
+class Listed(Supply[Numbers]):
+    """Units, or errors to raise, from a list; None means "not yet"."""
+
+    def __init__(self, units: list[Any]) -> None:
+        self.units = units
+        self.polled = 0
+
+    def poll(self, block: bool) -> Numbers | None:
+        self.polled += 1
+        if not self.units:
+            raise Exhausted
+        if self.units[0] is None and not block:
+            return None
+        while self.units[0] is None:
+            self.units.pop(0)
+        unit = self.units.pop(0)
+        if isinstance(unit, BaseException):
+            raise unit
+        return unit  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=["inline", "1 thread", "4 threads"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    made = InlineExecutor(Scratch) if request.param == "inline" else ThreadExecutor(int(request.param[0]), Scratch)
+    yield made
+    made.close()
+
+
+def feed_of(
+    executor: Executor, units: list[Any], work: Callable[[Any, Any], Any] = lambda content, _: content, **options: Any
+) -> Feed[Numbers]:
+    settings = {"window": 4, "budget": 1 << 40, "watchdog_s": 30.0, **options}
+    return Feed(Listed(units), executor.channel(work), executor, **settings)
+
+
+def take_all(feed: Feed[Numbers]) -> list[Numbers]:
+    taken = []
+    while True:
+        try:
+            unit = feed.take()
+        except Exhausted:
+            return taken
+        assert unit is not None
+        taken.append(unit)
+
+
+def test_units_come_whole_and_in_order_however_long_their_tasks_take(executor: Executor) -> None:
+    def work(content: Any, _: Any) -> Any:
+        time.sleep(0.002 * (content[0] % 3))
+        return content
+
+    taken = take_all(feed_of(executor, [Numbers(n, rows=n % 5 + 1) for n in range(20)], work))
+    assert [unit.number for unit in taken] == list(range(20))
+    assert all(sorted(unit.results)[0] == (unit.number, 0) for unit in taken)
+
+
+def test_a_finishing_task_sees_the_others_done(executor: Executor) -> None:
+    done: list[Any] = []
+
+    def work(content: Any, _: Any) -> Any:
+        number, part = content
+        if part != "finish":
+            time.sleep(0.001)
+        done.append(content)
+        return [one for one in done if one[0] == number]
+
+    taken = take_all(feed_of(executor, [Numbers(n, rows=8, finish=True) for n in range(5)], work))
+    for unit in taken:
+        seen = next(result for result in unit.results if (unit.number, "finish") in result)
+        assert seen[-1] == (unit.number, "finish") and len(seen) == len(unit.results) >= 2
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), MemoryError("x")], ids=repr)
+def test_a_task_that_raises_reaches_its_unit_and_no_other(executor: Executor, error: BaseException) -> None:
+    def work(content: Any, _: Any) -> Any:
+        if content[0] == 2:
+            raise error
+        return content
+
+    taken = take_all(feed_of(executor, [Numbers(n) for n in range(5)], work))
+    assert [bool(unit.errors) for unit in taken] == [False, False, True, False, False]
+    assert taken[2].errors[0] is error
+
+
+def test_an_error_of_the_supply_is_told_after_the_units_before_it(executor: Executor) -> None:
+    feed = feed_of(executor, [Numbers(0), Numbers(1), Numbers(2), LookupError("no more")])
+    assert [feed.take().number for _ in range(3)] == [0, 1, 2]  # type: ignore[union-attr]
+    with pytest.raises(LookupError, match="no more"):
+        feed.take()
+
+
+def test_an_interrupt_in_the_supply_is_not_kept_waiting() -> None:
+    executor = InlineExecutor(Scratch)
+    with pytest.raises(KeyboardInterrupt):
+        take_all(feed_of(executor, [Numbers(0), KeyboardInterrupt()], window=8))
+
+
+def test_asking_without_waiting_gives_none_and_never_blocks() -> None:
+    release = threading.Event()
+    executor = ThreadExecutor(1, Scratch)
+    try:
+        feed = feed_of(executor, [Numbers(0)], lambda content, _: release.wait(20))
+        assert feed.take(block=False) is None
+        release.set()
+        assert feed.take().number == 0  # type: ignore[union-attr]
+    finally:
+        release.set()
+        executor.close()
+
+
+def test_a_supply_that_has_nothing_yet_does_not_end_the_feed(executor: Executor) -> None:
+    assert [unit.number for unit in take_all(feed_of(executor, [Numbers(0), None, Numbers(1), None, None, Numbers(2)]))] == [0, 1, 2]
+
+
+def test_no_more_units_are_in_flight_than_the_window_allows(executor: Executor) -> None:
+    units = [Numbers(n) for n in range(40)]
+    feed = feed_of(executor, units, window=3)
+    for taken in range(1, 41):
+        feed.take()
+        assert 40 - len(units) <= taken + 3
+
+
+def test_no_more_bytes_are_in_flight_than_the_budget_allows(executor: Executor) -> None:
+    units = [Numbers(n, nbytes=100) for n in range(40)]
+    feed = feed_of(executor, units, window=30, budget=250)
+    for taken in range(1, 41):
+        feed.take()
+        assert 40 - len(units) <= taken + 2
+
+
+def test_sizes_that_show_only_afterwards_are_learned_and_bound_what_follows() -> None:
+    class Grows(Numbers):
+        def done(self, outcome: Outcome) -> int:
+            super().done(outcome)
+            return 100
+
+    executor = ThreadExecutor(4, Scratch)
+    try:
+        units: list[Any] = [Grows(n, rows=1) for n in range(60)]
+        feed = feed_of(executor, units, window=50, budget=250)
+        for taken in range(1, 61):
+            feed.take()
+            time.sleep(0.001)
+            assert 60 - len(units) <= taken + 2
+    finally:
+        executor.close()
+
+
+def test_a_budget_smaller_than_a_unit_slows_down_and_does_not_stop(executor: Executor) -> None:
+    assert len(take_all(feed_of(executor, [Numbers(n, nbytes=100) for n in range(10)], budget=1))) == 10
+
+
+def test_a_stall_is_told_with_the_unit_and_every_workers_stack() -> None:
+    release = threading.Event()
+
+    def wait_for_godot(content: Any, _: Any) -> Any:
+        return release.wait(20)
+
+    executor = ThreadExecutor(2, Scratch)
+    try:
+        with pytest.raises(StallError) as caught:
+            feed_of(executor, [Numbers(7)], wait_for_godot, watchdog_s=0.3).take()
+        told = str(caught.value)
+        assert "unit 7" in told and "wait_for_godot" in told and "0.3 s" in told
+        assert "worker 0" in told and "worker 1" in told
+    finally:
+        release.set()
+        executor.close()
+
+
+def test_work_that_is_slow_but_moves_is_no_stall() -> None:
+    def work(content: Any, _: Any) -> Any:
+        time.sleep(0.1)
+        return content
+
+    executor = ThreadExecutor(1, Scratch)
+    try:
+        taken = take_all(feed_of(executor, [Numbers(0, rows=12)], work, watchdog_s=0.6))
+        assert len(taken) == 1
+    finally:
+        executor.close()
+
+
+def test_the_pace_cuts_even_tasks_of_about_the_same_time() -> None:
+    pace = Pace(workers=4, window=8)
+    assert pace.task_rows(256) == 8, "before anything is known"
+    assert pace.task_rows(3) == 1
+    pace.learn(cpu_s=0.001 * 10, rows=10)  # a millisecond a row
+    assert pace.task_rows(1000) in range(1, int(Pace.TASK_S / 0.001) + 1)
+    assert pace.task_rows(1) == 1
+    tasks = -(-1000 // pace.task_rows(1000))
+    assert 1000 - (tasks - 1) * pace.task_rows(1000) > 0
+    pace.learn(cpu_s=0.0, rows=0)  # a task of no rows teaches nothing
+    slow = Pace(workers=1, window=8)
+    slow.learn(5.0, 1)
+    assert slow.task_rows(64) == 1
+    fast = Pace(workers=1, window=8)
+    fast.learn(0.0, 1000)
+    assert fast.task_rows(64) == 64
+
+
+def test_with_a_small_window_every_worker_has_tasks_to_do() -> None:
+    pace = Pace(workers=16, window=2)
+    pace.learn(cpu_s=1e-4, rows=1)  # 24 ms would be 240 rows, most of a batch
+    assert 2 * -(-256 // pace.task_rows(256)) >= 2 * 16

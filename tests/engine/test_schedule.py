@@ -1,0 +1,160 @@
+"""The scheduler alone: events in, commands out. No thread, no clock."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.engine.schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken
+
+
+def test_an_offered_unit_runs_all_its_tasks() -> None:
+    assert Schedule(4).handle(Offered(0, 3)) == [Run(0, 0), Run(0, 1), Run(0, 2)]
+
+
+def test_a_unit_without_tasks_is_handed_over_at_once_but_in_its_place() -> None:
+    schedule = Schedule(4)
+    schedule.handle(Offered(0, 1))
+    assert schedule.handle(Offered(1, 0)) == []
+    assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)]
+
+
+def test_units_that_are_done_early_wait_for_those_before_them() -> None:
+    schedule = Schedule(4)
+    for unit in range(3):
+        schedule.handle(Offered(unit, 1))
+    assert schedule.handle(Finished(2, 0)) == []
+    assert schedule.handle(Finished(1, 0)) == []
+    assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1), Emit(2)]
+
+
+def test_a_unit_is_complete_when_its_last_task_is_whichever_that_is() -> None:
+    schedule = Schedule(4)
+    schedule.handle(Offered(0, 3))
+    assert schedule.handle(Finished(0, 2)) == []
+    assert schedule.handle(Finished(0, 0)) == []
+    assert schedule.handle(Finished(0, 1)) == [Emit(0)]
+
+
+def test_a_finishing_task_runs_last_and_once() -> None:
+    schedule = Schedule(4)
+    assert schedule.handle(Offered(0, 2, finish=True)) == [Run(0, 0), Run(0, 1)]
+    assert schedule.handle(Finished(0, 1)) == []
+    assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH)]
+    assert schedule.handle(Finished(0, FINISH)) == [Emit(0)]
+
+
+def test_a_failed_unit_is_not_finished_and_keeps_its_place() -> None:
+    schedule = Schedule(4)
+    schedule.handle(Offered(0, 1))
+    schedule.handle(Offered(1, 2, finish=True))
+    assert schedule.handle(Finished(1, 0, failed=True)) == []
+    assert schedule.handle(Finished(1, 1)) == [], "done, but unit 0 comes first"
+    assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)]
+
+
+def test_a_failed_finish_hands_the_unit_over_all_the_same() -> None:
+    schedule = Schedule(4)
+    schedule.handle(Offered(0, 1, finish=True))
+    schedule.handle(Finished(0, 0))
+    assert schedule.handle(Finished(0, FINISH, failed=True)) == [Emit(0)]
+
+
+def test_the_window_counts_a_unit_until_it_is_taken() -> None:
+    schedule = Schedule(2)
+    assert schedule.room()
+    schedule.handle(Offered(0, 1))
+    assert schedule.room()
+    schedule.handle(Offered(1, 1))
+    assert not schedule.room()
+    schedule.handle(Finished(0, 0))
+    assert not schedule.room(), "handed over, but nobody has taken it"
+    schedule.handle(Taken(0))
+    assert schedule.room()
+    assert schedule.in_flight == 1
+
+
+def test_bytes_bound_what_is_let_in() -> None:
+    schedule = Schedule(10, budget=100)
+    schedule.handle(Offered(0, 1, nbytes=60))
+    assert schedule.room(40)
+    assert not schedule.room(41)
+
+
+def test_bytes_a_task_adds_count_too() -> None:
+    schedule = Schedule(10, budget=100)
+    schedule.handle(Offered(0, 2, nbytes=10))
+    schedule.handle(Finished(0, 0, nbytes=50))
+    assert schedule.nbytes == 60
+    assert schedule.room(40)
+    assert not schedule.room(41)
+    schedule.handle(Finished(0, 1, nbytes=39))
+    schedule.handle(Taken(0))
+    assert schedule.nbytes == 0
+    assert schedule.largest == 99
+
+
+def test_bytes_that_are_expected_are_set_aside_until_the_unit_is_done() -> None:
+    schedule = Schedule(10, budget=100)
+    schedule.handle(Offered(0, 2, expected=70))
+    assert schedule.nbytes == 70
+    schedule.handle(Finished(0, 0, nbytes=20))
+    assert schedule.nbytes == 70, "what comes is not counted on top"
+    schedule.handle(Finished(0, 1, nbytes=5))
+    assert schedule.nbytes == 25, "now it is known"
+    schedule.handle(Offered(1, 1, expected=10))
+    schedule.handle(Finished(1, 0, nbytes=60))
+    assert schedule.nbytes == 85, "more than was expected"
+
+
+def test_one_unit_is_always_let_in_however_large() -> None:
+    schedule = Schedule(4, budget=10)
+    assert schedule.room(1000)
+    schedule.handle(Offered(0, 1, nbytes=1000))
+    assert not schedule.room(0)
+    schedule.handle(Finished(0, 0))
+    schedule.handle(Taken(0))
+    assert schedule.room(1000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), window=st.integers(1, 5), units=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=15))
+def test_whatever_order_tasks_end_in_units_come_out_once_and_in_order(
+    data: st.DataObject, window: int, units: list[tuple[int, bool]]
+) -> None:
+    schedule, running, ready = Schedule(window), [], []
+    offered = taken = 0
+    ran: list[Command] = []
+
+    def obey(commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Emit):
+                ready.append(command.unit)
+            else:
+                ran.append(command)
+                running.append(command)
+
+    while taken < len(units):
+        choices = [*(["offer"] if offered < len(units) and schedule.room() else []), *(["end"] if running else [])]
+        choice = data.draw(st.sampled_from([*choices, *(["take"] if ready else [])]))
+        if choice == "offer":
+            tasks, finish = units[offered]
+            obey(schedule.handle(Offered(offered, tasks, finish=finish and tasks > 0)))
+            offered += 1
+        elif choice == "end":
+            task = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            obey(schedule.handle(Finished(task.unit, task.task, failed=data.draw(st.booleans()), nbytes=3)))
+        else:
+            assert ready.pop(0) == taken, "in order"
+            schedule.handle(Taken(taken))
+            taken += 1
+        assert schedule.in_flight <= window
+        assert schedule.nbytes >= 0
+    assert len(set(ran)) == len(ran), "no task runs twice"
+    assert not running and not ready and schedule.in_flight == 0 and schedule.nbytes == 0
+
+
+def test_taking_what_was_never_offered_is_a_bug_that_shows() -> None:
+    with pytest.raises(KeyError):
+        Schedule(1).handle(Taken(0))

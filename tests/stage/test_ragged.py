@@ -1,0 +1,170 @@
+"""Stages that change how many samples there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker.errors import BatchError, FunctionError
+
+from ..loader.runs import numbers, odd, spread
+
+
+def xs(pipeline: stoker.Pipeline) -> list[list[int]]:
+    return [[int(x) for x in batch["x"]] for batch in pipeline]
+
+
+def flat(pipeline: stoker.Pipeline) -> list[int]:
+    return [x for batch in xs(pipeline) for x in batch]
+
+
+def test_filter_keeps_what_is_true_and_its_order() -> None:
+    shuffled = [x for x in flat(numbers().shuffle(seed=5).batch(1)) if x % 2]
+    assert flat(numbers().shuffle(seed=5).filter(odd).batch(7, drop_last=False)) == shuffled
+
+
+def test_a_filter_before_decoding_is_as_good_as_one_behind_it() -> None:
+    assert xs(numbers().filter(odd).map(x=lambda v: v).batch(4)) == xs(numbers().map(x=lambda v: v).filter(odd).batch(4))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 15, 16, 17, 59, 60])
+def test_a_filter_may_keep_any_number(keep: int) -> None:
+    assert flat(numbers().filter(lambda s: s["x"] < keep).batch(4, drop_last=False)) == list(range(keep))
+
+
+def test_any_truth_will_do() -> None:
+    assert flat(numbers(6).filter(lambda s: s["x"] % 3).batch(9, drop_last=False)) == [1, 2, 4, 5]
+
+
+def test_flat_map_puts_samples_in_place_of_samples() -> None:
+    def copies(sample: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for number in range(int(sample["x"])):
+            yield {"x": sample["x"], "number": number}
+
+    batches = list(numbers(5).flat_map(copies).batch(3, drop_last=False))
+    assert [x for batch in batches for x in batch["x"]] == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4]
+    assert [n for batch in batches for n in batch["number"]] == [0, 0, 1, 0, 1, 2, 0, 1, 2, 3]
+    assert [key for batch in batches for key in batch.keys_] == list("1223334444")
+
+
+def test_one_sample_may_become_thousands() -> None:
+    batches = list(numbers(2).flat_map(lambda s: ({"x": n} for n in range(3000))).batch(1))
+    assert [int(batch["x"][0]) for batch in batches] == list(range(3000)) * 2
+    assert batches[4567].keys_ == ["1"]
+
+
+@pytest.mark.parametrize("result", [5, None, [1, 2], ["x"]], ids=repr)
+def test_flat_map_must_give_samples(result: Any) -> None:
+    with pytest.raises(FunctionError, match="raised TypeError"):
+        list(numbers().flat_map(lambda sample: result).batch(2))
+
+
+def test_rows_of_one_sample_draw_different_numbers() -> None:
+    def draw(value: Any, rng: np.random.Generator) -> int:
+        return int(rng.integers(1 << 40))
+
+    three = numbers(20).flat_map(lambda s: [{"x": s["x"]}] * 3)
+    drawn = flat(three.map(x=draw, rng=True).batch(60)) + flat(three.filter(lambda s: True).map(x=draw, rng=True).batch(60))
+    assert len(set(drawn[:60])) == 60
+    assert drawn[:60] == drawn[60:] or len(set(drawn)) == 120, "numbered anew or not, none is drawn twice"
+
+
+def test_batch_and_unbatch_undo_each_other() -> None:
+    for size in (1, 3, 7, 60):
+        again = numbers().shuffle(seed=2).batch(size, drop_last=False).unbatch().batch(4)
+        assert xs(again) == xs(numbers().shuffle(seed=2).batch(4))
+        assert [batch.keys_ for batch in again] == [[str(x) for x in batch] for batch in xs(again)]
+
+
+def test_unbatch_splits_fields_along_their_first_axis() -> None:
+    pipeline = stoker.arrays(x=np.arange(12).reshape(4, 3), y=np.arange(24).reshape(4, 3, 2)).unbatch().batch(2)
+    batches = list(pipeline)
+    assert [x for batch in batches for x in batch["x"]] == list(range(12))
+    assert batches[0]["y"].tolist() == [[0, 1], [2, 3]]
+
+
+def test_unbatch_of_unequal_or_single_fields_is_refused_naming_them() -> None:
+    with pytest.raises(FunctionError, match=r"'x': 3, 'y': 2"):
+        list(stoker.arrays(x=np.zeros((4, 3)), y=np.zeros((4, 2))).unbatch().batch(2))
+    with pytest.raises(FunctionError, match="None"):
+        list(numbers().unbatch().batch(2))
+
+
+def test_an_inner_batch_may_drop_add_and_reorder_rows() -> None:
+    def last_two_thrice(columns: dict[str, Any]) -> dict[str, Any]:
+        return {"x": np.tile(columns["x"][-2:], 3)}
+
+    inner = numbers(8).batch(4).map_batch(last_two_thrice).unbatch()
+    assert flat(inner.batch(1)) == [2, 3, 2, 3, 2, 3, 6, 7, 6, 7, 6, 7]
+
+
+def test_an_inner_batch_drops_its_last_only_when_told_to() -> None:
+    assert flat(numbers(10).batch(4).unbatch().batch(1)) == list(range(8))
+    assert flat(numbers(10).batch(4, drop_last=False).unbatch().batch(1)) == list(range(10))
+    assert flat(numbers(10).filter(lambda s: True).batch(4).unbatch().batch(1)) == list(range(8))
+
+
+def test_inner_batches_see_the_size_they_were_promised() -> None:
+    sizes: list[int] = []
+
+    def note(columns: dict[str, Any]) -> dict[str, Any]:
+        sizes.append(len(columns["x"]))
+        return columns
+
+    list(numbers().filter(odd).batch(7, drop_last=False).map_batch(note).unbatch().batch(5))
+    assert sorted(sizes) == [2, 7, 7, 7, 7]
+
+
+def test_a_bad_sample_shortens_its_inner_batch_and_no_other() -> None:
+    def picky(value: Any) -> Any:
+        if value in (0, 5, 6, 7):
+            raise ValueError
+        return value
+
+    pipeline = numbers(12).map(x=picky).batch(4).map_batch(spread).unbatch().batch(1).on_error(stoker.skip(budget=4))
+    assert flat(pipeline) == [1, 2, 3, 4, 8, 9, 10, 11]
+
+
+def test_the_error_of_a_sample_is_told_and_not_what_an_inner_batch_makes_of_it() -> None:
+    def picky(value: Any) -> Any:
+        if value == 2:
+            raise KeyError("the reason")
+        return value
+
+    def exactly_four(columns: dict[str, Any]) -> dict[str, Any]:
+        return {"x": columns["x"].reshape(2, 2).ravel()}
+
+    with pytest.raises(FunctionError, match="the reason"):
+        list(numbers(12).map(x=picky).batch(4).map_batch(exactly_four).unbatch().batch(1))
+
+
+def test_select_rename_and_drop_work_inside_an_inner_batch() -> None:
+    inner = numbers(8).batch(4).rename(y="z").drop("z").unbatch()
+    assert [list(batch.keys()) for batch in inner.batch(4)] == [["x"], ["x"]]
+
+
+def test_a_batch_function_must_give_columns() -> None:
+    with pytest.raises(BatchError, match="must return a mapping of field names to columns, not list"):
+        list(numbers().batch(4).map_batch(lambda columns: [1, 2]))
+
+
+def test_a_batch_function_that_raises_names_its_batch_and_keeps_the_cause() -> None:
+    def fail(columns: dict[str, Any]) -> dict[str, Any]:
+        raise ZeroDivisionError("oh")
+
+    with pytest.raises(FunctionError, match=r"ZeroDivisionError on sample '0 and the 3 others of its batch': oh") as caught:
+        list(numbers().batch(4).map_batch(fail))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_samples_of_a_stream_must_agree_on_their_fields() -> None:
+    def uneven() -> Iterator[dict[str, Any]]:
+        for number in range(40):
+            yield {"x": number} if number != 33 else {"x": number, "extra": 1}
+
+    with pytest.raises(BatchError, match="'extra'"):
+        list(stoker.stream(uneven).batch(4))

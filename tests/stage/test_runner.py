@@ -1,0 +1,78 @@
+"""Runs of stages: what is written where, and which error is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.engine.feed import Pace
+from stoker.errors import FunctionError
+from stoker.image import Resize
+from stoker.plan.nodes import Decode, Drop, Image, MapFields, Rename, Select
+from stoker.stage.runner import last_makers
+
+from ..loader.runs import numbers
+
+
+def test_only_the_last_maker_of_a_field_may_write_to_its_final_memory() -> None:
+    image = Image("a", ())
+    assert last_makers([], ["a", "b"]) == [{"a": "a", "b": "b"}]
+    assert last_makers([image], ["a", "b"]) == [{"b": "b"}, {"a": "a"}]
+    assert last_makers([image, image], ["a"]) == [{}, {}, {"a": "a"}]
+    assert last_makers([image, Rename((("a", "z"),))], ["a", "b"]) == [{"b": "b"}, {"a": "z"}, {}]
+    assert last_makers([Rename((("a", "b"), ("b", "a")))], ["a", "b"]) == [{"a": "b", "b": "a"}, {}]
+    assert last_makers([Select(("b",))], ["a", "b"]) == [{"b": "b"}, {}]
+    assert last_makers([Drop(("b",))], ["a", "b"]) == [{"a": "a"}, {}]
+    assert last_makers([Decode("a")], ["a", "b"]) == [{"b": "b"}, {}]
+    assert last_makers([MapFields((("a", (abs,)),))], ["a", "b"]) == [{"b": "b"}, {}]
+
+
+def test_two_image_stages_on_one_field_do_not_read_what_they_write() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 16, 16, 3), np.uint8)
+    twice = stoker.arrays(i=pixels).image("i", Resize((8, 8))).image("i", Resize((8, 8))).batch(4)
+    once = stoker.arrays(i=pixels).image("i", Resize((8, 8))).batch(4)
+    assert [batch["i"].tolist() for batch in twice] == [batch["i"].tolist() for batch in once]
+
+
+def raises_at(**reasons: int) -> Any:
+    """Functions by name that raise on one number each."""
+
+    def make(name: str, at: int) -> Any:
+        def function(value: Any) -> Any:
+            if value == at:
+                raise LookupError(name)
+            return value
+
+        return function
+
+    return [make(name, at) for name, at in reasons.items()]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 20])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_of_several_bad_samples_the_first_in_order_is_told_however_work_is_cut(
+    rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: rows)
+    late_row, early_row = raises_at(first_stage=15, second_stage=11)
+    pipelines: list[Pipeline] = [
+        numbers(20).map(x=late_row).map(x=early_row).batch(20),
+        numbers(20).map(x=late_row).map(x=early_row).batch(5),
+        numbers(20).map(x=late_row).map(x=early_row),
+        numbers(20).map(x=late_row).filter(lambda s: True).map(x=early_row).batch(5),
+        numbers(20).map(x=late_row).map(x=early_row).flat_map(lambda s: [s]).batch(5),
+    ]
+    for pipeline in pipelines:
+        with pipeline.loader(threads=threads) as loader, pytest.raises(FunctionError, match="second_stage") as caught:
+            list(loader)
+        assert caught.value.key == "11"
+
+
+def test_the_steps_of_a_run_are_measured_by_name() -> None:
+    with numbers().map(x=lambda v: v).filter(lambda s: True).map(lambda s: s).batch(4).loader() as loader:
+        list(loader)
+        assert set(loader.stats().steps_s) == {"read", "map x", "filter", "map <lambda>"}
