@@ -46,7 +46,7 @@ def rate(order: Order, chunk: int, count: int, first: int) -> float:
 
 def memory(window: int | None, count: int) -> dict[str, int]:
     """What an order takes from its making on: the peak by Python's count, and the growth of the process."""
-    resolve(Order((Shuffle(SEED, window),), 1000), 256, 256, 0)  # the library is loaded before, not because of it
+    resolve(Order((Shuffle(SEED, window),), 100_000), CHUNKS[0], 50_000, 0)  # modules are loaded before, not counted
     before = resident()
     tracemalloc.start()
     resolve(Order((Shuffle(SEED, window),), LENGTH), CHUNKS[0], count, 0)

@@ -24,11 +24,14 @@ BENCHMARKS = {
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which (default: all)")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which of {', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="a few seconds each")
     parser.add_argument("--images", help="a folder of JPEG files (default: one is generated)")
     parser.add_argument("--peers", choices=["none"], help="none: leave the others out")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; choose from {', '.join(BENCHMARKS)}")
+    return options
 
 
 def command(name: str, options: argparse.Namespace) -> list[str]:

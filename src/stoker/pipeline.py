@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ConfigError
+from .image.limits import MAX_PIXELS
 from .image.lower import lower
 from .image.ops import Normalize, Operation
 from .loader import Loader
@@ -113,12 +114,13 @@ class Pipeline:
         layout: str = "hwc",
         out: str | None = None,
         fast: bool = True,
+        max_pixels: int = MAX_PIXELS,
     ) -> Pipeline:
         """Decode an image field and transform it, in one pass.
 
         `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
         ``"float32"`` (0 to 1, or as `Normalize` says; the default when there is one). ``fast=False`` decodes at full resolution
-        with exact chroma, for pixels within rounding of Pillow's.
+        with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused unread.
         """
         for op in ops:
             if not isinstance(op, Operation):
@@ -132,9 +134,12 @@ class Pipeline:
         if normalized and out == "uint8":
             raise ConfigError("image(out='uint8') with Normalize: normalised pixels are floats; leave `out` away")
         lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
-        return self._with(n.Image(field, ops, color, layout, out, fast))
+        _whole("image", "max_pixels", max_pixels, 1)
+        return self._with(n.Image(field, ops, color, layout, out, fast, max_pixels))
 
-    def decode(self, field: str, as_: str = "numpy", color: str = "rgb", out: str = "uint8") -> Pipeline:
+    def decode(
+        self, field: str, as_: str = "numpy", color: str = "rgb", out: str = "uint8", max_pixels: int = MAX_PIXELS
+    ) -> Pipeline:
         """Decode an image field at full size.
 
         `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
@@ -145,7 +150,8 @@ class Pipeline:
         _choice("decode", "out", out, ("uint8", "float32"))
         if as_ == "pil" and out != "uint8":
             raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
-        return self._with(n.Decode(field, as_, color, out))
+        _whole("decode", "max_pixels", max_pixels, 1)
+        return self._with(n.Decode(field, as_, color, out, max_pixels))
 
     def map(self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
@@ -157,16 +163,16 @@ class Pipeline:
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
         if fn is not None:
-            return self._with(n.Map(_callable("map", fn), rng))
+            return self._with(n.Map(_callable("map()", fn), rng))
         return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
 
     def filter(self, fn: Function) -> Pipeline:
         """Keep the samples for which ``fn(sample)`` is true. Put it before costly stages."""
-        return self._with(n.Filter(_callable("filter", fn)))
+        return self._with(n.Filter(_callable("filter()", fn)))
 
     def flat_map(self, fn: Function) -> Pipeline:
         """Replace every sample by the samples ``fn(sample)`` gives."""
-        return self._with(n.FlatMap(_callable("flat_map", fn)))
+        return self._with(n.FlatMap(_callable("flat_map()", fn)))
 
     def unbatch(self) -> Pipeline:
         """Split every field along its first axis: behind `batch`, back to samples; else one sample becomes several."""
@@ -199,7 +205,7 @@ class Pipeline:
 
     def map_batch(self, fn: Function) -> Pipeline:
         """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict."""
-        return self._with(n.MapBatch(_callable("map_batch", fn)))
+        return self._with(n.MapBatch(_callable("map_batch()", fn)))
 
     def on_error(self, policy: str | n.SkipPolicy) -> Pipeline:
         """What a bad sample means: ``"raise"`` (the default), or ``stoker.skip(...)``.
@@ -275,7 +281,7 @@ class Pipeline:
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
         one = Pipeline(self._source, (*nodes, n.Skip(_whole("sample", "i", i, 0)), n.Take(1)))
-        for sample in _one_epoch(one.plan, 0):
+        for sample in _one_epoch(one.plan, 0) if one.plan.pass_rows != 0 else ():
             return dict(sample.items())
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
 
@@ -292,7 +298,7 @@ class Pipeline:
         return explain_plan(self.plan)
 
     def __repr__(self) -> str:
-        verbs = "".join(f"\n  .{n.describe(node)}" for node in self._nodes)
+        verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
         return f"Pipeline({self._source.describe()}){verbs}"
 
     def __getstate__(self) -> tuple[AnySource, tuple[n.Node, ...]]:
@@ -340,7 +346,7 @@ def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
 
 def _callable(verb: str, fn: Any) -> Callable[..., Any]:
     if not callable(fn):
-        raise ConfigError(f"{verb}() needs a function, not {fn!r}")
+        raise ConfigError(f"{verb} needs a function, not {fn!r}")
     return fn  # type: ignore[no-any-return]
 
 

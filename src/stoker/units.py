@@ -1,4 +1,4 @@
-"""Sizes as people write them: ``"2GB"``, ``"512 MiB"``, ``1 << 30``."""
+"""Sizes and counts as people write and read them: ``"2GB"``, ``"512 MiB"``, ``"1 sample"``."""
 
 from __future__ import annotations
 
@@ -46,3 +46,12 @@ def show_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "sample"), counted(2000, "sample")
+    ('1 sample', '2,000 samples')
+    """
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

@@ -233,21 +233,42 @@ def test_the_pace_cuts_even_tasks_of_about_the_same_time() -> None:
     pace = Pace(workers=4, window=8)
     assert pace.task_rows(256) == 8, "before anything is known"
     assert pace.task_rows(3) == 1
-    pace.learn(cpu_s=0.001 * 10, rows=10)  # a millisecond a row
+    pace.learn(cpu_s=0.001 * 10, wall_s=0.001 * 10, rows=10)  # a millisecond a row
     assert pace.task_rows(1000) in range(1, int(Pace.TASK_S / 0.001) + 1)
     assert pace.task_rows(1) == 1
     tasks = -(-1000 // pace.task_rows(1000))
     assert 1000 - (tasks - 1) * pace.task_rows(1000) > 0
-    pace.learn(cpu_s=0.0, rows=0)  # a task of no rows teaches nothing
+    pace.learn(cpu_s=0.0, wall_s=1.0, rows=0)  # a task of no rows teaches nothing
     slow = Pace(workers=1, window=8)
-    slow.learn(5.0, 1)
+    slow.learn(5.0, 5.0, 1)
     assert slow.task_rows(64) == 1
     fast = Pace(workers=1, window=8)
-    fast.learn(0.0, 1000)
+    fast.learn(0.0, 0.0, 1000)
     assert fast.task_rows(64) == 64
 
 
 def test_with_a_small_window_every_worker_has_tasks_to_do() -> None:
     pace = Pace(workers=16, window=2)
-    pace.learn(cpu_s=1e-4, rows=1)  # 24 ms would be 240 rows, most of a batch
+    pace.learn(cpu_s=1e-4, wall_s=1e-4, rows=1)  # 24 ms would be 240 rows, most of a batch
     assert 2 * -(-256 // pace.task_rows(256)) >= 2 * 16
+
+
+def test_work_that_waits_instead_of_computing_is_cut_by_the_clock() -> None:
+    pace = Pace(workers=2, window=64)
+    pace.learn(cpu_s=1e-5, wall_s=0.1, rows=1)  # a download
+    assert pace.task_rows(256) * 0.1 <= Pace.MOST_S
+    assert pace.group_rows() == 1, "and none of them waits for another's end"
+
+
+def test_slow_rows_are_no_stall_as_long_as_they_move() -> None:
+    class Slow(Numbers):
+        def split(self, rows: int) -> list[Any]:
+            return [min(rows, self.rows - first) for first in range(0, self.rows, rows)]
+
+    executor = ThreadExecutor(2, Scratch)
+    try:
+        units = [Slow(n, rows=64) for n in range(3)]
+        taken = take_all(feed_of(executor, list(units), lambda rows, _: time.sleep(0.03 * rows), watchdog_s=1.5))
+        assert len(taken) == 3
+    finally:
+        executor.close()

@@ -28,8 +28,7 @@ def pushed(tails: Tails, n: int, cuts: list[int]) -> list[int]:
         count = min(cuts[turn % len(cuts)], n - first)
         out += tails.push(chunk_of(first, count))
         first, turn = first + count, turn + 1
-    if not tails.full:
-        out += tails.end()
+    out += tails.end()
     return [int(value) for chunk in out for value in chunk.columns["x"]]
 
 
@@ -71,6 +70,13 @@ def test_the_same_through_whole_pipelines() -> None:
             expected = [batch["x"].tolist() for batch in a]
             assert [batch["x"].tolist() for batch in b] == expected
             assert [batch["x"].tolist() for batch in c] == expected
+
+
+@pytest.mark.parametrize("take", [1, 7, 20, 59])
+def test_what_a_shuffle_behind_a_take_holds_back_is_not_lost(take: int) -> None:
+    indexed = numbers().take(take).shuffle(seed=8, window=14).batch(1)
+    streamed = stoker.stream(samples).take(take).shuffle(seed=8, window=14).batch(1)
+    assert [int(batch["x"][0]) for batch in streamed] == [int(batch["x"][0]) for batch in indexed]
 
 
 def test_keys_move_with_their_rows() -> None:

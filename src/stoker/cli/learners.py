@@ -67,7 +67,7 @@ class Perceptron:
     """Two layers on the picture at an eighth of its size, trained with Adam."""
 
     _POOL = 8
-    _HIDDEN = 48
+    _HIDDEN = 40  # small enough that BLAS does not start threads, which would take the loader's cores
 
     def __init__(self, classes: int, side: int) -> None:
         self.name = "two-layer perceptron (NumPy; with PyTorch installed it is a convolutional network)"

@@ -59,10 +59,12 @@ class Pace:
     A task should last so long that handing it over, and the Python around its native calls, cost little; with sixteen workers
     that Python competes for one interpreter lock. It should be short enough that all workers have something to do. Its length is
     measured in time on a core: a task that waits for the lock looks slow, and cutting tasks smaller for it would make the waiting
-    worse (seen on sixteen cores: a quarter of the rate).
+    worse (seen on sixteen cores: a quarter of the rate). A function that sleeps or waits for a network uses no core at all, so
+    there is a bound on time by the clock too: a batch of a hundred downloads is not one task.
     """
 
     TASK_S = 0.024
+    MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
 
@@ -71,16 +73,16 @@ class Pace:
         self._row_s: float | None = None
         self._first_rows = rows
 
-    def learn(self, cpu_s: float, rows: int) -> None:
+    def learn(self, cpu_s: float, wall_s: float, rows: int) -> None:
         if rows > 0:
-            each = cpu_s / rows
+            each = max(cpu_s, wall_s * self.TASK_S / self.MOST_S, 1e-9) / rows
             self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
 
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
         if self._row_s is None:
             return max(1, min(self._first_rows, -(-unit_rows // self._workers)))
-        rows = int(self.TASK_S / max(self._row_s, 1e-9))
+        rows = int(self.TASK_S / self._row_s)
         # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
         rows = max(1, min(rows, self._window * unit_rows // (2 * self._workers)))
         if rows >= unit_rows:
@@ -90,13 +92,13 @@ class Pace:
 
     def group_rows(self) -> int:
         """Rows of small tasks worth handing out together."""
-        return self._first_rows if self._row_s is None else max(1, int(self.GROUP_S / max(self._row_s, 1e-9)))
+        return self._first_rows if self._row_s is None else max(1, int(self.GROUP_S / self._row_s))
 
     def burst(self, unit_rows: int, window: int) -> int:
         """Units worth handing out together because each alone would be too little."""
         if self._row_s is None:
             return 1
-        units = int(self.GROUP_S / max(self._row_s * max(1, unit_rows), 1e-9))
+        units = int(self.GROUP_S / (self._row_s * max(1, unit_rows)))
         return max(1, min(units, window // (self._workers + 1), self.MOST_TASKS))
 
 
@@ -192,7 +194,8 @@ class Feed(Generic[U]):
             unit = self._units[task.unit]
             added = unit.done(outcome)
             if task.number != FINISH:
-                self._pace.learn(outcome.cpu_s, -(-unit.rows // len(self._contents[task.unit])))
+                rows = -(-unit.rows // len(self._contents[task.unit]))
+                self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, outcome.error is not None, added))
         self._run(commands)
         return bool(outcomes)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..errors import ConfigError
 from ..kernel.native import MAX_OPS, Op, OpKind, Program
+from .limits import MAX_PIXELS
 from .ops import CenterCrop, CropBox, HorizontalFlip, Normalize, Operation, RandomResizedCrop, Resize
 
 
@@ -18,12 +19,20 @@ def lower(
     layout: str = "hwc",
     out: str = "uint8",
     fast: bool = True,
+    max_pixels: int = MAX_PIXELS,
 ) -> Program:
     """One program for all of `ops`; operation i draws from random stream ``stream + i``."""
     channels = 1 if color == "gray" else 3
     kernel_ops: list[Op] = []
     normalize: Normalize | None = None
+    boxes: set[str] = set()
     for number, op in enumerate(ops):
+        if isinstance(op, CropBox):
+            boxes.add(op.field)
+        if isinstance(op, Normalize) and normalize is not None:
+            raise ConfigError(f"{op} is the second Normalize of this stage: give one")
+        if len(boxes) > 1:
+            raise ConfigError(f"one image stage crops to one field, not to {' and '.join(sorted(boxes))}; use two stages")
         if isinstance(op, Normalize):
             normalize = op
         elif normalize is not None:
@@ -44,6 +53,7 @@ def lower(
         scale=scale,
         bias=bias,
         exact=not fast,
+        max_pixels=max_pixels,
     )
 
 
@@ -51,7 +61,7 @@ def _affine(normalize: Normalize | None, channels: int) -> tuple[tuple[float, ..
     """pixel * scale + bias for float output: 0 to 1, or normalised."""
     if normalize is None:
         return (1 / 255,) * 3, (0.0,) * 3
-    mean, std = (values * 3 if len(values) == 1 else values for values in (normalize.mean, normalize.std))
+    mean, std = (values * 3 if len(values) == 1 else values for values in normalize.channels)
     if channels == 1 and (len(set(mean)) > 1 or len(set(std)) > 1):
         raise ConfigError(f"{normalize} has three channels, but color='gray' gives one: use one mean and one std")
     return tuple(1 / (255 * s) for s in std), tuple(-m / s for m, s in zip(mean, std))

@@ -7,12 +7,15 @@ knows its parameters and the size it leaves; `lower.py` turns a list of them int
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import ConfigError
 
+#: what people write several numbers as
+_ROW = (tuple, list, np.ndarray)
 #: height and width behind an operation; None where it depends on the image
 Size = tuple[int | None, int | None]
 
@@ -55,8 +58,9 @@ class Resize(Operation):
     size: int | tuple[int, int]
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, int):
+        if isinstance(self.size, (int, np.integer)):
             _positive(self, self.size)
+            _set(self, "size", int(self.size))
         else:
             _set(self, "size", _pair(self, self.size))
 
@@ -105,7 +109,7 @@ class HorizontalFlip(Operation):
     p: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
+        if not isinstance(self.p, (int, float)) or not 0 <= self.p <= 1:
             raise ConfigError(f"HorizontalFlip(p={self.p!r}): p is a probability, 0 to 1")
 
 
@@ -113,14 +117,19 @@ class HorizontalFlip(Operation):
 class Normalize(Operation):
     """Give float32 ``(pixel / 255 - mean) / std``, per channel or one value for all."""
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
             _set(self, name, _channels(self, name, getattr(self, name)))
-        if any(value == 0 for value in self.std):
+        if 0 in self.channels[1]:
             raise ConfigError(f"{self}: a std of 0 divides by zero")
+
+    @property
+    def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and std as tuples, of one value or three."""
+        return _channels(self, "mean", self.mean), _channels(self, "std", self.std)
 
 
 def _set(operation: Operation, name: str, value: Any) -> None:
@@ -133,20 +142,20 @@ def _both(size: int | tuple[int, int]) -> tuple[int, int]:
 
 def _positive(operation: Operation, *values: Any) -> None:
     for value in values:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 65535:
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not 0 < value <= 65535:
             raise ConfigError(f"{type(operation).__name__}: size {value!r} is not a whole number of pixels from 1 to 65,535")
 
 
 def _pair(operation: Operation, size: Any) -> tuple[int, int]:
-    pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
+    pair = (size, size) if isinstance(size, (int, np.integer)) else tuple(size) if isinstance(size, _ROW) else ()
     if len(pair) != 2:
         raise ConfigError(f"{type(operation).__name__}: size {size!r} is neither a number nor (height, width)")
     _positive(operation, *pair)
-    return (pair[0], pair[1])
+    return (int(pair[0]), int(pair[1]))
 
 
 def _range(operation: Operation, name: str, value: Any, upper: float = math.inf) -> tuple[float, float]:
-    low, high = value if isinstance(value, Sequence) and len(value) == 2 else (0, 0)
+    low, high = value if isinstance(value, _ROW) and len(value) == 2 else (0, 0)
     if not 0 < low <= high or high > upper or not math.isfinite(high):
         most = f", at most {upper:g}" if math.isfinite(upper) else ""
         raise ConfigError(f"{type(operation).__name__}: {name}={value!r} is not a range (low, high) above 0{most}")
@@ -154,7 +163,7 @@ def _range(operation: Operation, name: str, value: Any, upper: float = math.inf)
 
 
 def _channels(operation: Operation, name: str, value: Any) -> tuple[float, ...]:
-    values = tuple(value) if isinstance(value, Sequence) else (value,)
-    if len(values) not in (1, 3) or not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values):
+    values = tuple(value) if isinstance(value, _ROW) else (value,)
+    if len(values) not in (1, 3) or not all(isinstance(v, (int, float, np.number)) and math.isfinite(v) for v in values):
         raise ConfigError(f"Normalize: {name}={value!r} needs one finite number, or one for each of three channels")
     return tuple(float(v) for v in values)

@@ -108,8 +108,12 @@ _SIGNATURES: dict[str, list[Any]] = {
 }
 
 
+#: functions whose callers come again with more room
+_MAY_BE_SHORT = ("stk_read_files", "stk_jpeg_decode")
+
+
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
-    if status == 0 or (status == Status.SHORT and function.__name__ == "stk_read_files"):
+    if status == 0 or (status == Status.SHORT and function.__name__ in _MAY_BE_SHORT):
         return status
     raise error_of(status, f"{function.__name__} refused the call")
 
@@ -484,18 +488,21 @@ class Decoder:
 
     def decode(self, program: Program, data: Bytes) -> NDArray[np.uint8]:
         """Decode a whole JPEG to HWC pixels of ``program.channels``; raises an `ImageError` when that fails."""
-        info, array = jpeg_header(data), np.frombuffer(data, np.uint8)
-        if info.width * info.height > program.max_pixels:
-            raise error_of(Status.LIMIT, f"{info.width}x{info.height} pixels, more than the limit of {program.max_pixels}")
-        out = np.empty((info.height, info.width, program.channels), np.uint8)
-        row = np.zeros(1, ROW_DTYPE)
-        _native().jpeg_decode(
-            self._open(), ctypes.byref(program._struct), _address(array), array.size, _address(out), out.nbytes,
-            _address(row),
-        )  # fmt: skip
+        array, row = np.frombuffer(data, np.uint8), np.zeros(1, ROW_DTYPE)
+        out = np.empty((0, 0, program.channels), np.uint8)
+        # The first call has no room: it tells the size, or what is wrong with the image.
+        while self._decode(program, array, out, row) == Status.SHORT:
+            out = np.empty((int(row["height"][0]), int(row["width"][0]), program.channels), np.uint8)
         if row["status"][0] != Status.OK:
-            raise error_of(int(row["status"][0]), row["message"][0].decode("utf-8", "replace"))
+            where, message = int(row["where"][0]), row["message"][0].decode("utf-8", "replace")
+            place = f" at byte {where:,} of {array.size:,}" if where >= 0 else ""
+            raise error_of(int(row["status"][0]), message + place)
         return out
+
+    def _decode(self, program: Program, data: NDArray[np.uint8], out: NDArray[np.uint8], row: NDArray[np.void]) -> int:
+        return _native().jpeg_decode(
+            self._open(), ctypes.byref(program._struct), _address(data), data.size, _address(out), out.nbytes, _address(row)
+        )  # fmt: skip
 
 
 def _output_size(program: Program, out: NDArray[Any], count: int) -> tuple[int, int]:

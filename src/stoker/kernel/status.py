@@ -58,5 +58,5 @@ def error_of(status: int, message: str) -> Exception:
     """Make the exception that tells of `status`: the sample's fault where it is one, `KernelError` for a wrong call."""
     if status == Status.NOMEM:
         return MemoryError(message)
-    kind = _ERRORS.get(status, KernelError)
-    return kind(f"{message} [{Status(status).name.lower()}]")
+    kind = _ERRORS.get(status)
+    return kind(message) if kind is not None else KernelError(f"{message} [{Status(status).name.lower()}]")

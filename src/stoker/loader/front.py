@@ -25,6 +25,7 @@ from ..source.chunk import Chunk, chunk_of, join_chunks
 from ..source.stream import KEY, StreamSource
 from ..stage.runner import Runner
 from ..stage.tail import Tails
+from ..units import counted
 from .units import ChunkUnit, Observer, chunk_work
 
 #: samples a task of a segment takes, when it may choose
@@ -74,8 +75,8 @@ class Pulled(Flow):
         except StokerError:
             raise
         except Exception as error:
-            after = f"after {self._count:,} samples" if self._count else "before its first sample"
-            raise FunctionError(f"{self._source.describe()}: raised {type(error).__name__} {after}: {error}") from error
+            after = f"after {counted(self._count, 'sample')}" if self._count else "before its first sample"
+            raise FunctionError(f"{self._source.title} raised {type(error).__name__} {after}: {error}") from error
         if samples is None:
             return None
         if not samples:
@@ -183,18 +184,17 @@ class Numbered(Flow):
         while not self._ready:
             if self._ended:
                 raise Exhausted
-            if self._tails.full:
-                self._ended = True
-                continue
             try:
-                chunk = self._inner.next(block)
+                self._ended = self._tails.full
+                chunk = None if self._ended else self._inner.next(block)
             except Exhausted:
-                self._ready += [chunk for chunk in self._tails.end() if len(chunk)]
                 self._ended = True
-                continue
-            if chunk is None:
+            if self._ended:
+                self._ready += [out for out in self._tails.end() if len(out)]
+            elif chunk is None:
                 return None
-            self._ready += [out for out in self._tails.push(chunk) if len(out)]
+            else:
+                self._ready += [out for out in self._tails.push(chunk) if len(out)]
         rows = self._ready.pop(0)
         rows.positions = np.arange(self._count, self._count + len(rows), dtype=np.int64)
         self._count += len(rows)

@@ -28,7 +28,7 @@ from ..source.base import Source
 from ..source.chunk import Chunk
 from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
-from ..units import parse_bytes
+from ..units import counted, parse_bytes
 from .budget import SkipBudget
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
@@ -69,7 +69,7 @@ class Loader:
         _check_count("threads", threads, 1)
         _check_count("ahead", ahead, 1)
         _check_count("epoch", epoch, 0, MOST_EPOCHS)
-        if not watchdog_s > 0:
+        if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
         self._output = choose_output(as_, device)
@@ -335,7 +335,7 @@ class Loader:
         if self._pass_steps() == 0:
             deal, rows = self._deal, self._plan.pass_rows
             raise ConfigError(
-                f"{rows:,} samples on {deal.world} ranks with batches of {deal.size} give no batch at all; "
+                f"{counted(rows or 0, 'sample')} on {counted(deal.world, 'rank')} give no batch of {deal.size} at all; "
                 "use a smaller batch, batch(drop_last=False), or shard(remainder='pad')"
             )
 
@@ -471,6 +471,7 @@ def _observer(meters: Meters, steps: list[str]) -> Any:
         task = outcome.task
         meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
         if report is not None:
+            meters.worked(report.rows + len(report.skipped))
             for name, seconds in zip(steps, report.seconds):
                 meters.step(name, seconds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..plan.fields import image_spec
-from ..plan.nodes import Image, StageNode, describe, describe_function
+from ..plan.nodes import Image, StageNode, written
 from ..plan.plan import Plan
 from ..source.base import Source
 from ..units import show_bytes
@@ -18,14 +18,14 @@ def explain_plan(plan: Plan) -> str:
     lines.append(f"order    {_order(plan)}")
     for segment in plan.segments:
         lines += [f"stage    {_stage(node)}" for node in segment.nodes]
-        lines += [f"         {describe(node)}" for node in segment.tail]
+        lines += [f"         {written(node)}" for node in segment.tail]
         lines.append("         samples are numbered anew here")
     lines += [f"stage    {_stage(node)}" for node in plan.stages]
     lines.append(f"batch    {_batch(plan)}")
     if plan.shard.world > 1:
         shard = plan.shard
         lines.append(f"shard    rank {shard.rank} of {shard.world}, remainder {shard.remainder}")
-    lines += [f"finish   {describe(node)}" for node in plan.finish]
+    lines += [f"finish   {written(node)}" for node in plan.finish]
     lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
     return "\n".join(lines)
@@ -42,19 +42,16 @@ def describe_policy(plan: Plan) -> str:
 def _order(plan: Plan) -> str:
     if plan.order is None:
         return "as the stream gives them"
-    verbs = ", ".join(describe(verb) for verb in plan.order.verbs) or "as stored"
+    verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
     length = plan.order.length
     return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
 
 
 def _stage(node: StageNode) -> str:
     if isinstance(node, Image):
-        ops = " > ".join(str(op) for op in node.ops) or "full size"
         speed = "decodes only what the crop needs" if node.fast else "exact decode"
-        return f"image {node.field}: {ops}; one pass, {speed}; gives {image_spec(node)}"
-    if hasattr(node, "fn"):
-        return f"{type(node).__name__.lower()} {describe_function(node.fn)}"
-    return describe(node)
+        return f"{written(node)}: one pass, {speed}; gives {image_spec(node)}"
+    return written(node)
 
 
 def _batch(plan: Plan) -> str:

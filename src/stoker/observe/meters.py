@@ -34,6 +34,7 @@ class Stats:
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core
     workers: int = 0
+    worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
     steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
 
     @property
@@ -90,6 +91,9 @@ class Meters:
         self._stats.task_s += span.stop_s - span.start_s
         self._stats.cpu_s += cpu_s
         self.spans.append(span)
+
+    def worked(self, samples: int) -> None:
+        self._stats.worked += samples
 
     def step(self, name: str, seconds: float) -> None:
         self._stats.steps_s[name] = self._stats.steps_s.get(name, 0.0) + seconds

@@ -69,7 +69,7 @@ def report_page(
 
 def step_costs(stats: Stats) -> dict[str, float]:
     """Worker time by step, in microseconds for each sample."""
-    return {name: seconds / max(1, stats.samples) * 1e6 for name, seconds in stats.steps_s.items()}
+    return {name: seconds / max(1, stats.worked) * 1e6 for name, seconds in stats.steps_s.items()}
 
 
 def _card(title: str, body: str, kind: str = "") -> str:

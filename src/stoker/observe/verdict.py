@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .meters import Stats
 
 
@@ -15,7 +15,7 @@ def verdict(stats: Stats) -> str:
 
 def _rate(stats: Stats) -> str:
     per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
-    skipped = f" {stats.skipped:,} bad samples were left out." if stats.skipped else ""
+    skipped = f" {counted(stats.skipped, 'bad sample')} left out." if stats.skipped else ""
     return (
         f"{stats.samples_per_s:,.0f} samples/s ({show_bytes(per_s)}/s) over {stats.elapsed_s:.1f} s; "
         f"the training loop waited {stats.wait_share:.1%} of that time.{skipped}"
@@ -23,20 +23,29 @@ def _rate(stats: Stats) -> str:
 
 
 def _limit(stats: Stats) -> str:
-    if stats.wait_share < 0.05:
-        return f"The training loop is the limit: the {stats.workers} workers were busy {stats.busy_share:.0%} of the time."
+    workers = counted(stats.workers, "worker")
+    if stats.wait_share < 0.1:
+        return f"The training loop is the limit: {workers}, busy {stats.busy_share:.0%} of the time."
     if stats.busy_share < 0.6:
         return (
             f"Workers were idle {1 - stats.busy_share:.0%} of the time although the loop waited: "
             "batches were handed out too late. A larger `ahead` or `memory` gives them more to do."
         )
-    cpu = stats.cpu_s / stats.task_s if stats.task_s > 0 else 1.0
-    if cpu < 0.6:
-        return (
-            f"Workers were busy, but only {cpu:.0%} of that on a core: they waited for {_top(stats)}. "
-            "More threads than cores help when this is reading; when it is a Python function, it holds the GIL."
-        )
-    return f"The {stats.workers} workers are the limit, computing all the time. They spent it on {_top(stats)}."
+    on_core = stats.cpu_s / stats.task_s if stats.task_s > 0 else 1.0
+    if on_core < 0.6:
+        return f"Workers were in tasks, but only {on_core:.0%} of that on a core. {_waiting(stats)}"
+    return f"The workers are the limit ({workers}), computing all the time. They spent it on {_top(stats)}."
+
+
+def _waiting(stats: Stats) -> str:
+    """Why a task is not on a core, judged by where it spent its time."""
+    name = max(stats.steps_s, key=lambda step: stats.steps_s[step], default="")
+    told = f"Most of the time went into {_top(stats)}. "
+    if name == "read":
+        return told + "Reading waits for storage: more threads than cores help."
+    if name.startswith(("image", "decode")):
+        return told + "Decoding does not wait: other work, perhaps the training itself, took the cores."
+    return told + "A Python function holds the interpreter lock, so that others wait: make it do less, or vectorise it."
 
 
 def _top(stats: Stats, count: int = 3) -> str:

@@ -97,9 +97,10 @@ def size_after(ops: Iterable[Operation], size: Size = (None, None)) -> Size:
 
 
 def decode_spec(node: Decode) -> FieldSpec:
-    if node.as_ != "numpy":
+    if node.as_ == "pil":
         return OBJECT
-    return array_spec(node.out, None, None, 1 if node.color == "gray" else 3)
+    channels = 1 if node.color == "gray" else 3
+    return array_spec(node.out, channels, None, None) if node.as_ == "torch" else array_spec(node.out, None, None, channels)
 
 
 def _keeps_fields(node: StageNode) -> bool:
@@ -117,6 +118,8 @@ def _of(specs: Specs, name: str, node: StageNode) -> FieldSpec:
 
 
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
+    if isinstance(node, Decode) and spec.kind == "array":
+        raise ConfigError(f"decode({node.field!r}): the field holds {spec}, not encoded bytes")
     pixels = spec.kind == "array" and spec.dtype == "|u1" and len(spec.shape) in (2, 3)
     if spec.kind == "array" and not pixels:
         verb = type(node).__name__.lower()

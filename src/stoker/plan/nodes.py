@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from ..image.limits import MAX_PIXELS
 from ..image.ops import Operation
 
 Function = Callable[..., Any]
@@ -64,6 +65,7 @@ class Image:
     layout: str = "hwc"
     out: str = "uint8"
     fast: bool = True
+    max_pixels: int = MAX_PIXELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Decode:
     as_: str = "numpy"
     color: str = "rgb"
     out: str = "uint8"
+    max_pixels: int = MAX_PIXELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +193,65 @@ RAGGED = (Filter, FlatMap, Unbatch, Regroup)
 def describe_function(fn: Function) -> str:
     """A function's name, for fingerprints and `explain()`; the same in every process."""
     module = getattr(fn, "__module__", None) or type(fn).__module__
+    module = "__main__" if module == "__mp_main__" else module  # the main script's name in a spawned process
     name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
     return f"{module}.{name}"
 
 
 def describe(node: Node | Operation) -> str:
-    """A node as text that two runs agree on: functions by name, values by value."""
-    inside = []
-    for name in node.__dataclass_fields__ if hasattr(node, "__dataclass_fields__") else ():
-        inside.append(f"{name}={_value(getattr(node, name))}")
-    return f"{type(node).__name__}({', '.join(inside)})"
+    """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made of it."""
+    inside = ", ".join(f"{name}={_value(getattr(node, name))}" for name in _fields(node))
+    return f"{type(node).__name__}({inside})"
+
+
+#: nodes whose verb is not their name in lower case
+_VERBS = {"FlatMap": "flat_map", "MapBatch": "map_batch", "MapFields": "map", "OnError": "on_error"}
+
+
+def written(node: Node) -> str:
+    """A node as a user would write it, without what is the default anyway."""
+    if isinstance(node, Regroup):
+        return "".join([written(node.batch), *(f".{written(inner)}" for inner in node.inner), ".unbatch()"])
+    if isinstance(node, (Select, Drop)):
+        inside = [repr(name) for name in node.fields]
+    elif isinstance(node, Rename):
+        inside = [f"{old}={new!r}" for old, new in node.names]
+    elif isinstance(node, MapFields):
+        inside = [f"{name}={', '.join(map(describe_function, functions))}" for name, functions in node.fields]
+    elif isinstance(node, Image):
+        inside = [repr(node.field), *(_short(op) for op in node.ops), *_differing(node, ("field", "ops"))]
+    else:
+        first = [name for name in _fields(node) if name in ("fn", "size", "count", "field")]
+        inside = [_value(getattr(node, name)) for name in first] + _differing(node, first)
+    return f"{verb_of(node)}({', '.join(inside)})"
+
+
+def verb_of(node: Node) -> str:
+    """The method that made a node."""
+    name = type(node).__name__
+    return _VERBS.get(name, name.lower())
+
+
+def _differing(node: Any, known: Sequence[str]) -> list[str]:
+    """Fields that are not at their default, as name=value."""
+    given = []
+    for name, field in node.__dataclass_fields__.items():
+        value = getattr(node, name)
+        if name not in known and value != field.default:
+            given.append(f"{name}={_value(value)}")
+    return given
+
+
+def _short(op: Operation) -> str:
+    """An image operation without its defaults; a square size as one number."""
+    size = getattr(op, "size", None)
+    square = isinstance(size, tuple) and size[0] == size[1]
+    first = [] if size is None else [str(size[0] if square else size)]
+    return f"{type(op).__name__}({', '.join(first + _differing(op, ('size',)))})"
+
+
+def _fields(node: Any) -> list[str]:
+    return list(getattr(node, "__dataclass_fields__", ()))
 
 
 def _value(value: Any) -> str:

@@ -179,6 +179,8 @@ class _Compiler:
             self._add_step(node)
         elif (not self.ragged and isinstance(self.source, Source)) or self._commutes(node):
             self.verbs.append(node)
+        elif isinstance(node, Repeat) and not isinstance(self.source, Source):
+            raise ConfigError("a stream cannot be repeated: let its function give the samples as often as you want them")
         elif isinstance(node, Repeat):
             raise ConfigError(
                 "repeat() must stand before take, skip, a window shuffle or an inner batch, or right behind the source"

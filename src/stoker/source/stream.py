@@ -51,8 +51,13 @@ class StreamSource:
         """Changes with the function's name: nothing more can be known without calling it."""
         return digest("stream", self._name())
 
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return f"stream({self._name()})"
+
     def describe(self) -> str:
-        return f"stream({self._name()}): length unknown"
+        return f"{self.title}: length unknown"
 
     def _checked(self, samples: Iterable[Any]) -> Iterator[Sample]:
         names: Any = None  # of the sample before; samples mostly agree, so that most are not looked at one by one

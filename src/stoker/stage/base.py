@@ -53,13 +53,13 @@ def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]
             if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
                 raise
             results.append(None)
-            chunk.fail(row, function_error(error, chunk.name(row), fn))
+            chunk.fail(row, function_error(error, f"sample {chunk.name(row)!r}", fn))
     return results
 
 
-def function_error(error: BaseException, key: str, fn: Function) -> FunctionError:
-    """The user's exception, with the sample's name in front and itself, traceback and all, as the cause."""
-    wrapped = FunctionError(f"{describe_function(fn)} raised {type(error).__name__} on sample {key!r}: {_short(error)}")
+def function_error(error: BaseException, what: str, fn: Function) -> FunctionError:
+    """The user's exception, with what it was raised on in front, and itself, traceback and all, as the cause."""
+    wrapped = FunctionError(f"{describe_function(fn)} raised {type(error).__name__} on {what}: {_short(error)}")
     wrapped.__cause__ = error
     return wrapped
 

@@ -12,7 +12,7 @@ from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
-from .image import decode_pixels, encoded, place_error
+from .image import decode_bytes, encoded, place_error
 
 
 class DecodeStage(Stage):
@@ -21,7 +21,7 @@ class DecodeStage(Stage):
     def __init__(self, node: Decode) -> None:
         self.name = f"decode {node.field}"
         self._node = node
-        self._program = lower((), seed=0, stream=0, color=node.color, fast=False)
+        self._program = lower((), seed=0, stream=0, color=node.color, fast=False, max_pixels=node.max_pixels)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self._node.field])
@@ -30,7 +30,7 @@ class DecodeStage(Stage):
             if row in chunk.failures:
                 continue
             try:
-                values[row] = self._convert(decode_pixels(column, row, self._program, scratch))
+                values[row] = self._convert(decode_bytes(column[row], self._program, scratch))
             except SampleError as error:
                 chunk.fail(row, place_error(error, chunk, row))
         chunk.columns[self._node.field] = values

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchError, BoxError, ImageError, SampleError, StokerError, UnsupportedImage
+from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedImage
 from ..image import pillow
 from ..image.lower import lower
 from ..kernel import native
@@ -28,7 +28,14 @@ class ImageStage(Stage):
         self.name = f"image {node.field}"
         self._field, self._spec = node.field, image_spec(node)
         self._program = lower(
-            node.ops, seed=seed, stream=stream, color=node.color, layout=node.layout, out=node.out, fast=node.fast
+            node.ops,
+            seed=seed,
+            stream=stream,
+            color=node.color,
+            layout=node.layout,
+            out=node.out,
+            fast=node.fast,
+            max_pixels=node.max_pixels,
         )
         self._box = next(iter(boxes_of(node)), None)
 
@@ -59,14 +66,16 @@ class ImageStage(Stage):
         for row in np.flatnonzero(rows["status"]).tolist():
             if row in chunk.failures:
                 continue
+            where = int(rows["where"][row])
             try:
                 if rows["status"][row] == Status.UNSUPPORTED:
+                    where = -1  # what the kernel said of it is no longer the point
                     pixels = pillow.decode(column[row], self._program.channels, self._program.max_pixels)
                     self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
             except SampleError as error:
-                chunk.fail(row, _placed(error, chunk, row, int(rows["where"][row]), int(column.lengths[row])))
+                chunk.fail(row, _placed(error, chunk, row, where, int(column.lengths[row])))
         return out
 
     def _run_each(
@@ -149,12 +158,21 @@ def encoded(column: Column) -> Column:
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """The pixels (height, width, channels) of one row: decoded, or as they are."""
     value = column[row]
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        return _as_pixels(value)
+    return decode_bytes(value, program, scratch) if _is_bytes(value) else _as_pixels(value)
+
+
+def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
+    """A whole image, by the kernel where it can, by Pillow where it cannot."""
+    if not _is_bytes(value):
+        raise UnsupportedImage(f"a {type(value).__name__} is not an encoded image; decode() takes bytes")
     try:
         return scratch.decoder.decode(program, value)
     except UnsupportedImage:
         return pillow.decode(bytes(value), program.channels, program.max_pixels)
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, (bytes, bytearray, memoryview))
 
 
 def _as_pixels(value: Any) -> NDArray[np.uint8]:
@@ -180,11 +198,7 @@ def _size(column: Column, row: int, program: native.Program, scratch: Scratch) -
 
 
 def _raise(row: Any) -> None:
-    message = row["message"].decode("utf-8", "replace") or "it could not be decoded"
-    error = native.error_of(int(row["status"]), message)
-    if isinstance(error, StokerError):
-        error = type(error)(message)
-    raise error
+    raise native.error_of(int(row["status"]), row["message"].decode("utf-8", "replace") or "it could not be decoded")
 
 
 def _placed(error: SampleError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:

@@ -68,7 +68,11 @@ class RegroupStage(Stage):
             name: collate(name, [column[row] for row in range(len(chunk))], OBJECT, rules, chunk.name)
             for name, column in chunk.columns.items()
         }
-        columns = apply_finish(self._node.inner, columns, len(chunk), chunk.name)
+        for node in self._node.inner:
+            if isinstance(node, MapBatch):
+                columns = map_batch(node.fn, columns, len(chunk), chunk.name)
+            else:
+                columns = arrange(node, columns)
         rows = _split(columns)
         # Each new row belongs to the source row it stands for, as far as there is one.
         parents = np.minimum(np.arange(len(rows), dtype=np.int64), len(chunk) - 1)
@@ -76,24 +80,38 @@ class RegroupStage(Stage):
 
 
 def apply_finish(nodes: Iterable[Any], columns: dict[str, Any], rows: int, name: Any) -> dict[str, Any]:
-    """Batch functions, selections and renames over finished columns."""
+    """Batch functions, selections and renames over finished columns; the number of rows stays."""
     for node in nodes:
-        if not isinstance(node, MapBatch):
+        if isinstance(node, MapBatch):
+            columns = map_batch(node.fn, columns, rows, name)
+            _check_rows(node.fn, columns, rows)
+        else:
             columns = arrange(node, columns)
-            continue
-        try:
-            result = node.fn(columns)
-        except Exception as error:
-            first = name(0) if rows else "none"
-            raise function_error(error, f"{first} and the {rows - 1} others of its batch", node.fn) from error
-        if isinstance(result, Batch):
-            result = dict(result.items())
-        if not isinstance(result, Mapping):
-            raise BatchError(
-                f"{describe_function(node.fn)} must return a mapping of field names to columns, not {type(result).__name__}"
-            )
-        columns = dict(result)
     return columns
+
+
+def map_batch(fn: Function, columns: dict[str, Any], rows: int, name: Any) -> dict[str, Any]:
+    """What a user's function makes of a batch."""
+    try:
+        result = fn(columns)
+    except Exception as error:
+        raise function_error(error, f"the batch of {rows} that begins with sample {name(0)!r}", fn) from error
+    if isinstance(result, Batch):
+        result = dict(result.items())
+    if not isinstance(result, Mapping):
+        told = type(result).__name__
+        raise BatchError(f"{describe_function(fn)} must return a mapping of field names to columns, not {told}")
+    return dict(result)
+
+
+def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:
+    for name, column in columns.items():
+        length = len(column) if isinstance(column, list) or getattr(column, "shape", ()) != () else rows
+        if length != rows:
+            raise BatchError(
+                f"{describe_function(fn)} made {length} rows of {rows} in the field {name!r}; a batch function keeps their "
+                "number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
+            )
 
 
 def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from ..source.chunk import Chunk, join_chunks
 class Tail(ABC):
     """Chunks in, chunks out, in order."""
 
-    #: nothing more will come out, whatever goes in
+    #: it needs nothing more: what goes in now would not come out
     full = False
 
     @abstractmethod

@@ -1,0 +1,254 @@
+"""Leaving bad samples out: exactly those, counted, listed, and never more than was allowed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.engine.feed import Pace
+from stoker.errors import DataLossError, FunctionError
+
+from .runs import expand, numbers, odd, samples
+
+HOW: list[dict[str, Any]] = [{"executor": "inline"}, {"threads": 1}, {"threads": 8}]
+
+
+def failing(bad: Callable[[int], bool]) -> Callable[[Any], Any]:
+    def picky(x: Any) -> Any:
+        if bad(int(x)):
+            raise ValueError(f"{x} is bad")
+        return x
+
+    return picky
+
+
+def run(pipeline: Pipeline, **how: Any) -> tuple[list[list[int]], str]:
+    """The ids of all batches, and the error that ended them, if one did."""
+    seen: list[list[int]] = []
+    with pipeline.loader(**how) as loader:
+        try:
+            for batch in loader:
+                seen.append([int(x) for x in np.atleast_1d(batch["x"])])
+        except DataLossError as error:
+            return seen, str(error)
+    return seen, ""
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_bad_rows_are_left_out_and_batches_stay_where_they_were(
+    how: dict[str, Any], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: rows)
+    bad = {0, 5, 6, 7, 31, 59}
+    pipeline = numbers().map(x=failing(lambda x: x in bad)).batch(4).on_error(stoker.skip(budget=6))
+    seen, error = run(pipeline, **how)
+    assert not error
+    assert seen == [[x for x in range(first, first + 4) if x not in bad] for first in range(0, 60, 4)]
+
+
+def test_keys_and_mask_of_a_shortened_batch_fit_its_rows() -> None:
+    pipeline = numbers(10).map(x=failing(lambda x: x in (1, 9))).shard(1, 2, "pad").batch(4).on_error(stoker.skip(budget=9))
+    batches = list(pipeline)
+    assert [batch["x"].tolist() for batch in batches] == [[4, 5, 6, 7], [8, 8]]
+    assert [batch.keys_ for batch in batches] == [["4", "5", "6", "7"], ["8", "8"]]
+    assert [batch.mask.tolist() for batch in batches] == [[True] * 4, [False, False]]
+    assert all(len(batch["y"]) == batch.rows for batch in batches)
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        numbers().map(lambda s: {"fresh": s["x"]}).rename(fresh="x"),
+        numbers().rename(y="z").map(x=lambda v: v).select("x"),
+        numbers().map(x=lambda v: v).drop("y"),
+    ],
+    ids=["new fields", "select", "drop"],
+)
+def test_a_task_all_of_whose_rows_are_bad_hinders_no_other(
+    pipeline: Pipeline, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: 2)
+    nodes = pipeline._nodes
+    with_bad = Pipeline(pipeline._source, (*numbers().map(x=failing(lambda x: 4 <= x < 8))._nodes, *nodes))
+    seen, error = run(with_bad.batch(8, drop_last=False).on_error(stoker.skip(budget=6)), **how)
+    assert not error and seen[0] == [0, 1, 2, 3] and seen[1] == list(range(8, 16))
+
+
+RATES = {
+    "1 in 1000": (lambda x: x % 1000 == 500, 0.002, None),
+    "5 %": (lambda x: x % 20 == 3, 0.06, None),
+    "5 % when 4 % are allowed": (lambda x: x % 20 == 3, 0.04, 41),
+    "50 %": (lambda x: x % 2 == 1, 0.6, None),
+    "50 % when 40 % are allowed": (lambda x: x % 2 == 1, 0.4, 401),
+    "all": (lambda x: True, 0.5, 1),
+    "bad at the start": (lambda x: x < 30, 0.02, 21),
+    "bad at the start, allowed": (lambda x: x < 19, 0.02, None),
+    "bad at the end": (lambda x: x >= 1950, 0.02, 40),
+    "more than a number": (lambda x: x % 100 == 7, 5, 6),
+    "as many as the number": (lambda x: x % 100 == 7, 20, None),
+    "none allowed": (lambda x: x == 77, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_a_budget_is_kept_and_broken_at_the_same_batch_on_any_number_of_threads(name: str) -> None:
+    bad, budget, most = RATES[name]
+    source = stoker.arrays(x=np.arange(2000))
+    pipeline = source.map(x=failing(bad)).batch(50).on_error(stoker.skip(budget=budget))
+    runs = [run(pipeline, **how) for how in HOW]
+    assert all(one == runs[0] for one in runs)
+    seen, error = runs[0]
+    expected = [[x for x in range(first, first + 50) if not bad(x)] for first in range(0, 2000, 50)]
+    assert seen == expected[: len(seen)]
+    if most is None:
+        assert not error and seen == expected
+    else:
+        assert f"skip(budget={budget:g})" in error or "every sample" in error
+        lost = sum(50 - len(batch) for batch in seen)
+        assert lost < most <= lost + 50, "the batch that breaks the budget is not handed out"
+
+
+def test_the_default_raises_and_so_does_raise() -> None:
+    for pipeline in (numbers().map(x=failing(odd_number)).batch(4), numbers().map(x=failing(odd_number)).batch(4).on_error("raise")):
+        with pytest.raises(FunctionError):
+            list(pipeline)
+
+
+def odd_number(x: int) -> bool:
+    return x % 2 == 1
+
+
+def test_the_last_word_on_errors_stands() -> None:
+    pipeline = numbers().on_error(stoker.skip(budget=60)).map(x=failing(odd_number)).on_error("raise").batch(4)
+    with pytest.raises(FunctionError):
+        list(pipeline)
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_bad_samples_are_listed_in_order_once_and_completely(
+    tmp_path: Path, how: dict[str, Any], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: rows)
+    listed = tmp_path / "bad.jsonl"
+    first = failing(lambda x: x % 10 == 4)
+    second = failing(lambda x: x % 10 == 2)
+    pipeline = numbers().map(x=first).map(x=second).batch(20).on_error(stoker.skip(budget=20, quarantine=str(listed)))
+    with pipeline.loader(**how) as loader:
+        list(loader)
+        assert loader.stats().skipped == 12
+        list(loader)
+    lines = [json.loads(line) for line in listed.read_text().splitlines()]
+    assert [(line["epoch"], line["key"], line["position"]) for line in lines] == [
+        (epoch, str(x), x) for epoch in range(2) for x in range(60) if x % 10 in (2, 4)
+    ]
+    assert all(line["error"] == "FunctionError" and f"{line['key']} is bad" in line["reason"] for line in lines)
+    assert all(line["origin"] for line in lines)
+
+
+def test_every_epoch_has_a_budget_of_its_own() -> None:
+    pipeline = numbers().map(x=failing(lambda x: x % 20 == 3)).batch(4).on_error(stoker.skip(budget=3))
+    with pipeline.loader(threads=2) as loader:
+        for epoch in range(4):
+            assert sum(batch.rows for batch in loader) == 57
+            assert loader.stats().skipped == 3 * (epoch + 1)
+
+
+def test_what_is_wrong_with_all_samples_cannot_be_skipped() -> None:
+    def uneven(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"t": np.zeros(1 + int(sample["x"]) % 2)}
+
+    with pytest.raises(stoker.errors.BatchError):
+        list(numbers().map(uneven).batch(4).on_error(stoker.skip(budget=60)))
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_a_batch_of_which_nothing_is_left_is_data_loss(how: dict[str, Any]) -> None:
+    pipeline = numbers().map(x=failing(lambda x: 8 <= x < 12)).batch(4).on_error(stoker.skip(budget=50))
+    seen, error = run(pipeline, **how)
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert "every sample" in error and "11 is bad" in error
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("bad", [{0}, {59}, {0, 1, 2, 3, 4}, set(range(10, 50)), {31, 32}, set(range(0, 60, 2))], ids=str)
+def test_single_samples_are_left_out_one_by_one(how: dict[str, Any], bad: set[int]) -> None:
+    seen, error = run(numbers().map(x=failing(lambda x: x in bad)).on_error(stoker.skip(budget=60)), **how)
+    assert not error
+    assert seen == [[x] for x in range(60) if x not in bad]
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_bad_samples_on_the_way_to_a_batch_do_not_shorten_it(how: dict[str, Any]) -> None:
+    picky = failing(lambda x: x % 10 == 4)
+    for pipeline in (
+        numbers().map(x=picky).filter(odd).batch(4, drop_last=False),
+        stoker.stream(samples).map(x=picky).filter(odd).batch(4, drop_last=False),
+    ):
+        seen, error = run(pipeline.on_error(stoker.skip(budget=6)), **how)
+        good = [x for x in range(60) if x % 2]
+        assert not error and seen == [good[at : at + 4] for at in range(0, 30, 4)]
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_bad_samples_behind_the_last_batch_count_too(how: dict[str, Any]) -> None:
+    for bad, budget, batches in ((lambda x: True, 5, 0), (lambda x: x >= 56, 3, 14)):
+        pipeline = numbers().map(x=failing(bad)).filter(lambda s: True).batch(4).on_error(stoker.skip(budget=budget))
+        seen, error = run(pipeline, **how)
+        assert len(seen) <= batches and "bad, more than" in error
+
+
+def test_a_resumed_run_does_not_count_again_what_was_counted(tmp_path: Path) -> None:
+    for make in (
+        lambda: numbers().map(x=failing(lambda x: x % 10 == 4)).filter(lambda s: True).batch(3),
+        lambda: numbers().map(x=failing(lambda x: x % 10 == 4)).filter(lambda s: True).shuffle(window=1).batch(3),
+        lambda: stoker.stream(samples).map(x=failing(lambda x: x % 10 == 4)).filter(lambda s: True).batch(3),
+    ):
+        listed = tmp_path / "bad.jsonl"
+        listed.unlink(missing_ok=True)
+        pipeline = make().on_error(stoker.skip(budget=6, quarantine=str(listed)))
+        with pipeline.loader() as loader:
+            for _ in zip(range(9), loader):
+                pass
+            state = loader.state_dict()
+        assert len(listed.read_text().splitlines()) == 3
+        with pipeline.loader() as loader:
+            loader.load_state_dict(state)
+            list(loader)
+            assert loader.stats().skipped <= 3
+        lines = [json.loads(line)["key"].lstrip("s") for line in listed.read_text().splitlines()]
+        assert len(lines) == len(set(lines)) and set(lines) <= {"4", "14", "24", "34", "44", "54"}
+
+
+def test_children_of_a_sample_are_left_out_one_by_one() -> None:
+    def no_second(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["part"] == 1:
+            raise ValueError
+        return sample
+
+    pipeline = numbers(8).flat_map(expand).map(no_second).batch(1).on_error(stoker.skip(budget=60))
+    seen: list[tuple[int, int]] = []
+    with pytest.raises(DataLossError):  # batches of one row, and a bad one leaves nothing
+        for batch in pipeline:
+            seen.append((int(batch["x"][0]), int(batch["part"][0])))
+    assert seen == [(1, 0), (2, 0)]
+    single = numbers(8).flat_map(expand).map(no_second).on_error(stoker.skip(budget=60))
+    assert [(int(s["x"]), s["part"]) for s in single] == [(1, 0), (2, 0), (3, 0), (3, 2), (5, 0), (6, 0), (7, 0), (7, 2)]
+
+
+def test_a_stream_that_breaks_cannot_be_skipped() -> None:
+    def torn() -> Iterator[dict[str, Any]]:
+        yield {"x": 1}
+        raise ConnectionError
+
+    with pytest.raises(FunctionError):
+        list(stoker.stream(torn).batch(1).on_error(stoker.skip(budget=60)))
