@@ -305,7 +305,7 @@ class Loader:
 
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
-        rules = dict(plan.batch.pad) if plan.batch else None
+        rules = {**dict.fromkeys(plan.varying, list), **dict(plan.batch.pad)} if plan.batch else None
         observe = _observer(self._meters, maker.runner.steps)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:

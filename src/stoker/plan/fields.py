@@ -8,7 +8,7 @@ from typing import Union
 from ..errors import ConfigError
 from ..image.ops import CropBox, Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
-from .nodes import Decode, Drop, Image, MapFields, Rename, Select, StageNode
+from .nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode
 
 #: fields by name; None when a user's function decides them
 Specs = Union[Mapping[str, FieldSpec], None]
@@ -33,7 +33,7 @@ def fields_after(node: StageNode, specs: Specs) -> Specs:
         for name in node.fields:
             _of(specs, name, node)
         return {name: spec for name, spec in specs.items() if name not in node.fields}
-    return None if not _keeps_fields(node) else specs
+    return specs if isinstance(node, Filter) else None
 
 
 def wanted_fields(nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec]) -> tuple[str, ...]:
@@ -77,6 +77,24 @@ def fields_read(
     return {name: spec for name, spec in specs.items() if name not in gone}
 
 
+def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
+    """Fields that hold images of varying size at the end, as far as the stages alone tell."""
+    varying: set[str] = set()
+    for node in nodes:
+        if isinstance(node, Decode) or (isinstance(node, Image) and not image_spec(node).fixed):
+            varying.add(node.field)
+        elif isinstance(node, Image):
+            varying.discard(node.field)
+        elif isinstance(node, MapFields):
+            varying -= {name for name, _ in node.fields}
+        elif isinstance(node, Rename):
+            names = dict(node.names)
+            varying = {names.get(name, name) for name in varying}
+        elif not isinstance(node, (Select, Drop, Filter)):
+            varying = set()  # a user's function decides
+    return varying
+
+
 def boxes_of(node: StageNode) -> tuple[str, ...]:
     """Fields an image stage reads beside its own."""
     return tuple(op.field for op in node.ops if isinstance(op, CropBox)) if isinstance(node, Image) else ()
@@ -101,10 +119,6 @@ def decode_spec(node: Decode) -> FieldSpec:
         return OBJECT
     channels = 1 if node.color == "gray" else 3
     return array_spec(node.out, channels, None, None) if node.as_ == "torch" else array_spec(node.out, None, None, channels)
-
-
-def _keeps_fields(node: StageNode) -> bool:
-    return type(node).__name__ == "Filter"
 
 
 def _of(specs: Specs, name: str, node: StageNode) -> FieldSpec:

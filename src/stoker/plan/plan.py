@@ -16,7 +16,7 @@ from ..source.base import Source, digest
 from ..source.chunk import FieldSpec
 from ..source.stream import StreamSource
 from .deal import Deal
-from .fields import Specs, fields_after, fields_read, wanted_fields
+from .fields import Specs, fields_after, fields_read, varying_fields, wanted_fields
 from .nodes import (
     RAGGED,
     Batch,
@@ -90,6 +90,11 @@ class Plan:
     def counted(self) -> bool:
         """Whether every batch's rows are known by arithmetic."""
         return self.order is not None and not self.segments
+
+    @property
+    def varying(self) -> set[str]:
+        """Fields that hold images of varying size; a batch of them is a list."""
+        return varying_fields([node for segment in self.segments for node in segment.nodes] + list(self.stages))
 
     @property
     def replays(self) -> bool:

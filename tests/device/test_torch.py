@@ -1,0 +1,111 @@
+"""Batches as torch tensors: the same memory, the same values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker.errors import BatchError, ConfigError
+from stoker.image import RandomResizedCrop
+
+from ..loader.runs import PIPELINES, SINGLES, epochs_of, feed_hash, numbers, tokens
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "last batch kept", "map_batch", "pad", "filter", "stream"])
+def test_tensors_hold_what_arrays_would(kind: str) -> None:
+    pipeline = PIPELINES[kind](4)
+    with pipeline.loader() as a, pipeline.loader(as_="torch") as b:
+        assert epochs_of(a, 2) == epochs_of(b, 2)
+
+
+def test_numbers_become_tensors_and_the_rest_stays() -> None:
+    mixed = numbers(8).map(lambda s: {"n": s["x"], "f": 0.5, "b": True, "text": "t", "raw": b"r", "list": [1], "c": 1j})
+    batch = next(iter(mixed.batch(4).loader(as_="torch")))
+    kinds = {name: value.dtype if isinstance(value, torch.Tensor) else type(value) for name, value in batch.items()}
+    assert kinds == {
+        "n": torch.int64, "f": torch.float64, "b": torch.bool, "text": list, "raw": list, "list": list, "c": torch.complex128,
+    }  # fmt: skip
+
+
+def test_a_tensor_lies_in_the_slabs_own_memory(image_folder: Path) -> None:
+    pipeline = stoker.files(image_folder).image("image", RandomResizedCrop(32)).batch(6)
+    with pipeline.loader(threads=2, as_="torch", ahead=2) as loader:
+        addresses = {batch["image"].data_ptr() for _ in range(10) for batch in loader}
+        assert len(addresses) <= 8, "slabs are used again under tensors too"
+        iterator = iter(loader)
+        slabs = [slab.memory.ctypes.data for slab in loader._pool._free]
+        batch = next(iterator)
+        assert batch["image"].data_ptr() in {*addresses, *slabs}
+        assert batch["image"].numpy().ctypes.data == batch["image"].data_ptr()
+
+
+def test_tensors_that_are_kept_are_not_overwritten() -> None:
+    with numbers(400).shuffle(seed=1).batch(4).loader(threads=2, as_="torch") as loader:
+        kept = [(batch["y"], batch["y"].clone()) for _ in range(5) for batch in loader]
+        slices = [(batch["y"][1:2, 2:].t(), batch["y"][1:2, 2:].t().clone()) for batch in loader]
+    assert all(torch.equal(tensor, copy) for tensor, copy in kept + slices)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda y: y[::-1], lambda y: y[:, ::-2], lambda y: y.astype(">f4"), lambda y: np.broadcast_to(y[0], y.shape), lambda y: y[:, 1:3]],
+    ids=["backwards", "strided", "big-endian", "read-only", "cut"],
+)
+def test_arrays_of_any_layout_become_tensors(change: Any) -> None:
+    pipeline = numbers().batch(4).map_batch(lambda c: {"y": change(c["y"])})
+    for array, tensor in zip(pipeline.loader(), pipeline.loader(as_="torch")):
+        assert np.array_equal(array["y"], tensor["y"].numpy())
+        tensor["y"].add_(1)  # it can be written to
+
+
+def test_a_type_torch_does_not_have_is_named() -> None:
+    pipeline = numbers().batch(4).map_batch(lambda c: {"y": c["y"].astype(np.longdouble)})
+    with pipeline.loader(as_="torch") as loader:
+        iterator = iter(loader)
+        with pytest.raises(BatchError, match="float128|longdouble"):
+            next(iterator)
+        with pytest.raises(StopIteration):
+            next(iterator)
+
+
+@pytest.mark.parametrize("kind", SINGLES)
+def test_single_samples_hold_what_they_would_as_arrays(kind: str) -> None:
+    import hashlib
+
+    def contents(sample: Any) -> str:
+        sha = hashlib.sha256()
+        for name, value in sample.items():
+            sha.update(name.encode())
+            feed_hash(sha, np.asarray(value))
+        return sha.hexdigest()
+
+    pipeline = SINGLES[kind]()
+    assert [contents(s) for s in pipeline.loader()] == [contents(s) for s in pipeline.loader(as_="torch")]
+
+
+def test_a_device_implies_torch_and_the_cpu_is_one() -> None:
+    batch = next(iter(numbers().batch(4).loader(as_="torch", device="cpu")))
+    assert batch["x"].device.type == "cpu"
+    assert isinstance(next(iter(numbers().batch(4).loader(device="cpu")))["x"], np.ndarray)
+    meta = next(iter(numbers().map(tokens).batch(4, pad={"t": list}).loader(device="meta")))
+    assert meta["x"].device.type == "meta" and isinstance(meta["t"], list)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        numbers().batch(4).loader(device="cuda")
+
+
+@pytest.mark.parametrize("out", ["uint8", "float32"])
+def test_whole_images_can_be_decoded_to_tensors(image_folder: Path, out: str) -> None:
+    arrays = next(iter(stoker.files(image_folder).decode("image", out=out).batch(3)))
+    tensors = next(iter(stoker.files(image_folder).decode("image", as_="torch", out=out).batch(3, pad={"image": list})))
+    for array, tensor in zip(arrays["image"], tensors["image"]):
+        assert np.array_equal(array.transpose(2, 0, 1), tensor.numpy())

@@ -1,0 +1,165 @@
+"""A pipeline inside torch's own DataLoader: its workers share every epoch, and nothing changes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Pipeline
+
+from ..loader.runs import PIPELINES, SINGLES, expand, numbers, odd
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=".*suggested max number of worker.*")
+        yield
+
+
+def rows(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.asarray(value).tolist() for name, value in batch.items()}
+
+
+def through(pipeline: Pipeline, workers: int, epochs: int = 1, **options: Any) -> list[list[dict[str, Any]]]:
+    loader = DataLoader(pipeline.torch_dataset(), batch_size=None, num_workers=workers, **options)
+    return [[rows(batch) for batch in loader] for _ in range(epochs)]
+
+
+def ours(pipeline: Pipeline, epochs: int = 1) -> list[list[dict[str, Any]]]:
+    with pipeline.loader() as loader:
+        return [[rows(dict(batch.items())) for batch in loader] for _ in range(epochs)]
+
+
+BATCHED = ["last batch kept", "map with numbers", "filter", "two segments", "stream, window, filter"]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("kind", BATCHED)
+def test_batches_come_in_the_very_sequence_of_a_loader(kind: str, workers: int) -> None:
+    pipeline = PIPELINES[kind](7)
+    epochs = 2 if workers in (0, 2) else 1
+    assert through(pipeline, workers, epochs) == ours(pipeline, epochs)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("kind", ["single", "single, bad left out", "single, filter", "single stream"])
+def test_single_samples_come_each_once(kind: str, workers: int) -> None:
+    pipeline = SINGLES[kind]()
+    found = sorted(repr(sample) for sample in through(pipeline, workers)[0])
+    assert found == sorted(repr(sample) for sample in ours(pipeline)[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torch_may_do_the_batching(workers: int) -> None:
+    loader = DataLoader(numbers().shuffle(seed=1).torch_dataset(), batch_size=7, num_workers=workers)
+    batches = list(loader)
+    assert sorted(int(x) for batch in batches for x in batch["x"]) == list(range(60))
+    assert batches[0]["y"].shape == (7, 5)
+
+
+def test_each_iteration_is_the_next_epoch_and_set_epoch_chooses_one() -> None:
+    pipeline = numbers().shuffle(seed=1).batch(10)
+    expected = ours(pipeline, 5)
+    for workers in (0, 2):
+        dataset = pipeline.torch_dataset()
+        loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+        assert [[rows(batch) for batch in loader] for _ in range(2)] == expected[:2]
+        dataset.set_epoch(4)
+        assert [rows(batch) for batch in loader] == expected[4]
+        dataset.set_epoch(0)
+        assert [rows(batch) for batch in loader] == expected[0]
+
+
+def test_workers_agree_on_the_epoch_after_an_iteration_that_was_left_early() -> None:
+    pipeline = numbers(400).shuffle(seed=1).batch(4)
+    expected = ours(pipeline, 4)
+    loader = DataLoader(pipeline.torch_dataset(), batch_size=None, num_workers=3, prefetch_factor=1)
+    for epoch in range(4):
+        for step, batch in enumerate(loader):
+            assert rows(batch) == expected[epoch][step]
+            if epoch < 3:
+                break
+
+
+def test_persistent_workers_go_on_to_the_next_epoch() -> None:
+    pipeline = numbers().shuffle(seed=1).batch(10)
+    assert through(pipeline, 2, 3, persistent_workers=True) == ours(pipeline, 3)
+
+
+@pytest.mark.slow
+def test_a_dataset_travels_to_a_spawned_worker() -> None:
+    pipeline = numbers().shuffle(seed=1).filter(odd).batch(5)
+    assert through(pipeline, 1, 1, multiprocessing_context="spawn") == ours(pipeline)
+
+
+def test_a_dataset_that_has_travelled_counts_epochs_together_with_the_first() -> None:
+    from multiprocessing.reduction import ForkingPickler
+
+    pipeline = numbers().shuffle(seed=1).filter(odd).batch(5)
+    expected = ours(pipeline, 3)
+    dataset = pipeline.torch_dataset()
+    travelled = ForkingPickler.loads(ForkingPickler.dumps(dataset))
+    found = [[rows(batch) for batch in one] for one in (dataset, travelled, dataset)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])
+@pytest.mark.parametrize("n", [12, 13, 23])
+def test_ranks_with_workers_share_single_samples_as_promised(remainder: str, n: int) -> None:
+    """Without processes: the parts a DataLoader's workers would ask for."""
+    from stoker.pipeline import _WorkerPart
+
+    for world in (1, 2, 3):
+        for workers in (1, 2, 4):
+            counts, every = [], []
+            for rank in range(world):
+                part = _WorkerPart(numbers(n).shuffle(seed=1).shard(rank, world, remainder))
+                mine = [int(s["x"]) for number in range(workers) for s in part(0, number, workers)]
+                counts.append(len(mine))
+                every += mine
+            if remainder == "keep":
+                assert sorted(every) == list(range(n))
+                assert max(counts) - min(counts) <= 1
+            else:
+                assert len(set(counts)) == 1, "every rank takes the same number of steps"
+                assert len(set(every)) == (n if remainder == "pad" else n // world * world)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "filter", "flat_map", "stream"])
+def test_workers_share_batches_in_turn_whatever_their_number(kind: str) -> None:
+    from stoker.pipeline import _WorkerPart
+
+    pipeline = PIPELINES[kind](4)
+    expected = [rows(dict(batch.items())) for batch in pipeline]
+    for workers in (1, 2, 3, 5, 40):
+        part = _WorkerPart(pipeline)
+        shares = [[rows(dict(batch.items())) for batch in part(0, number, workers)] for number in range(workers)]
+        assert shares == [expected[number::workers] for number in range(workers)]
+
+
+def test_an_error_in_a_worker_reaches_the_training_loop() -> None:
+    def fail(x: Any) -> Any:
+        if x == 30:
+            raise ValueError("thirty")
+        return x
+
+    for workers in (0, 2):
+        loader = DataLoader(numbers().map(x=fail).batch(4).torch_dataset(), batch_size=None, num_workers=workers)
+        with pytest.raises(RuntimeError, match="thirty"):
+            list(loader)
+
+
+def test_expanded_samples_are_shared_too() -> None:
+    pipeline = numbers().flat_map(expand)
+    found = through(pipeline, 3)[0]
+    assert sorted((s["x"], s["part"]) for s in found) == sorted((int(s["x"]), s["part"]) for s in pipeline)
+    assert isinstance(stoker.arrays(x=np.arange(3)).torch_dataset(), torch.utils.data.IterableDataset)

@@ -1,0 +1,237 @@
+"""Memory: bounded while in flight, the user's as long as the user holds it, and used again after that."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import stoker
+from stoker.image import RandomResizedCrop
+
+from .runs import hash_of, numbers, odd
+
+
+def wide(rows: int = 400, width: int = 1000) -> stoker.Pipeline:
+    return stoker.arrays(x=np.arange(rows * width, dtype=np.int32).reshape(rows, width))
+
+
+def hash_column(column: Any) -> str:
+    return hashlib.sha256(np.asarray(column).tobytes()).hexdigest()
+
+
+def test_a_thousand_batches_that_are_kept_are_never_changed() -> None:
+    pipeline = wide().shuffle(seed=1).batch(8)
+    with pipeline.loader(threads=4) as loader:
+        kept = [batch for _ in range(20) for batch in loader]
+        before = [hash_of(batch) for batch in kept]
+        for _ in range(3):
+            for batch in loader:
+                batch["x"][...] = -1
+        assert len(kept) == 1000
+        assert [hash_of(batch) for batch in kept] == before
+    gc.collect()
+    assert [hash_of(batch) for batch in kept] == before, "not by the end either"
+
+
+def test_what_is_kept_of_a_batch_is_kept_however_little_it_is(image_folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pipeline = stoker.files(image_folder).shuffle(seed=1).image("image", RandomResizedCrop(64)).batch(6)
+    with pipeline.loader(threads=2, as_="torch") as loader:
+        kept: list[Any] = []
+        hashes: list[str] = []
+        for number in range(25):
+            for batch in loader:
+                images = batch["image"]
+                piece = [images, images[2, 10:20], images.permute(0, 3, 1, 2), images.numpy()[1], images.view(-1)[100:300]][number % 5]
+                kept.append(piece)
+                hashes.append(hash_column(piece))
+        del batch, images, piece
+        assert len(kept) == 100
+        assert [hash_column(piece) for piece in kept] == hashes
+    assert isinstance(kept[0], torch.Tensor)
+
+
+def test_writing_into_a_batch_alters_no_other_and_not_the_source() -> None:
+    source = np.arange(4000).reshape(400, 10)
+    untouched = source.copy()
+    pipeline = stoker.arrays(x=source).batch(8)
+    with pipeline.loader(threads=2) as loader:
+        first = [batch["x"].copy() for batch in loader]
+        for number, batch in enumerate(loader):
+            assert np.array_equal(batch["x"], first[number])
+            batch["x"][...] = -7
+        assert np.array_equal(source, untouched)
+
+
+def test_memory_is_used_again_when_nobody_holds_it() -> None:
+    with wide(200, 50_000).batch(10).loader(threads=2, ahead=2) as loader:
+        addresses = [batch["x"].ctypes.data for _ in range(5) for batch in loader]
+    assert len(addresses) == 100
+    assert len(set(addresses)) <= 8, "a few slabs serve all batches"
+
+
+def test_memory_is_not_used_again_while_somebody_holds_it() -> None:
+    with wide(200, 50_000).batch(10).loader(threads=2, ahead=2) as loader:
+        kept = [batch["x"][3:4] for batch in loader]
+        addresses = [piece.ctypes.data for piece in kept]
+        assert len(set(addresses)) == 20
+        later = {batch["x"][3:4].ctypes.data for batch in loader}
+        assert not later & set(addresses)
+
+
+def test_a_worker_holds_no_batch_while_it_waits() -> None:
+    import weakref
+
+    with wide().batch(400).loader(threads=3, ahead=1) as loader:
+        iterator = iter(loader)
+        batch = next(iterator)
+        base = batch["x"]
+        while base.base is not None and isinstance(base.base, np.ndarray):
+            base = base.base
+        alive = weakref.ref(base)
+        del batch, base
+        list(iterator)
+        gc.collect()
+        assert alive() is None
+
+
+FIXED = {"arrays": lambda: wide(400, 25_000).batch(4), "filter": lambda: wide(400, 25_000).filter(lambda s: True).batch(4)}
+
+
+@pytest.mark.parametrize("memory", [1, 450_000, "2MB"])
+@pytest.mark.parametrize("kind", FIXED)
+def test_bytes_in_flight_stay_within_memory(kind: str, memory: int | str) -> None:
+    with FIXED[kind]().loader(threads=4, memory=memory) as loader:
+        most = 0
+        for number, _ in enumerate(loader):
+            if number % 5 == 0:
+                time.sleep(0.01)
+            assert loader._feed is not None
+            most = max(most, loader._feed._schedule.nbytes)
+        assert number == 99, "however little it is, the run goes on"
+        assert most <= max(400_064, 2_000_000 if memory == "2MB" else int(memory))
+
+
+def test_bytes_of_values_whose_size_shows_only_afterwards_are_bounded_too() -> None:
+    live, most, lock = [0], [0], threading.Lock()
+
+    class Counted(np.ndarray):
+        """An array that says when it is gone."""
+
+        def __array_finalize__(self, other: Any) -> None:
+            pass
+
+        def __del__(self) -> None:
+            with lock:
+                live[0] -= 1
+
+    def big(value: Any) -> Any:
+        with lock:
+            live[0] += 1
+            most[0] = max(most[0], live[0])
+        return np.zeros(100_000, np.uint8).view(Counted)
+
+    pipeline = numbers(400).map(y=big).batch(5, pad={"y": list})
+    with pipeline.loader(threads=4, memory="2MB") as loader:
+        for number, batch in enumerate(loader):
+            del batch
+            if number % 10 == 0:
+                time.sleep(0.01)
+    # 2 MB are 20 arrays. On top come those of the first two batches, whose size nobody could know, and the user's own.
+    assert most[0] <= 20 + 5 * 3
+
+
+def test_a_slow_consumer_stops_the_workers() -> None:
+    made = [0]
+
+    def count(value: Any) -> Any:
+        made[0] += 1
+        return value
+
+    for pipeline in (numbers(4000).map(x=count).batch(4), numbers(4000).map(x=count).filter(odd).batch(4)):
+        made[0] = 0
+        with pipeline.loader(threads=2, ahead=3) as loader:
+            iterator = iter(loader)
+            next(iterator)
+            time.sleep(0.3)
+            before = made[0]
+            time.sleep(0.3)
+            assert made[0] == before < 600, "nobody works ahead without bound"
+
+
+@pytest.mark.slow
+def test_many_iterations_leave_memory_threads_and_files_as_they_were() -> None:
+    process = psutil.Process(os.getpid())
+    pipeline = stoker.arrays(x=np.zeros((256, 64), np.float32), y=np.arange(256)).shuffle(seed=1).batch(8)
+    with pipeline.loader(threads=2) as loader:
+
+        def run(batches: int) -> None:
+            done = 0
+            while done < batches:
+                for _ in loader:
+                    done += 1
+
+        run(60_000)  # warm-up: the trace keeps its last 20,000 spans
+        gc.collect()
+        before = process.memory_info().rss, process.num_threads(), process.num_fds()
+        run(200_000)
+        gc.collect()
+        after = process.memory_info().rss, process.num_threads(), process.num_fds()
+    assert after[0] - before[0] < 4 << 20
+    assert after[1:] == before[1:]
+
+
+def test_loaders_that_come_and_go_leave_nothing(image_folder: Path) -> None:
+    process = psutil.Process(os.getpid())
+    kinds = [
+        numbers().shuffle(seed=1).batch(4),
+        numbers().filter(odd).batch(4),
+        stoker.files(image_folder).image("image", RandomResizedCrop(16)).batch(4),
+    ]
+
+    def cycle(count: int) -> None:
+        for number in range(count):
+            loader = kinds[number % 3].loader(threads=2)
+            iterator = iter(loader)
+            for _ in range(number % 4):
+                next(iterator)
+            if number % 2:
+                loader.close()
+            del loader, iterator
+
+    cycle(60)
+    gc.collect()
+    before = process.num_threads(), process.num_fds()
+    memory = process.memory_info().rss
+    cycle(300)
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while process.num_threads() > before[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (process.num_threads(), process.num_fds()) == before
+    assert process.memory_info().rss - memory < 16 << 20
+
+
+def test_iterators_that_are_left_leave_nothing() -> None:
+    process = psutil.Process(os.getpid())
+    with numbers(400).batch(4).loader(threads=2) as loader, numbers(400).filter(odd).batch(4).loader(threads=2) as ragged:
+
+        def leave(one: stoker.loader.Loader, count: int) -> None:
+            for number in range(count):
+                for step, _ in enumerate(one):
+                    if step == number % 3:
+                        break
+
+        leave(loader, 20), leave(ragged, 20)
+        before = process.num_threads(), process.num_fds()
+        leave(loader, 300), leave(ragged, 100)
+        assert (process.num_threads(), process.num_fds()) == before

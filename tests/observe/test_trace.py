@@ -1,0 +1,39 @@
+"""Timelines: valid JSON that says who did what when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..loader.runs import numbers, spread
+
+
+def trace_of(loader: Any, path: Path) -> list[dict[str, Any]]:
+    loader.trace(path)
+    document = json.loads(path.read_text())
+    assert document["displayTimeUnit"] == "ms"
+    events: list[dict[str, Any]] = document["traceEvents"]
+    return events
+
+
+def test_tasks_and_waits_are_on_the_timeline(tmp_path: Path) -> None:
+    with numbers(4000).batch(40).map_batch(spread).loader(threads=2) as loader:
+        list(loader)
+        events = trace_of(loader, tmp_path / "trace.json")
+    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names[0].startswith("training loop") and set(names.values()) <= {names[0], "worker 0", "worker 1"}
+    spans = [event for event in events if event["ph"] == "X"]
+    assert all(event["dur"] >= 0 and event["tid"] in names for event in spans)
+    assert min(event["ts"] for event in spans if event["tid"] > 0) == 0
+    assert len([event for event in spans if event["name"] == "wait"]) == 99
+    assert len([event for event in spans if event["name"].startswith("join")]) >= 100
+    for worker in range(1, len(names)):
+        own = sorted((event["ts"], event["dur"]) for event in spans if event["tid"] == worker)
+        assert all(start + length <= later + 1 for (start, length), (later, _) in zip(own, own[1:])), "one task at a time"
+
+
+def test_a_trace_of_nothing_is_a_trace(tmp_path: Path) -> None:
+    with numbers().batch(4).loader() as loader:
+        assert len(trace_of(loader, tmp_path / "trace.json")) == 1
+    assert len(trace_of(loader, tmp_path / "later.json")) == 1, "also after close"

@@ -1,0 +1,62 @@
+"""The verdict: one text for each kind of limit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from stoker.observe.meters import Stats
+from stoker.observe.verdict import verdict
+
+from ..loader.runs import numbers
+
+
+def stats(**changes: Any) -> Stats:
+    known: dict[str, Any] = {
+        "batches": 101, "samples": 10_100, "first_samples": 100, "bytes": 101_000_000, "elapsed_s": 10.0, "waited_s": 0.1,
+        "task_s": 8.0, "cpu_s": 7.9, "workers": 2, "steps_s": {"read": 1.0, "image jpg": 6.0, "map f": 0.9},
+    }  # fmt: skip
+    return Stats(**{**known, **changes})
+
+
+CASES: dict[str, tuple[Stats, str]] = {
+    "the training loop": (stats(), "training loop is the limit"),
+    "idle workers": (stats(waited_s=8.0, task_s=3.0), "Workers were idle 85%"),
+    "computing": (stats(waited_s=8.0, task_s=19.0, cpu_s=18.5), r"workers are the limit.*image jpg \(76%\)"),
+    "waiting for storage": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"read": 18.0, "map f": 1.0}), "storage.*threads"),
+    "a Python function": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"map f": 18.0}), "interpreter lock"),
+    "other work on the cores": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0), "took the cores"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_limit_is_named(name: str) -> None:
+    found, told = CASES[name]
+    text = verdict(found)
+    assert re.search(told, text), text
+    assert "1,000 samples/s" in text and "10.0 MB/s" in text and "10.0 s" in text
+
+
+def test_bad_samples_are_mentioned_only_when_there_were_some() -> None:
+    assert "left out" not in verdict(stats())
+    assert "3 bad samples" in verdict(stats(skipped=3))
+    assert "1 bad sample " in verdict(stats(skipped=1))
+
+
+@pytest.mark.parametrize("few", [Stats(), Stats(batches=1, samples=4), Stats(batches=5)], ids=["nothing", "one batch", "no time"])
+def test_too_little_is_said_to_be_too_little(few: Stats) -> None:
+    assert "Too little" in verdict(few)
+
+
+def test_a_verdict_without_steps_or_tasks_is_still_a_sentence() -> None:
+    for changes in ({"steps_s": {}}, {"steps_s": {}, "task_s": 0.0, "waited_s": 9.0}, {"steps_s": {}, "waited_s": 9.0, "task_s": 19.0}):
+        assert verdict(stats(**changes)).endswith(".")
+
+
+def test_a_real_run_has_a_verdict() -> None:
+    with numbers(4000).batch(4).loader(threads=2) as loader:
+        assert "Too little" in loader.why()
+        list(loader)
+        assert "samples/s" in loader.why() and "waited" in loader.why()

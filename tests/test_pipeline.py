@@ -1,0 +1,166 @@
+"""The face users meet: mistakes are told at the door, and a pipeline prints as it was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker.errors import BatchError, ConfigError, ImageTooLarge, TruncatedImage, UnsupportedImage
+from stoker.image import CenterCrop, CropBox, HorizontalFlip, Normalize, RandomResizedCrop, Resize
+
+from .support import jpeg_bytes
+
+
+def double(x: Any) -> Any:
+    return x * 2
+
+
+def numbers(count: int = 10) -> stoker.Pipeline:
+    return stoker.arrays(x=np.arange(count))
+
+
+def test_a_pipeline_prints_as_it_was_written(image_folder: Path) -> None:
+    pipeline = (
+        stoker.files(image_folder)
+        .shuffle(seed=7, window=100)
+        .image("image", RandomResizedCrop(64), HorizontalFlip(0.25), Normalize(0.5, 0.25), layout="chw")
+        .map(label=double)
+        .rename(image="x")
+        .select("x", "label")
+        .batch(4, drop_last=False)
+        .map_batch(dict)
+        .take(2)
+    )
+    printed = repr(pipeline)
+    for verb in (
+        ".shuffle(seed=7, window=100)",
+        "image('image', RandomResizedCrop(64), HorizontalFlip(p=0.25), Normalize(mean=(0.5,), std=(0.25,)), layout='chw'",
+        ".map(label=tests.test_pipeline.double)",
+        ".rename(image='x')",
+        ".select('x', 'label')",
+        ".batch(4, drop_last=False)",
+        ".map_batch(builtins.dict)",
+        ".take(2)",
+    ):
+        assert verb.replace("(0.5,)", "(0.5)").replace("(0.25,)", "(0.25)") in printed, printed
+
+
+def test_an_inner_batch_is_explained_as_it_was_written() -> None:
+    assert "batch(5).map_batch(builtins.dict).unbatch()" in numbers().batch(5).map_batch(dict).unbatch().batch(2).explain()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda p: p.image("image", CropBox("a"), CropBox("b")), "one image stage crops to one field, not to a and b"),
+        (lambda p: p.image("image", Normalize(0, 1), Normalize(0, 1)), "second Normalize"),
+        (lambda p: p.image("image", Normalize(0, 1), CenterCrop(8)), "put Normalize at the end"),
+        (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "normalised pixels are floats"),
+        (lambda p: p.image("image", double), "not an operation"),
+        (lambda p: p.image("image", max_pixels=0), "max_pixels=0"),
+        (lambda p: p.decode("image", as_="jax"), "as_='jax'"),
+        (lambda p: p.decode("image", as_="pil", out="float32"), "8-bit"),
+        (lambda p: p.map(label=3), r"map\(label=...\) needs a function, not 3"),
+        (lambda p: p.map(double, label=double), "either one function"),
+        (lambda p: p.map(), "either one function"),
+        (lambda p: p.batch(0), r"batch\(size=0\)"),
+        (lambda p: p.batch(2.5), r"batch\(size=2.5\)"),
+        (lambda p: p.take(-1), r"take\(count=-1\)"),
+        (lambda p: p.repeat(0), r"repeat\(count=0\)"),
+        (lambda p: p.shuffle(window=0), r"shuffle\(window=0\)"),
+        (lambda p: p.shard(rank=0), "both rank and world"),
+        (lambda p: p.shard(rank=2, world=2), "rank counts from 0"),
+        (lambda p: p.shard(remainder="some"), "drop, pad, keep"),
+        (lambda p: p.select(), "at least one field"),
+        (lambda p: p.on_error("ignore"), "'raise' or stoker.skip"),
+        (lambda p: stoker.skip(budget=-1), "budget=-1"),
+        (lambda p: p.select("x").plan, "select names the field 'x', but the fields here are image, label"),
+        (lambda p: p.batch(2).batch(2).plan, "batch.. appears twice"),
+        (lambda p: p.map_batch(dict).plan, "map_batch.. needs a batch"),
+        (lambda p: p.batch(2).map(dict).plan, "works on samples"),
+        (lambda p: p.loader(executor="fibers"), "executor='fibers'"),
+        (lambda p: p.loader(watchdog_s=None), "watchdog_s=None"),
+        (lambda p: p.loader(memory="much"), "memory"),
+        (lambda p: p.loader(as_="jax"), "as_='jax'"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(wrong: Any, told: str, image_folder: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        wrong(stoker.files(image_folder))
+
+
+def test_operations_take_numpy_numbers() -> None:
+    assert Resize(np.int64(4)) == Resize(4)
+    assert CenterCrop((np.int32(2), 3)) == CenterCrop((2, 3))
+    assert Normalize(np.array([0.1, 0.2, 0.3]), np.ones(3)) == Normalize((0.1, 0.2, 0.3), (1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "bad", [lambda: HorizontalFlip("x"), lambda: Normalize(0, 0), lambda: Resize(0), lambda: CenterCrop((1, 2, 3))]
+)  # type: ignore[arg-type]
+def test_operations_check_their_parameters(bad: Any) -> None:
+    with pytest.raises(ConfigError):
+        bad()
+
+
+def test_a_sample_can_be_looked_at_alone() -> None:
+    assert numbers().map(x=double).batch(3).sample(4) == {"x": 8}
+    with pytest.raises(IndexError, match="sample\\(10\\)"):
+        numbers().sample(10)
+
+
+def test_a_stream_cannot_be_repeated_and_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="let its function give the samples as often"):
+        stoker.stream(lambda: iter(())).repeat(2).batch(1).explain()
+
+
+def test_a_batch_function_keeps_the_number_of_rows() -> None:
+    half = numbers().batch(4).map_batch(lambda columns: {"x": columns["x"][:2], "note": "kept"})
+    with pytest.raises(BatchError, match="made 2 rows of 4 in the field 'x'"):
+        next(iter(half))
+    mixed = numbers().batch(4).map_batch(lambda columns: {"x": columns["x"], "share": 0.5, "shape": (1, 2, 3)})
+    assert next(iter(mixed))["share"] == 0.5
+
+
+def encoded(*images: bytes) -> stoker.Pipeline:
+    return stoker.stream(lambda: ({"image": image} for image in images))
+
+
+def test_images_of_varying_size_are_a_list_whatever_they_are_decoded_to() -> None:
+    pictures = encoded(jpeg_bytes(20, 10), jpeg_bytes(12, 14, seed=1))
+    for as_, shape in (("numpy", (10, 20, 3)), ("torch", (3, 10, 20))):
+        images = next(iter(pictures.decode("image", as_=as_).batch(2)))["image"]
+        assert isinstance(images, list)
+        assert tuple(images[0].shape) == shape
+    assert next(iter(pictures.decode("image", as_="pil").batch(2)))["image"][0].size == (20, 10)
+
+
+def test_the_limit_on_pixels_can_be_set(tmp_path: Path) -> None:
+    picture = encoded(jpeg_bytes(40, 30))
+    assert next(iter(picture.decode("image", max_pixels=1200)))["image"].shape == (30, 40, 3)
+    for stage in (picture.decode("image", max_pixels=1199), picture.image("image", Resize((8, 8)), max_pixels=1199)):
+        with pytest.raises(ImageTooLarge, match="40x30"):
+            next(iter(stage))
+
+
+@pytest.mark.parametrize("stage", [lambda p: p.decode("image"), lambda p: p.image("image", Resize((8, 8)))])
+def test_what_is_wrong_with_an_image_is_said_with_its_place(stage: Any) -> None:
+    whole = jpeg_bytes(60, 50)
+    with pytest.raises(TruncatedImage, match=r"at byte [0-9,]+ of [0-9,]+"):
+        next(iter(stage(encoded(whole[: len(whole) // 2]))))
+    with pytest.raises(TruncatedImage, match="no bytes"):
+        next(iter(stage(encoded(b""))))
+    with pytest.raises(UnsupportedImage, match="begins with b'no image at") as caught:
+        next(iter(stage(encoded(b"no image at all"))))
+    assert "at byte" not in str(caught.value)
+
+
+def test_pixels_that_are_decoded_already_are_not_decoded_again() -> None:
+    with pytest.raises(ConfigError, match="not encoded bytes"):
+        stoker.arrays(image=np.zeros((2, 8, 8, 3), np.uint8)).decode("image").explain()
+    with pytest.raises(UnsupportedImage, match="ndarray is not an encoded image"):
+        next(iter(stoker.stream(lambda: [{"image": np.zeros((4, 4, 3), np.uint8)}]).decode("image")))
