@@ -71,7 +71,7 @@ def fields_read(
             origins = {name: origin for name, origin in origins.items() if name in node.fields}
         elif isinstance(node, Drop):
             origins = {name: origin for name, origin in origins.items() if name not in node.fields}
-        elif not isinstance(node, (Image, Decode, MapFields)) and not _keeps_fields(node):
+        elif not isinstance(node, (Image, Decode, MapFields)) and not isinstance(node, Filter):
             origins = {}
     gone = {name for name, origin in origins.items() if origin not in set(wanted)}
     return {name: spec for name, spec in specs.items() if name not in gone}
