@@ -131,6 +131,7 @@ def encoded(*images: bytes) -> stoker.Pipeline:
 
 
 def test_images_of_varying_size_are_a_list_whatever_they_are_decoded_to() -> None:
+    pytest.importorskip("torch")
     pictures = encoded(jpeg_bytes(20, 10), jpeg_bytes(12, 14, seed=1))
     for as_, shape in (("numpy", (10, 20, 3)), ("torch", (3, 10, 20))):
         images = next(iter(pictures.decode("image", as_=as_).batch(2)))["image"]

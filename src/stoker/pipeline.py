@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from .errors import ConfigError
+from .errors import ConfigError, MissingExtra
 from .image.limits import MAX_PIXELS
 from .image.lower import lower
 from .image.ops import Normalize, Operation
@@ -148,6 +149,8 @@ class Pipeline:
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
         _choice("decode", "out", out, ("uint8", "float32"))
+        if as_ == "torch" and find_spec("torch") is None:
+            raise MissingExtra("decode(as_='torch') needs PyTorch: pip install 'stoker[torch]'")
         if as_ == "pil" and out != "uint8":
             raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)

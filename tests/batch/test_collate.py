@@ -21,7 +21,13 @@ def joined(values: list[Any], spec: Any = OBJECT, **rules: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("values", "dtype"),
-    [([1, 2], "int64"), ([1, 2.5], "float64"), ([True, False], "bool"), ([np.float32(1), np.float32(2)], "float32"), ([1j, 2], "complex128")],
+    [
+        ([1, 2], "int64"),
+        ([1, 2.5], "float64"),
+        ([True, False], "bool"),
+        ([np.float32(1), np.float32(2)], "float32"),
+        ([1j, 2], "complex128"),
+    ],
     ids=repr,
 )
 def test_numbers_become_an_array(values: list[Any], dtype: str) -> None:

@@ -54,7 +54,13 @@ def test_tensors_that_are_kept_are_not_overwritten() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda y: y[::-1], lambda y: y[:, ::-2], lambda y: y.astype(">f4"), lambda y: np.broadcast_to(y[0], y.shape), lambda y: y[:, 1:3]],
+    [
+        lambda y: y[::-1],
+        lambda y: y[:, ::-2],
+        lambda y: y.astype(">f4"),
+        lambda y: np.broadcast_to(y[0], y.shape),
+        lambda y: y[:, 1:3],
+    ],
     ids=["backwards", "strided", "big-endian", "read-only", "cut"],
 )
 def test_arrays_of_any_layout_become_tensors(change: Any) -> None:

@@ -157,7 +157,11 @@ def test_asking_without_waiting_gives_none_and_never_blocks() -> None:
 
 
 def test_a_supply_that_has_nothing_yet_does_not_end_the_feed(executor: Executor) -> None:
-    assert [unit.number for unit in take_all(feed_of(executor, [Numbers(0), None, Numbers(1), None, None, Numbers(2)]))] == [0, 1, 2]
+    assert [unit.number for unit in take_all(feed_of(executor, [Numbers(0), None, Numbers(1), None, None, Numbers(2)]))] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_no_more_units_are_in_flight_than_the_window_allows(executor: Executor) -> None:

@@ -30,7 +30,15 @@ def cgroup(tmp_path: Path, own: str, **files: str) -> int:
 @pytest.mark.usefixtures("many_cores")
 @pytest.mark.parametrize(
     ("quota", "cores"),
-    [("max 100000", 16), ("400000 100000", 4), ("150000 100000", 2), ("5000 100000", 1), ("3200000 100000", 16), ("", 16), ("junk", 16)],
+    [
+        ("max 100000", 16),
+        ("400000 100000", 4),
+        ("150000 100000", 2),
+        ("5000 100000", 1),
+        ("3200000 100000", 16),
+        ("", 16),
+        ("junk", 16),
+    ],
 )
 def test_a_quota_of_cgroup_v2_is_kept_and_rounded_up(tmp_path: Path, quota: str, cores: int) -> None:
     assert cgroup(tmp_path, "0::/\n", cpu_DOT_max=quota) == cores

@@ -101,7 +101,9 @@ PIPELINES: dict[str, Callable[[int], Pipeline]] = {
     "map_batch": lambda size: numbers().shuffle(seed=2).batch(size).map_batch(spread).select("y", "x"),
     "pad": lambda size: numbers().shuffle(seed=2).map(tokens).batch(size, pad={"t": -1}),
     "list": lambda size: numbers().map(tokens).batch(size, pad={"t": list}),
-    "bad samples left out": lambda size: forgiving(numbers().shuffle(seed=2).map(x=bad_every_seventh).batch(size, drop_last=False)),
+    "bad samples left out": lambda size: forgiving(
+        numbers().shuffle(seed=2).map(x=bad_every_seventh).batch(size, drop_last=False)
+    ),
     "filter": lambda size: numbers().shuffle(seed=4).filter(odd).batch(size, drop_last=False),
     "filter, then map": lambda size: numbers().filter(two_of_three).map(noise_of, rng=True).batch(size),
     "flat_map": lambda size: numbers().shuffle(seed=4).flat_map(expand).map(noise_of, rng=True).batch(size),

@@ -51,7 +51,9 @@ def test_what_is_kept_of_a_batch_is_kept_however_little_it_is(image_folder: Path
         for number in range(25):
             for batch in loader:
                 images = batch["image"]
-                piece = [images, images[2, 10:20], images.permute(0, 3, 1, 2), images.numpy()[1], images.view(-1)[100:300]][number % 5]
+                piece = [images, images[2, 10:20], images.permute(0, 3, 1, 2), images.numpy()[1], images.view(-1)[100:300]][
+                    number % 5
+                ]
                 kept.append(piece)
                 hashes.append(hash_column(piece))
         del batch, images, piece

@@ -118,7 +118,10 @@ def test_a_budget_is_kept_and_broken_at_the_same_batch_on_any_number_of_threads(
 
 
 def test_the_default_raises_and_so_does_raise() -> None:
-    for pipeline in (numbers().map(x=failing(odd_number)).batch(4), numbers().map(x=failing(odd_number)).batch(4).on_error("raise")):
+    for pipeline in (
+        numbers().map(x=failing(odd_number)).batch(4),
+        numbers().map(x=failing(odd_number)).batch(4).on_error("raise"),
+    ):
         with pytest.raises(FunctionError):
             list(pipeline)
 

@@ -25,7 +25,10 @@ CASES: dict[str, tuple[Stats, str]] = {
     "the training loop": (stats(), "training loop is the limit"),
     "idle workers": (stats(waited_s=8.0, task_s=3.0), "Workers were idle 85%"),
     "computing": (stats(waited_s=8.0, task_s=19.0, cpu_s=18.5), r"workers are the limit.*image jpg \(76%\)"),
-    "waiting for storage": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"read": 18.0, "map f": 1.0}), "storage.*threads"),
+    "waiting for storage": (
+        stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"read": 18.0, "map f": 1.0}),
+        "storage.*threads",
+    ),
     "a Python function": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"map f": 18.0}), "interpreter lock"),
     "other work on the cores": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0), "took the cores"),
 }
@@ -51,7 +54,11 @@ def test_too_little_is_said_to_be_too_little(few: Stats) -> None:
 
 
 def test_a_verdict_without_steps_or_tasks_is_still_a_sentence() -> None:
-    for changes in ({"steps_s": {}}, {"steps_s": {}, "task_s": 0.0, "waited_s": 9.0}, {"steps_s": {}, "waited_s": 9.0, "task_s": 19.0}):
+    for changes in (
+        {"steps_s": {}},
+        {"steps_s": {}, "task_s": 0.0, "waited_s": 9.0},
+        {"steps_s": {}, "waited_s": 9.0, "task_s": 19.0},
+    ):
         assert verdict(stats(**changes)).endswith(".")
 
 

@@ -29,11 +29,7 @@ def test_ranks_take_equal_steps_and_share_the_rows_as_promised(world: int, size:
         assert len(steps) == 1, "every rank takes the same number of steps"
 
         real = [
-            row
-            for batches, masks in runs
-            for batch, mask in zip(batches, masks)
-            for row, is_real in zip(batch, mask)
-            if is_real
+            row for batches, masks in runs for batch, mask in zip(batches, masks) for row, is_real in zip(batch, mask) if is_real
         ]
         full = n // (size * world) * size * world
         if remainder == "drop":

@@ -164,7 +164,9 @@ def test_odd_images_come_through_every_kind_of_crop(kind: str, tmp_path: Path) -
     root = folder(tmp_path, **ODD)
     for batch in stoker.files(root).image("image", *OPERATIONS[kind]).batch(7):
         assert batch["image"].shape == (7, 16, 16, 3)
-        assert all(image.std() > 0 or "1 x 1" in key or "1 " in key for image, key in zip(batch["image"], batch.keys_)), "not grey"
+        assert all(image.std() > 0 or "1 x 1" in key or "1 " in key for image, key in zip(batch["image"], batch.keys_)), (
+            "not grey"
+        )
 
 
 def test_a_centre_crop_larger_than_the_image_is_padded_with_zeros(tmp_path: Path) -> None:

@@ -12,7 +12,13 @@ from stoker.loader import front
 
 from ..loader.runs import PIPELINES, SINGLES, image_pipelines, sha_of_run
 
-THREADS: list[dict[str, Any]] = [{"threads": 1}, {"threads": 2}, {"threads": 8}, {"threads": 3, "ahead": 1}, {"threads": 2, "memory": 1}]
+THREADS: list[dict[str, Any]] = [
+    {"threads": 1},
+    {"threads": 2},
+    {"threads": 8},
+    {"threads": 3, "ahead": 1},
+    {"threads": 2, "memory": 1},
+]
 KINDS = [*PIPELINES, *SINGLES]
 
 
@@ -43,7 +49,9 @@ def test_any_size_of_task_gives_the_same_batches(
 
 @pytest.mark.parametrize("seconds", [1e-9, 1e-4, 10.0])
 @pytest.mark.parametrize("kind", ["shuffled", "pad", "flat_map", "stream, window, filter", "single"])
-def test_any_pace_gives_the_same_batches(kind: str, seconds: float, inline: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_pace_gives_the_same_batches(
+    kind: str, seconds: float, inline: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Pace, "TASK_S", seconds)
     monkeypatch.setattr(Pace, "GROUP_S", seconds)
     assert sha_of_run(pipeline_of(kind), threads=2) == inline[kind]

@@ -19,7 +19,9 @@ KINDS: dict[str, Callable[[int], Pipeline]] = {
     "window": lambda n: numbers(n).shuffle(seed=3, window=7),
     "filter": lambda n: numbers(n).shuffle(seed=3).filter(odd),
     "two segments": lambda n: numbers(n).filter(two_of_three).take(n).flat_map(lambda s: [s, {**s, "x": s["x"] + 1000}]),
-    "flat_map": lambda n: numbers(n).shuffle(seed=3).flat_map(lambda s: [{"x": s["x"] * 10 + part} for part in range(s["x"] % 3)]),
+    "flat_map": lambda n: (
+        numbers(n).shuffle(seed=3).flat_map(lambda s: [{"x": s["x"] * 10 + part} for part in range(s["x"] % 3)])
+    ),
 }
 
 

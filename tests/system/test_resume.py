@@ -60,7 +60,9 @@ def test_images_resume_to_the_last_bit(image_folder: Path) -> None:
         check_every_step(pipeline, whole_run(pipeline), threads=2)
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "filter", "flat_map", "inner batch", "two segments", "stream, window, filter", "pad"])
+@pytest.mark.parametrize(
+    "kind", ["shuffled", "filter", "flat_map", "inner batch", "two segments", "stream, window, filter", "pad"]
+)
 def test_resuming_twice_and_thrice_in_one_epoch(kind: str) -> None:
     pipeline = PIPELINES[kind](3)
     hashes, _, _ = whole_run(pipeline)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtra, SampleError
+from ..errors import SampleError
 from ..image.lower import lower
 from ..plan.nodes import Decode
 from ..source.chunk import Chunk
@@ -46,13 +46,7 @@ class DecodeStage(Stage):
         if self._node.out == "float32":
             pixels = pixels.astype(np.float32) / np.float32(255)
         if self._node.as_ == "torch":
-            return _torch().from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+            import torch  # that it is there was checked when the stage was written
+
+            return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
         return pixels
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtra("decode(as_='torch') needs PyTorch: pip install 'stoker[torch]'") from error
-    return torch

@@ -1,0 +1,151 @@
+"""Imports point one way: from what the user meets towards the bytes. Read from the source, not from what happens to be loaded."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import stoker
+
+PACKAGE = Path(stoker.__file__).parent
+
+#: who may import whom, beside itself; whoever is not named here may not be imported at all
+MAY_IMPORT = {
+    "errors": set(),
+    "units": {"errors"},
+    "kernel": {"errors", "units"},
+    "storage": {"errors", "units", "kernel"},
+    "image": {"errors", "units", "kernel"},
+    "source": {"errors", "units", "kernel", "storage"},
+    "plan": {"errors", "units", "kernel", "image", "source"},
+    "engine": {"errors", "units"},
+    "batch": {"errors", "units", "source"},
+    "observe": {"errors", "units", "source", "plan"},
+    "stage": {"errors", "units", "kernel", "storage", "image", "source", "plan", "batch"},
+    "device": {"errors", "units", "batch"},
+    "loader": {"errors", "units", "storage", "source", "plan", "engine", "batch", "stage", "observe", "device"},
+    "pipeline": {"errors", "image", "source", "plan", "loader", "observe", "device"},
+    "__init__": {"errors", "pipeline", "source"},
+    "cli": {
+        "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader", "pipeline",
+        "__init__",
+    },
+}  # fmt: skip
+
+#: in `plan/` nothing happens: no I/O, no clock, no threads
+NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
+#: environment variables are read in one place
+READS_ENVIRONMENT = {"plan/ranks.py"}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of the modules a file imports anywhere in it, typing-only imports left out."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    package = ["stoker", *path.relative_to(PACKAGE).parent.parts]
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {f"{module}.{alias.name}" for alias in node.names} | {module}
+    return names
+
+
+def layers_imported(path: Path) -> set[str]:
+    found = set()
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] != "stoker":
+            continue
+        if len(parts) == 1:
+            continue  # `from . import x` names x too
+        inside = PACKAGE / parts[1]
+        found.add(parts[1] if inside.is_dir() or inside.with_suffix(".py").exists() else "__init__")
+    return found - {layer_of(path)}
+
+
+def test_the_table_names_every_layer_there_is() -> None:
+    assert {layer_of(path) for path in modules()} == set(MAY_IMPORT)
+
+
+def test_the_table_has_no_circle() -> None:
+    left = {layer: set(others) for layer, others in MAY_IMPORT.items()}
+    while left:
+        free = [layer for layer, others in left.items() if not others & left.keys()]
+        assert free, f"a circle among {sorted(left)}"
+        for layer in free:
+            del left[layer]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_the_right_way(path: Path) -> None:
+    wrong = layers_imported(path) - MAY_IMPORT[layer_of(path)]
+    assert not wrong, f"{path.relative_to(PACKAGE)} must not import {sorted(wrong)}"
+
+
+def test_what_may_be_imported_is_imported() -> None:
+    """The table says what is true: a permission nobody uses is taken out."""
+    used: dict[str, set[str]] = {layer: set() for layer in MAY_IMPORT}
+    for path in modules():
+        used[layer_of(path)] |= layers_imported(path)
+    unused = {layer: others - used[layer] for layer, others in MAY_IMPORT.items() if layer not in ("cli", "errors")}
+    assert {layer: others - {"units", "errors"} for layer, others in unused.items() if others - {"units", "errors"}} == {}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "plan").glob("*.py")), ids=lambda path: path.name)
+def test_in_the_plan_nothing_happens(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imported(path)} & NOT_IN_PLAN
+    calls = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not calls & {"open", "print", "input"}
+
+
+def test_threads_are_made_in_the_engine_alone() -> None:
+    for path in modules():
+        if layer_of(path) in ("engine", "cli"):
+            continue
+        calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+        made = {call for call in calls if call.split(".")[-1] in ("Thread", "ThreadPoolExecutor", "Process", "Pool", "Timer")}
+        assert not made, f"{path.relative_to(PACKAGE)} makes {made}"
+
+
+def test_the_environment_is_read_in_one_place() -> None:
+    for path in modules():
+        name = str(path.relative_to(PACKAGE))
+        if layer_of(path) == "cli" or name in READS_ENVIRONMENT:
+            continue
+        used = {ast.unparse(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        assert not used & {"os.environ", "os.getenv", "os.environb"}, name
+
+
+def test_the_scheduler_knows_nobody() -> None:
+    assert not layers_imported(PACKAGE / "engine" / "schedule.py")
+    outside = {name.split(".")[0] for name in imported(PACKAGE / "engine" / "schedule.py")}
+    assert outside <= {"__future__", "dataclasses", "typing", "stoker"}
+
+
+def test_only_one_file_speaks_to_the_native_library() -> None:
+    assert [path.name for path in modules() if "ctypes" in {name.split(".")[0] for name in imported(path)}] == ["native.py"]

@@ -1,0 +1,247 @@
+"""How programs end: interrupted, killed softly, falling off their end, with a loader in every state."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ..loader.runs import ROOT, environment, run_python
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
+
+TRAINING = """
+import sys, time
+import numpy as np, stoker
+from tests.loader.runs import numbers, odd, samples
+
+def slowly(x):
+    time.sleep(0.002)
+    return x
+
+kinds = {
+    "threads": lambda: numbers(600).map(x=slowly).batch(4).loader(threads=2),
+    "filter": lambda: numbers(600).map(x=slowly).filter(odd).batch(4).loader(threads=2),
+    "inline": lambda: numbers(600).map(x=slowly).batch(4).loader(executor="inline"),
+    "stream": lambda: stoker.stream(lambda: ({"x": n, "y": slowly(n)} for n in range(10**6))).batch(4).loader(threads=2),
+    "pipeline": lambda: numbers(600).map(x=slowly).batch(4),
+    "ready": lambda: numbers(600).batch(4).loader(threads=2),
+}
+"""
+
+LOOP = (
+    TRAINING
+    + """
+loader = kinds[sys.argv[1]]()
+print("begun", flush=True)
+while True:
+    for batch in loader:
+        pass
+"""
+)
+
+
+def interrupt(
+    script: str, *arguments: str, after_s: float, sig: int = signal.SIGINT, again: bool = False
+) -> tuple[int, str, float]:
+    """Start a program in a session of its own, interrupt it, and see how it ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n", process.stderr.read() if process.stderr else ""
+        time.sleep(after_s)
+        begun = time.monotonic()
+        os.killpg(process.pid, sig)
+        if again:
+            time.sleep(0.01)
+            os.killpg(process.pid, sig)
+        _, errors = process.communicate(timeout=20)
+        return process.returncode, errors, time.monotonic() - begun
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.mark.parametrize("kind", ["threads", "filter", "inline", "stream", "pipeline", "ready"])
+def test_ctrl_c_ends_the_program_with_one_clean_interrupt(kind: str) -> None:
+    chance = random.Random(kind)
+    for _ in range(3 if kind != "threads" else 5):
+        code, errors, _ = interrupt(LOOP, kind, after_s=chance.random() * 0.2)
+        assert code == -signal.SIGINT, errors
+        assert errors.count("Traceback") == 1, errors
+        assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+
+
+def test_two_interrupts_end_it_too() -> None:
+    for _ in range(3):
+        code, errors, _ = interrupt(LOOP, "threads", after_s=0.1, again=True)
+        assert code in (-signal.SIGINT, 1), errors
+        assert "KeyboardInterrupt" in errors and "Fatal" not in errors
+
+
+def test_a_state_can_be_saved_when_interrupted() -> None:
+    script = (
+        TRAINING
+        + """
+import json
+loader = kinds[sys.argv[1]]()
+seen = 0
+print("begun", flush=True)
+try:
+    for batch in loader:
+        seen += len(batch["x"])
+        time.sleep(0.001)
+except KeyboardInterrupt:
+    state = loader.state_dict()
+    assert abs(state["row"] - seen) <= 4, (state, seen)
+    loader.close()
+    sys.stderr.write("saved")
+"""
+    )
+    for kind in ("threads", "filter", "inline"):
+        code, errors, _ = interrupt(script, kind, after_s=0.15)
+        assert (code, errors) == (0, "saved")
+
+
+def test_sigterm_ends_the_program_at_once() -> None:
+    code, errors, _ = interrupt(LOOP, "threads", after_s=0.1, sig=signal.SIGTERM)
+    assert code == -signal.SIGTERM and errors == ""
+
+
+def test_sigterm_turned_into_an_exit_is_a_clean_one() -> None:
+    script = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + LOOP
+    for kind in ("threads", "inline", "stream"):
+        code, errors, _ = interrupt(script, kind, after_s=0.1, sig=signal.SIGTERM)
+        assert (code, errors) == (7, "")
+
+
+ENDINGS = {
+    "without close": "loader = kinds['threads'](); next(iter(loader))",
+    "with the iterator alone": "iterator = iter(kinds['filter']()); next(iterator)",
+    "never iterated": "loader = kinds['threads']()",
+    "a pipeline in the middle": "iterator = iter(kinds['pipeline']()); next(iterator)",
+    "an endless stream": "loader = kinds['stream'](); next(iter(loader))",
+    "held by a module": "import json; json.held = kinds['threads'](); json.it = iter(json.held); next(json.it)",
+    "in a cycle": "holder = []; holder += [holder, kinds['threads']()]; next(iter(holder[1]))",
+    "batches still held": "loader = kinds['ready'](); kept = [b for b, _ in zip(loader, range(9))]; del loader",
+    "torch tensors still held": "kept = [b['x'] for b, _ in zip(numbers(60).batch(4).loader(as_='torch'), range(9))]",
+    "closed in atexit": "import atexit; loader = kinds['threads'](); it = iter(loader); next(it); atexit.register(loader.close)",
+    "used in atexit": "import atexit; loader = kinds['ready'](); it = iter(loader); next(it); atexit.register(lambda: (next(it), loader.close()))",
+    "closed by a destructor": "class Owner:\n    def __del__(self): self.loader.close()\nowner = Owner(); owner.loader = kinds['threads'](); next(iter(owner.loader))",
+    "in another thread": "import threading; t = threading.Thread(target=lambda: [next(iter(kinds['threads']())) for _ in range(3)]); t.start()",
+    "a function that never returns": (
+        "import threading\nloader = numbers().map(x=lambda v: threading.Event().wait()).batch(4).loader(threads=2, watchdog_s=0.3)\n"
+        "try: next(iter(loader))\nexcept stoker.errors.StallError: pass"
+    ),
+    "sys.exit in the middle": "for batch in kinds['threads'](): sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_a_program_ends_quietly_whatever_state_its_loader_is_in(name: str) -> None:
+    done = run_python(TRAINING + ENDINGS[name], timeout_s=30)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_loader_made_in_atexit_works_or_says_why_not() -> None:
+    script = (
+        TRAINING
+        + """
+import atexit
+def late():
+    try:
+        print(len(list(numbers(60).batch(4).loader(threads=2))))
+    except stoker.StokerError as error:
+        print(error)
+    print(len(list(numbers(60).batch(4).loader(executor="inline"))))
+atexit.register(late)
+"""
+    )
+    done = run_python(script, timeout_s=30)
+    first, second = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, second) == (0, "", "15")
+    assert first == "15" or "could not be started" in first
+
+
+def test_a_loader_in_a_forked_child_works() -> None:
+    script = (
+        TRAINING
+        + """
+import os
+pipeline = numbers(60).shuffle(seed=1).batch(4)
+with pipeline.loader(threads=2) as loader:
+    expected = [b["x"].tolist() for b in loader]
+child = os.fork()
+if child == 0:
+    with pipeline.loader(threads=2) as loader:
+        os._exit(0 if [b["x"].tolist() for b in loader] == expected else 9)
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    )
+    done = run_python(script, timeout_s=30)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_exception_in_the_training_loop_is_shown_once() -> None:
+    done = run_python(TRAINING + "for batch in kinds['threads'](): raise ValueError('training broke')", timeout_s=30)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1 and done.stderr.rstrip().endswith("ValueError: training broke")
+
+
+def test_an_error_of_a_worker_is_shown_once_with_its_cause() -> None:
+    script = (
+        TRAINING
+        + """
+def the_users_function(x):
+    return 1 // (int(x) - 9)
+for batch in numbers().map(x=the_users_function).batch(4).loader(threads=4): pass
+"""
+    )
+    done = run_python(script, timeout_s=30)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 2, "the function's, and the loop's that it caused"
+    assert "the_users_function" in done.stderr and "FunctionError" in done.stderr.splitlines()[-1]
+    assert "sample '9'" in done.stderr
+
+
+def test_warnings_in_workers_are_not_lost() -> None:
+    script = (
+        TRAINING
+        + """
+import warnings
+def grumble(x):
+    warnings.warn("grumbling", UserWarning)
+    return x
+list(numbers().map(x=grumble).batch(4))
+"""
+    )
+    done = run_python(script, timeout_s=30)
+    assert done.returncode == 0 and done.stderr.count("UserWarning: grumbling") == 1
+
+
+def test_importing_and_making_a_pipeline_starts_nothing() -> None:
+    script = """
+import threading, os
+before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+import stoker, numpy as np
+pipeline = stoker.arrays(x=np.arange(9)).shuffle().map(x=abs).batch(2)
+len(pipeline), pipeline.explain(), pipeline.fingerprint()
+assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+"""
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,96 @@
+"""Functions that never return: a report that names them, an end within seconds, and a process that can still exit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.errors import StallError
+
+from ..loader.runs import numbers, samples
+
+RELEASE = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def _release() -> Iterator[None]:
+    RELEASE.clear()
+    yield
+    RELEASE.set()
+
+
+def the_function_that_hangs(x: Any) -> Any:
+    if x == 21:
+        RELEASE.wait(60)
+    return x
+
+
+def hanging_samples() -> Iterator[dict[str, Any]]:
+    for sample in samples():
+        the_function_that_hangs(sample["x"])
+        yield sample
+
+
+PLACES: dict[str, tuple[Callable[[], Pipeline], int]] = {
+    "map": (lambda: numbers().map(x=the_function_that_hangs).batch(4), 5),
+    "filter": (lambda: numbers().filter(lambda s: the_function_that_hangs(s["x"]) is not None).batch(4), 5),
+    "map behind filter": (lambda: numbers().filter(lambda s: True).map(x=the_function_that_hangs).batch(4), 5),
+    "map_batch": (lambda: numbers().batch(3).map_batch(lambda c: [the_function_that_hangs(x) for x in c["x"]] and c), 7),
+    "stream": (lambda: stoker.stream(hanging_samples).batch(4), 5),
+    "single": (lambda: numbers().map(x=the_function_that_hangs), 21),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_function_that_never_returns_is_named_and_does_not_hold_up_the_end(place: str) -> None:
+    make, before = PLACES[place]
+    loader = make().loader(threads=2, watchdog_s=1)
+    seen = 0
+    begun = time.monotonic()
+    with pytest.raises(StallError, match="the_function_that_hangs") as caught:
+        for _ in loader:
+            seen += 1
+    assert isinstance(caught.value, TimeoutError)
+    assert seen <= before
+    assert time.monotonic() - begun < 15
+    closing = time.monotonic()
+    loader.close()
+    assert time.monotonic() - closing < 10, "it waits a second for each kind of worker, not for ever"
+
+
+def test_a_loader_goes_on_when_the_function_has_returned_after_all() -> None:
+    with numbers().map(x=the_function_that_hangs).batch(4).loader(threads=2, watchdog_s=0.5) as loader:
+        with pytest.raises(StallError):
+            list(loader)
+        RELEASE.set()
+        assert len(list(loader)) == 15
+
+
+def test_a_slow_training_loop_is_no_stall() -> None:
+    with numbers().batch(4).loader(threads=2, watchdog_s=0.3) as loader:
+        for number, _ in enumerate(loader):
+            if number < 3:
+                time.sleep(0.5)
+        assert number == 14
+
+
+def test_slow_work_that_moves_is_no_stall() -> None:
+    def slowly(x: Any) -> Any:
+        time.sleep(0.05)
+        return x
+
+    for pipeline in (numbers().map(x=slowly).batch(60), numbers().map(x=slowly).filter(lambda s: True).batch(60)):
+        with pipeline.loader(threads=2, watchdog_s=1.2) as loader:
+            assert len(list(loader)) == 1
+
+
+def test_a_watchdog_can_wait_for_ever() -> None:
+    for pipeline in (numbers().batch(4), numbers().filter(lambda s: True).batch(4), stoker.stream(samples).batch(4)):
+        with pipeline.loader(watchdog_s=float("inf")) as loader:
+            assert len(list(loader)) == 15
