@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Span(NamedTuple):
@@ -54,6 +56,26 @@ class Stats:
         return min(1.0, self.task_s / spent) if spent > 0 else 0.0
 
 
+class _Latest:
+    """The latest rows of numbers, in memory that is taken once: a long run must not look like a leak."""
+
+    def __init__(self, most: int, width: int) -> None:
+        self._rows = np.full((most, width), 0.0)  # written to, so that it is really there
+        self._count = 0
+
+    def append(self, row: Sequence[float]) -> None:
+        self._rows[self._count % len(self._rows)] = row
+        self._count += 1
+
+    def rows(self) -> list[list[float]]:
+        """Oldest first."""
+        at = self._count % len(self._rows)
+        kept: list[list[float]] = (
+            self._rows[: self._count].tolist() if self._count <= len(self._rows) else np.roll(self._rows, -at, axis=0).tolist()
+        )
+        return kept
+
+
 class Meters:
     """Counts as a loader runs; written by the consumer's thread alone."""
 
@@ -63,8 +85,18 @@ class Meters:
         self._stats = Stats(workers=workers)
         self._begun: float | None = None
         self._first: float | None = None
-        self.spans: deque[Span] = deque(maxlen=self.MOST_SPANS)
-        self.waits: deque[tuple[float, float]] = deque(maxlen=self.MOST_SPANS)
+        self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
+        self._waits = _Latest(self.MOST_SPANS, 2)
+
+    @property
+    def spans(self) -> list[Span]:
+        """The latest tasks, oldest first."""
+        return [Span(int(worker), int(unit), int(task), start, stop) for worker, unit, task, start, stop in self._spans.rows()]
+
+    @property
+    def waits(self) -> list[tuple[float, float]]:
+        """The latest waits of the consumer: asked for a batch, got it."""
+        return [(asked, got) for asked, got in self._waits.rows()]
 
     def request(self) -> float:
         now = time.monotonic()
@@ -85,12 +117,12 @@ class Meters:
             return
         stats.waited_s += now - asked_s
         stats.elapsed_s = now - self._first
-        self.waits.append((asked_s, now))
+        self._waits.append((asked_s, now))
 
     def task(self, span: Span, cpu_s: float) -> None:
         self._stats.task_s += span.stop_s - span.start_s
         self._stats.cpu_s += cpu_s
-        self.spans.append(span)
+        self._spans.append(span)
 
     def worked(self, samples: int) -> None:
         self._stats.worked += samples

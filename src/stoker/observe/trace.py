@@ -13,13 +13,14 @@ _CONSUMER = 0
 
 def write_trace(meters: Meters, path: str | Path) -> None:
     """Write every recorded task and wait to `path`."""
-    start = min((span.start_s for span in meters.spans), default=0.0)
+    spans, waits = meters.spans, meters.waits
+    start = min((span.start_s for span in spans), default=0.0)
     events: list[dict[str, Any]] = [_name(_CONSUMER, "training loop (waiting)")]
-    events += [_name(worker + 1, f"worker {worker}") for worker in sorted({span.worker for span in meters.spans})]
-    for span in meters.spans:
+    events += [_name(worker + 1, f"worker {worker}") for worker in sorted({span.worker for span in spans})]
+    for span in spans:
         label = f"unit {span.unit}" if span.task >= 0 else f"join unit {span.unit}"
         events.append(_event(label, span.worker + 1, span.start_s - start, span.stop_s - span.start_s))
-    for asked_s, got_s in meters.waits:
+    for asked_s, got_s in waits:
         events.append(_event("wait", _CONSUMER, asked_s - start, got_s - asked_s))
     Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 

@@ -152,7 +152,7 @@ def _by_group(groups: Ints, values: Ints, each: Callable[[Ints, int], Ints]) -> 
     if first == int(groups[-1]) and bool((groups == first).all()):
         return each(values, first)
     result = np.empty_like(values)
-    for group in np.unique(groups).tolist():
+    for group in sorted(set(groups.tolist())):
         rows = groups == group
         result[rows] = each(values[rows], group)
     return result
