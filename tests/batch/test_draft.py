@@ -107,7 +107,7 @@ def test_fields_that_only_some_tasks_have_are_named() -> None:
     other = chunk_of([2, 3])
     other.columns["more"] = [1, 2]
     draft.write(2, {}, other)
-    with pytest.raises(BatchError, match="'more' and some do not, e.g. 'k2'"):
+    with pytest.raises(BatchError, match=r"'more' and some do not, e\.g\. 'k2'"):
         draft.finish()
 
 

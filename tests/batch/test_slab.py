@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,18 +53,21 @@ def test_a_slab_comes_back_when_the_last_reference_is_gone() -> None:
     assert leased(pool)["a"].ctypes.data == address
 
 
-@pytest.mark.parametrize("hold", ["view", "memoryview", "frombuffer", "torch", "torch slice"])
+HOLD: dict[str, Callable[[Any], Any]] = {
+    "view": lambda array: array.view(np.uint8),
+    "memoryview": memoryview,
+    "frombuffer": lambda array: np.frombuffer(array, np.uint8),
+    "torch": lambda array: pytest.importorskip("torch").from_numpy(array),
+    "torch slice": lambda array: pytest.importorskip("torch").from_numpy(array)[3:4].view(-1),
+}
+
+
+@pytest.mark.parametrize("hold", HOLD)
 def test_any_kind_of_reference_holds_it(hold: str) -> None:
     pool = SlabPool(Layout.of(SPECS, 10), 4)
     arrays = leased(pool)
     address, array = arrays["a"].ctypes.data, arrays["c"]
-    held: Any = {
-        "view": lambda: array.view(np.uint8),
-        "memoryview": lambda: memoryview(array),
-        "frombuffer": lambda: np.frombuffer(array, np.uint8),
-        "torch": lambda: pytest.importorskip("torch").from_numpy(array),
-        "torch slice": lambda: pytest.importorskip("torch").from_numpy(array)[3:4].view(-1),
-    }[hold]()
+    held = HOLD[hold](array)
     del arrays, array
     gc.collect()
     other = leased(pool)

@@ -74,7 +74,7 @@ def test_a_type_torch_does_not_have_is_named() -> None:
     pipeline = numbers().batch(4).map_batch(lambda c: {"y": c["y"].astype(np.longdouble)})
     with pipeline.loader(as_="torch") as loader:
         iterator = iter(loader)
-        with pytest.raises(BatchError, match="float128|longdouble"):
+        with pytest.raises(BatchError, match=r"float128|longdouble"):
             next(iterator)
         with pytest.raises(StopIteration):
             next(iterator)

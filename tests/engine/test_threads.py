@@ -162,7 +162,7 @@ def test_when_threads_cannot_be_started_those_that_were_end_again(monkeypatch: p
         real(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    with pytest.raises(ConfigError, match="3 of 5 could not be started .*can't start new thread.*fewer threads"):
+    with pytest.raises(ConfigError, match=r"3 of 5 could not be started .*can't start new thread.*fewer threads"):
         ThreadExecutor(5, Scratch)
     monkeypatch.undo()
     for thread in ours():

@@ -1,4 +1,4 @@
-"""Pipelines of every kind, and what the tests of the core ask of a run: all of a batch as one hash, its ids, a script's output."""
+"""Pipelines of every kind, and what the tests of the core ask of a run: a batch as one hash, its ids, a script's output."""
 
 from __future__ import annotations
 

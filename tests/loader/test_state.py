@@ -12,7 +12,7 @@ import pytest
 import stoker
 from stoker.errors import StateError
 
-from .runs import N, PIPELINES, numbers, odd, samples, tokens
+from .runs import PIPELINES, N, numbers, odd, tokens
 
 
 def state_after(pipeline: stoker.Pipeline, steps: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def test_tasks_and_waits_are_on_the_timeline(tmp_path: Path) -> None:
     assert len([event for event in spans if event["name"].startswith("join")]) >= 100
     for worker in range(1, len(names)):
         own = sorted((event["ts"], event["dur"]) for event in spans if event["tid"] == worker)
-        assert all(start + length <= later + 1 for (start, length), (later, _) in zip(own, own[1:])), "one task at a time"
+        assert all(start + length <= later + 1 for (start, length), (later, _) in itertools.pairwise(own)), "one task at a time"
 
 
 def test_a_trace_of_nothing_is_a_trace(tmp_path: Path) -> None:

@@ -52,12 +52,12 @@ def test_the_names_of_the_contract_are_there() -> None:
     )
     for name in (*pipeline.split(), "explain", "fingerprint", "sample", "__len__", "loader", "torch_dataset", "classes"):
         assert hasattr(stoker.Pipeline, name), name
-    for name in "__iter__ __len__ __enter__ close epoch state_dict load_state_dict stats why trace explain".split():
-        assert hasattr(Loader, name), name
-    for name in "files filelist voc arrays stream skip errors".split():
-        assert hasattr(stoker, name), name
-    for name in "Resize CenterCrop RandomResizedCrop HorizontalFlip Normalize CropBox".split():
-        assert hasattr(stoker.image, name), name
+    loader = "__iter__ __len__ __enter__ close epoch state_dict load_state_dict stats why trace explain"
+    sources = "files filelist voc arrays stream skip errors"
+    image = "Resize CenterCrop RandomResizedCrop HorizontalFlip Normalize CropBox"
+    for owner, names in ((Loader, loader), (stoker, sources), (stoker.image, image)):
+        for name in names.split():
+            assert hasattr(owner, name), name
     parameters = inspect.signature(stoker.Pipeline.loader).parameters
     assert {"threads", "executor", "memory", "ahead", "as_", "device", "epoch", "watchdog_s"} <= parameters.keys()
 

@@ -29,8 +29,8 @@ MAY_IMPORT = {
     "pipeline": {"errors", "image", "source", "plan", "loader", "observe", "device"},
     "__init__": {"errors", "pipeline", "source"},
     "cli": {
-        "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader", "pipeline",
-        "__init__",
+        "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
+        "pipeline", "__init__",
     },
 }  # fmt: skip
 

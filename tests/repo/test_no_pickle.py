@@ -1,4 +1,4 @@
-"""Data can never name code: nothing in the package unpickles, evaluates or calls a shell; and no deadline trusts the wall clock."""
+"""Data can never name code: nothing here unpickles, evaluates or calls a shell. And no deadline trusts the wall clock."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ def test_nothing_in_the_package_runs_what_it_reads(path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "import pickle", "from pickle import loads", "import cloudpickle as c", "eval('1')", "exec('1')", "import os\nos.system('ls')",
-        "subprocess.run('ls', shell=True)", "subprocess.run('ls', shell=yes)", "np.load(f, allow_pickle=True)", "torch.load(f)",
+        "import pickle", "from pickle import loads", "import cloudpickle as c", "eval('1')", "exec('1')",
+        "import os\nos.system('ls')", "subprocess.run('ls', shell=True)", 
+        "subprocess.run('ls', shell=yes)", "np.load(f, allow_pickle=True)", "torch.load(f)",
         "import time\ntime.time()", "from time import time", "importlib.import_module(name)",
     ],
 )  # fmt: skip

@@ -41,7 +41,7 @@ def test_samples_that_disagree_on_their_fields_are_named() -> None:
     def uneven(sample: dict[str, Any]) -> dict[str, Any]:
         return {"a": 1, "b": 2} if sample["x"] == 2 else {"a": 1}
 
-    with pytest.raises(BatchError, match="'b'.*"):
+    with pytest.raises(BatchError, match="'b'"):
         list(numbers().map(uneven).batch(4))
 
 

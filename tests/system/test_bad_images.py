@@ -74,7 +74,7 @@ def test_a_bad_image_is_an_error_that_names_the_file_or_is_left_out(name: str, t
     root = folder(tmp_path, **{"broken.jpg": BAD[name]})
     listed = tmp_path / "bad.jsonl"
     for kind, pipeline in pipelines(root).items():
-        with pipeline.loader(threads=2) as loader, pytest.raises(SampleError, match="broken.jpg") as caught:
+        with pipeline.loader(threads=2) as loader, pytest.raises(SampleError, match=r"broken\.jpg") as caught:
             list(loader)
         assert isinstance(caught.value, ImageError), kind
         assert "broken.jpg" in caught.value.key and "on_error" in str(caught.value)
@@ -91,7 +91,7 @@ def test_a_bad_image_is_an_error_that_names_the_file_or_is_left_out(name: str, t
 def test_a_huge_header_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
     root = folder(tmp_path, **{"bomb.jpg": bomb()})
     for kind, pipeline in pipelines(root).items():
-        with pipeline.loader(threads=2) as loader, pytest.raises(ImageTooLarge, match="65500|65,500"):
+        with pipeline.loader(threads=2) as loader, pytest.raises(ImageTooLarge, match=r"65500|65,500"):
             list(loader)
             raise AssertionError(kind)
 
@@ -196,7 +196,7 @@ def test_boxes_outside_the_image_are_errors_and_those_across_its_edge_are_clippe
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     root = folder(tmp_path, **{"locked.jpg": jpeg_bytes(20, 20)})
     (root / "a" / "locked.jpg").chmod(0)
-    with pytest.raises(ReadError, match="locked.jpg"):
+    with pytest.raises(ReadError, match=r"locked\.jpg"):
         list(stoker.files(root).image("image", Resize((8, 8))).batch(4))
 
 
@@ -206,7 +206,7 @@ def test_a_folder_in_place_of_a_file_and_a_file_that_vanished_are_named(tmp_path
     (root / "a" / "gone.jpg").unlink()
     (root / "a" / "turned.jpg").unlink()
     (root / "a" / "turned.jpg").mkdir()
-    with pytest.raises(ReadError, match="gone.jpg"):
+    with pytest.raises(ReadError, match=r"gone\.jpg"):
         list(pipeline)
     with pipeline.on_error(stoker.skip(budget=2)).loader() as loader:
         assert [batch.rows for batch in loader] == [8]

@@ -139,14 +139,34 @@ ENDINGS = {
     "in a cycle": "holder = []; holder += [holder, kinds['threads']()]; next(iter(holder[1]))",
     "batches still held": "loader = kinds['ready'](); kept = [b for b, _ in zip(loader, range(9))]; del loader",
     "torch tensors still held": "kept = [b['x'] for b, _ in zip(numbers(60).batch(4).loader(as_='torch'), range(9))]",
-    "closed in atexit": "import atexit; loader = kinds['threads'](); it = iter(loader); next(it); atexit.register(loader.close)",
-    "used in atexit": "import atexit; loader = kinds['ready'](); it = iter(loader); next(it); atexit.register(lambda: (next(it), loader.close()))",
-    "closed by a destructor": "class Owner:\n    def __del__(self): self.loader.close()\nowner = Owner(); owner.loader = kinds['threads'](); next(iter(owner.loader))",
-    "in another thread": "import threading; t = threading.Thread(target=lambda: [next(iter(kinds['threads']())) for _ in range(3)]); t.start()",
-    "a function that never returns": (
-        "import threading\nloader = numbers().map(x=lambda v: threading.Event().wait()).batch(4).loader(threads=2, watchdog_s=0.3)\n"
-        "try: next(iter(loader))\nexcept stoker.errors.StallError: pass"
-    ),
+    "closed in atexit": """
+import atexit
+loader = kinds['threads']()
+next(iter(loader))
+atexit.register(loader.close)""",
+    "used in atexit": """
+import atexit
+loader = kinds['ready']()
+iterator = iter(loader)
+next(iterator)
+atexit.register(lambda: (next(iterator), loader.close()))""",
+    "closed by a destructor": """
+class Owner:
+    def __del__(self):
+        self.loader.close()
+owner = Owner()
+owner.loader = kinds['threads']()
+next(iter(owner.loader))""",
+    "in another thread": """
+import threading
+threading.Thread(target=lambda: [next(iter(kinds['threads']())) for _ in range(3)]).start()""",
+    "a function that never returns": """
+import threading
+loader = numbers().map(x=lambda v: threading.Event().wait()).batch(4).loader(threads=2, watchdog_s=0.3)
+try:
+    next(iter(loader))
+except stoker.errors.StallError:
+    pass""",
     "sys.exit in the middle": "for batch in kinds['threads'](): sys.exit(0)",
 }
 

@@ -104,7 +104,7 @@ def test_a_state_saved_while_resumed_leads_to_the_same_place() -> None:
 
 def test_batches_made_ahead_are_not_in_the_state() -> None:
     pipeline = PIPELINES["shuffled"](4)
-    hashes, states, _ = whole_run(pipeline)
+    _, states, _ = whole_run(pipeline)
     with pipeline.loader(threads=2, ahead=12) as loader:
         iterator = iter(loader)
         for step in range(5):
