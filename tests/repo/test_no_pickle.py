@@ -57,7 +57,7 @@ def test_nothing_in_the_package_runs_what_it_reads(path: Path) -> None:
     "text",
     [
         "import pickle", "from pickle import loads", "import cloudpickle as c", "eval('1')", "exec('1')",
-        "import os\nos.system('ls')", "subprocess.run('ls', shell=True)", 
+        "import os\nos.system('ls')", "subprocess.run('ls', shell=True)",
         "subprocess.run('ls', shell=yes)", "np.load(f, allow_pickle=True)", "torch.load(f)",
         "import time\ntime.time()", "from time import time", "importlib.import_module(name)",
     ],

@@ -9,35 +9,26 @@ from typing import Any
 
 from ..batch.draft import Draft
 from ..batch.fields import Batch, Sample
-from ..batch.slab import Layout, SlabPool
+from ..batch.slab import SlabPool
 from ..device import choose_output
-from ..engine.executor import Executor, Outcome
+from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
-from ..engine.resources import usable_cores
 from ..engine.run import presentable
-from ..engine.threads import ThreadExecutor
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
-from ..observe.meters import Meters, Span, Stats
+from ..observe.meters import Meters, Stats
 from ..observe.trace import write_trace
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
-from ..plan.nodes import MapBatch
 from ..plan.plan import Plan
-from ..source.base import Source
 from ..source.chunk import Chunk
-from ..stage.runner import Reader, Report, Runner, make_stages
-from ..storage.scratch import Scratch
 from ..units import counted, parse_bytes
 from .budget import SkipBudget
+from .build import compile_work, group_of, layout_of, make_executor, observer
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
-from .units import BatchMaker, BatchUnit, Cursors, EpochEnd, Failure
+from .units import BatchUnit, Cursors, EpochEnd, Failure
 
-#: single samples are worked on this many at a time
-_SAMPLES = 32
-#: small batches are made together, up to so many bytes and so many of them
-_GROUP_BYTES, _GROUP_MOST = 4 << 20, 32
 #: memory the automatic look-ahead fills, and its bounds in batches
 _AHEAD_BYTES, _AHEAD_LEAST, _AHEAD_MOST = 64 << 20, 2, 64
 
@@ -77,9 +68,9 @@ class Loader:
         self._watchdog_s = watchdog_s
         self._deal = plan.deal(plan.batch.size if plan.batch else 1)
         self._check_steps()
-        self._group = _group(plan, ahead) if part == (0, 1) or not plan.batch else 1
-        self._layout = _layout(plan, self._group)
-        self._maker, self._fronts = _compile(plan, self._layout)
+        self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
+        self._layout = layout_of(plan, self._group)
+        self._maker, self._fronts = compile_work(plan, self._layout)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(epoch)
@@ -89,7 +80,7 @@ class Loader:
         self._supply: Supply[Unit] | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
-        self._executor = _executor(executor, threads)
+        self._executor = make_executor(executor, threads)
         self._meters = Meters(self._executor.workers)
         self._pool = SlabPool(self._layout, self._window + 1, self._output.allocate)
         self._closed = False
@@ -306,7 +297,7 @@ class Loader:
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
         rules = {**dict.fromkeys(plan.varying, list), **dict(plan.batch.pad)} if plan.batch else None
-        observe = _observer(self._meters, maker.runner.steps)
+        observe = observer(self._meters, maker.runner.steps)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, plan.specs, rules)
@@ -320,7 +311,7 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        observers = [_observer(self._meters, runner.steps) for runner in fronts]
+        observers = [observer(self._meters, runner.steps) for runner in fronts]
         budget, watchdog_s = self._budget_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:
@@ -423,59 +414,6 @@ class _Portions:
         if last and self._unit.error is None:
             return -(-self._unit.rows // self._size) - 1
         return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
-
-
-def _group(plan: Plan, ahead: int | None) -> int:
-    """How many steps to make at once: more than one where batches are small and nothing has to be done to each as a whole."""
-    if plan.batch is None:
-        return _SAMPLES
-    specs = plan.specs or {}
-    nbytes = sum(spec.nbytes for spec in specs.values()) * plan.batch.size
-    plain = plan.counted and not plan.finish and plan.policy is None and specs and all(spec.fixed for spec in specs.values())
-    if not plain or not nbytes:
-        return 1
-    return max(1, min(_GROUP_MOST, _GROUP_BYTES // nbytes, _GROUP_MOST if ahead is None else ahead // 2))
-
-
-def _layout(plan: Plan, group: int) -> Layout:
-    listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
-    specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
-    return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
-
-
-def _compile(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
-    """The work of the final tasks, and of each segment."""
-    skip = plan.policy is not None
-    reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
-    runners, stream = [], 0
-    for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.nodes, plan.seed, stream)
-        runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
-        stream += len(segment.nodes)
-    stages = make_stages(plan.stages, plan.seed, stream)
-    final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
-    joined = plan.specs is None or len(layout.fields) < len(plan.specs) or any(isinstance(n, MapBatch) for n in plan.finish)
-    return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
-
-
-def _executor(name: str, threads: int | None) -> Executor:
-    if name == "inline":
-        return InlineExecutor(Scratch)
-    if name in ("auto", "threads"):
-        return ThreadExecutor(threads or usable_cores(), Scratch)
-    raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
-
-
-def _observer(meters: Meters, steps: list[str]) -> Any:
-    def observe(outcome: Outcome, report: Report | None) -> None:
-        task = outcome.task
-        meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
-        if report is not None:
-            meters.worked(report.rows + len(report.skipped))
-            for name, seconds in zip(steps, report.seconds):
-                meters.step(name, seconds)
-
-    return observe
 
 
 def _nbytes(batch: Batch) -> int:

@@ -1,0 +1,77 @@
+"""What a loader is made of, chosen once from the plan: how work is grouped and laid out, the work itself, and who does it."""
+
+from __future__ import annotations
+
+from ..batch.slab import Layout
+from ..engine.executor import Executor, Outcome
+from ..engine.inline import InlineExecutor
+from ..engine.resources import usable_cores
+from ..engine.threads import ThreadExecutor
+from ..errors import ConfigError
+from ..observe.meters import Meters, Span
+from ..plan.nodes import MapBatch
+from ..plan.plan import Plan
+from ..source.base import Source
+from ..stage.runner import Reader, Report, Runner, make_stages
+from ..storage.scratch import Scratch
+from .units import BatchMaker, Observer
+
+#: single samples are worked on this many at a time
+_SAMPLES = 32
+#: small batches are made together, up to so many bytes and so many of them
+_GROUP_BYTES, _GROUP_MOST = 4 << 20, 32
+
+
+def group_of(plan: Plan, ahead: int | None) -> int:
+    """How many steps to make at once: more than one where batches are small and nothing has to be done to each as a whole."""
+    if plan.batch is None:
+        return _SAMPLES
+    specs = plan.specs or {}
+    nbytes = sum(spec.nbytes for spec in specs.values()) * plan.batch.size
+    plain = plan.counted and not plan.finish and plan.policy is None and specs and all(spec.fixed for spec in specs.values())
+    if not plain or not nbytes:
+        return 1
+    return max(1, min(_GROUP_MOST, _GROUP_BYTES // nbytes, _GROUP_MOST if ahead is None else ahead // 2))
+
+
+def layout_of(plan: Plan, group: int) -> Layout:
+    listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
+    specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
+    return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
+
+
+def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
+    """The work of the final tasks, and of each segment."""
+    skip = plan.policy is not None
+    reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
+    runners, stream = [], 0
+    for number, segment in enumerate(plan.segments):
+        stages = make_stages(segment.nodes, plan.seed, stream)
+        runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
+        stream += len(segment.nodes)
+    stages = make_stages(plan.stages, plan.seed, stream)
+    final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
+    joined = plan.specs is None or len(layout.fields) < len(plan.specs) or any(isinstance(n, MapBatch) for n in plan.finish)
+    return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
+
+
+def make_executor(name: str, threads: int | None) -> Executor:
+    if name == "inline":
+        return InlineExecutor(Scratch)
+    if name in ("auto", "threads"):
+        return ThreadExecutor(threads or usable_cores(), Scratch)
+    raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
+
+
+def observer(meters: Meters, steps: list[str]) -> Observer:
+    """Counts the outcomes of one kind of work, whose steps have these names."""
+
+    def observe(outcome: Outcome, report: Report | None) -> None:
+        task = outcome.task
+        meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
+        if report is not None:
+            meters.worked(report.rows + len(report.skipped))
+            for name, seconds in zip(steps, report.seconds):
+                meters.step(name, seconds)
+
+    return observe
