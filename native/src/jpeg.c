@@ -41,7 +41,9 @@ static stk_status status_of(const session *s, int code) {
       return STK_NOMEM;
     case JERR_SOF_UNSUPPORTED:
     case JERR_BAD_PRECISION:
+#if JPEG_LIB_VERSION < 70 /* later interfaces always have arithmetic decoding, and no code for its lack */
     case JERR_ARITH_NOTIMPL:
+#endif
     case JERR_CONVERSION_NOTIMPL:
     case JERR_CCIR601_NOTIMPL:
     case JERR_FRACT_SAMPLE_NOTIMPL:

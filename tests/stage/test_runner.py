@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,25 @@ def test_of_several_bad_samples_the_first_in_order_is_told_however_work_is_cut(
         with pipeline.loader(threads=threads) as loader, pytest.raises(FunctionError, match="second_stage") as caught:
             list(loader)
         assert caught.value.key == "11"
+
+
+def test_a_bad_sample_that_takes_longer_to_fail_is_still_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: 1)
+    monkeypatch.setattr(Pace, "group_rows", lambda self: 1)
+
+    def slow_then_fast(value: Any) -> Any:
+        if value == 2:
+            time.sleep(0.2)
+        if value >= 2:
+            raise LookupError(f"number {value}")
+        return value
+
+    for pipeline in (
+        numbers(4).map(x=slow_then_fast).batch(4),
+        numbers(64).map(x=slow_then_fast).filter(lambda s: True).batch(1),
+    ):
+        with pipeline.loader(threads=4) as loader, pytest.raises(FunctionError, match="number 2"):
+            list(loader)
 
 
 def test_the_steps_of_a_run_are_measured_by_name() -> None:

@@ -29,8 +29,8 @@ from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
-#: memory the automatic look-ahead fills, and its bounds in batches
-_AHEAD_BYTES, _AHEAD_LEAST, _AHEAD_MOST = 64 << 20, 2, 64
+#: memory the automatic look-ahead fills, and the most batches it holds
+_AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 
 
 class Loader:
@@ -256,7 +256,9 @@ class Loader:
             return max(1, self._ahead // self._group)
         if not self._layout.nbytes:
             return 4
-        return max(_AHEAD_LEAST, min(_AHEAD_MOST, _AHEAD_BYTES // self._layout.nbytes))
+        # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
+        least = 2 + self._executor.workers // 6
+        return max(least, min(_AHEAD_MOST, _AHEAD_BYTES // self._layout.nbytes))
 
     def _start_feed(self) -> None:
         self._supply = self._make_supply()

@@ -24,7 +24,7 @@ def _rate(stats: Stats) -> str:
 
 def _limit(stats: Stats) -> str:
     workers = counted(stats.workers, "worker")
-    if stats.wait_share < 0.1:
+    if stats.wait_share < (0.1 if stats.busy_share < 0.9 else 0.05):
         return f"The training loop is the limit: {workers}, busy {stats.busy_share:.0%} of the time."
     if stats.busy_share < 0.6:
         return (
