@@ -238,7 +238,7 @@ class Pipeline:
         """Set the pipeline in motion.
 
         `threads` defaults to the cores this process may use. `executor` is ``"auto"``, ``"threads"`` or ``"inline"`` (no
-        threads). `memory` bounds the bytes in flight, `ahead` the batches (default: about 64 MB worth, at least 2, at most 64). `as_` is
+        threads). `memory` bounds the bytes in flight, `ahead` the batches (default: about 64 MB worth, at least 2). `as_` is
         ``"numpy"`` or ``"torch"``; `device` moves torch tensors there. `epoch` is where to start. When nothing has moved for
         `watchdog_s` seconds, a `StallError` shows every worker's stack.
         """
