@@ -165,3 +165,11 @@ def test_pixels_that_are_decoded_already_are_not_decoded_again() -> None:
         stoker.arrays(image=np.zeros((2, 8, 8, 3), np.uint8)).decode("image").explain()
     with pytest.raises(UnsupportedImage, match="ndarray is not an encoded image"):
         next(iter(stoker.stream(lambda: [{"image": np.zeros((4, 4, 3), np.uint8)}]).decode("image")))
+
+
+def test_a_batch_printed_by_accident_stays_short() -> None:
+    large = stoker.stream(lambda: ({"image": bytes(100_000), "text": "word " * 1000, "n": n} for n in range(4))).batch(4)
+    printed = repr(next(iter(large)))
+    assert len(printed) < 400
+    assert "image=[bytes[100000], bytes[100000]" in printed
+    assert "n=int64[4]" in printed

@@ -100,10 +100,14 @@ class Batch(Fields):
         return Batch(values, self.rows, self._keys, self._mask)
 
 
-def _brief(value: Any) -> str:
+def _brief(value: Any, most: int = 40) -> str:
+    """A value in a few characters, however large it is: a batch may be printed by accident."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is not None and dtype is not None and shape != ():
+    if shape is not None and dtype is not None and tuple(shape) != ():
         return f"{dtype}{list(shape)}"
-    if isinstance(value, (list, bytes)) and len(value) > 8:
+    if isinstance(value, (list, tuple, bytes, bytearray)) and len(value) > 8:
         return f"{type(value).__name__}[{len(value)}]"
-    return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_brief(part) for part in value)}]"
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}..."
