@@ -89,6 +89,30 @@ def test_the_pump_runs_ahead_only_so_far() -> None:
     assert gone()
 
 
+def test_large_values_are_not_pulled_by_the_dozen() -> None:
+    pulled: list[int] = []
+
+    def values() -> Iterator[bytes]:
+        for number in range(1000):
+            pulled.append(number)
+            yield bytes(1000)
+
+    pump = Pump(values, 16, 8, 30.0, True, 10_000, len)
+    pump.get(block=True)
+    time.sleep(0.5)
+    assert len(pulled) <= 11, "ten of them are what may be held"
+    assert sum(len(pump.get(block=True) or []) for _ in range(999)) == 999
+    pump.close()
+
+
+def test_a_watchdog_may_wait_for_ever() -> None:
+    def values() -> Iterator[int]:
+        time.sleep(0.3)
+        yield 1
+
+    assert all_of(Pump(values, 4, 3, float("inf"), True)) == [1]
+
+
 def test_asking_without_waiting_does_not_wait() -> None:
     release = threading.Event()
 

@@ -92,20 +92,27 @@ def test_bytes_a_task_adds_count_too() -> None:
     schedule.handle(Finished(0, 1, nbytes=39))
     schedule.handle(Taken(0))
     assert schedule.nbytes == 0
-    assert schedule.largest == 99
 
 
-def test_bytes_that_are_expected_are_set_aside_until_the_unit_is_done() -> None:
-    schedule = Schedule(10, budget=100)
-    schedule.handle(Offered(0, 2, expected=70))
-    assert schedule.nbytes == 70
+def test_what_units_grow_by_is_learned_row_by_row_and_set_aside_for_later_ones() -> None:
+    schedule = Schedule(10, budget=200)
+    schedule.handle(Offered(0, 1, nbytes=5, rows=2))
+    assert schedule.nbytes == 5, "nothing is known yet"
     schedule.handle(Finished(0, 0, nbytes=20))
-    assert schedule.nbytes == 70, "what comes is not counted on top"
-    schedule.handle(Finished(0, 1, nbytes=5))
-    assert schedule.nbytes == 25, "now it is known"
-    schedule.handle(Offered(1, 1, expected=10))
-    schedule.handle(Finished(1, 0, nbytes=60))
-    assert schedule.nbytes == 85, "more than was expected"
+    schedule.handle(Taken(0))
+    schedule.handle(Offered(1, 2, nbytes=5, rows=7))
+    assert schedule.nbytes == 5 + 70, "ten bytes a row"
+    assert schedule.room(nbytes=25, rows=10)
+    assert not schedule.room(nbytes=26, rows=10)
+    schedule.handle(Finished(1, 0, nbytes=30))
+    assert schedule.nbytes == 75, "what comes is not counted on top"
+    schedule.handle(Finished(1, 1, nbytes=4))
+    assert schedule.nbytes == 39, "now it is known"
+    schedule.handle(Offered(2, 1, rows=1))
+    schedule.handle(Finished(2, 0, nbytes=60))
+    assert schedule.nbytes == 99, "more than was expected"
+    assert schedule.room(rows=1)
+    assert not schedule.room(rows=2), "and that is learned too"
 
 
 def test_one_unit_is_always_let_in_however_large() -> None:

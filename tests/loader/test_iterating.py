@@ -209,6 +209,31 @@ def test_a_loader_works_in_another_thread() -> None:
     assert no_workers()
 
 
+def test_a_loader_closed_from_another_thread_ends_the_wait_for_a_batch() -> None:
+    def slowly(x: Any) -> Any:
+        time.sleep(0.05)
+        return x
+
+    for pipeline in (numbers().map(x=slowly).batch(60), numbers().map(x=slowly).filter(odd).batch(20)):
+        loader = pipeline.loader(threads=2)
+        found: list[BaseException] = []
+
+        def run(loader: Any = loader, found: list[BaseException] = found) -> None:
+            try:
+                list(loader)
+            except BaseException as error:
+                found.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        time.sleep(0.2)
+        loader.close()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert [type(error) for error in found] == [ClosedError]
+    assert no_workers()
+
+
 def test_a_loader_may_move_from_thread_to_thread() -> None:
     with numbers().batch(4).loader(threads=2) as loader:
         iterator = iter(loader)

@@ -217,6 +217,31 @@ sys.exit(os.waitstatus_to_exitcode(status))
     assert done.returncode == 0, done.stderr
 
 
+def test_a_loader_does_not_go_along_into_a_forked_child_and_says_so() -> None:
+    script = (
+        TRAINING
+        + """
+import os
+loader = kinds["threads"]()
+iterator = iter(loader)
+next(iterator)
+child = os.fork()
+if child == 0:
+    try:
+        next(iterator)
+    except stoker.errors.ClosedError as error:
+        os._exit(0 if "another process" in str(error) else 8)
+    os._exit(9)
+_, status = os.waitpid(child, 0)
+next(iterator)
+loader.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    )
+    done = run_python(script, timeout_s=30)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_exception_in_the_training_loop_is_shown_once() -> None:
     done = run_python(TRAINING + "for batch in kinds['threads'](): raise ValueError('training broke')", timeout_s=30)
     assert done.returncode == 1

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from ..errors import StallError
+from ..errors import ClosedError, StallError
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken
 
@@ -116,14 +116,16 @@ class Feed(Generic[U]):
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
         self._contents: dict[int, list[Any]] = {}
         self._offered = 0
-        self._ended = False
+        self._ended = self._closed = False
         self._failure: Exception | None = None
-        self._usual_rows = 0
+        self._usual_bytes = self._usual_rows = 0
 
     def take(self, block: bool = True) -> U | None:
         """The next unit; None only when `block` is False and it is not complete. Raises Exhausted at the end."""
         quiet_since = time.monotonic()
         while True:
+            if self._closed:
+                raise ClosedError("the loader was closed while a batch was awaited")
             self._collect(0.0)
             self._fill(block=block and not self._schedule.in_flight)
             if self._ready:
@@ -139,11 +141,9 @@ class Feed(Generic[U]):
                 raise StallError(self._stall_report())
 
     def close(self) -> None:
-        """Drop everything in flight."""
+        """Drop everything in flight; a `take()` that waits in another thread ends."""
+        self._closed = True
         self._channel.cancel()
-        self._units.clear()
-        self._contents.clear()
-        self._ended = True
 
     def _hand_over(self, number: int) -> U:
         self._run(self._schedule.handle(Taken(number)))
@@ -159,7 +159,7 @@ class Feed(Generic[U]):
         if schedule.in_flight > window - burst:
             return
         commands: list[Command] = []
-        while not self._ended and schedule.room(schedule.largest) and schedule.in_flight < window:
+        while not self._ended and schedule.room(self._usual_bytes, self._usual_rows) and schedule.in_flight < window:
             try:
                 unit = self._supply.poll(block)
             except Exhausted:
@@ -181,9 +181,8 @@ class Feed(Generic[U]):
         contents = unit.split(self._pace.task_rows(unit.rows)) if unit.rows else []
         self._contents[number] = contents
         if unit.rows:
-            self._usual_rows = unit.rows
-        expected = self._schedule.largest if unit.rows else 0
-        return self._schedule.handle(Offered(number, len(contents), unit.nbytes, unit.finish and bool(contents), expected))
+            self._usual_bytes, self._usual_rows = unit.nbytes, unit.rows
+        return self._schedule.handle(Offered(number, len(contents), unit.nbytes, unit.finish and bool(contents), unit.rows))
 
     def _collect(self, timeout_s: float) -> bool:
         """Take in outcomes; whether there were any."""

@@ -18,18 +18,30 @@ _POLL_S = 0.2
 
 
 class Pump:
-    """Lists of up to `size` values from ``open_()``, at most `depth` of them waiting.
+    """Lists of up to `size` values from ``open_()``, at most `depth` of them waiting, of about `nbytes` bytes together.
 
-    A list is handed over early when nobody has one to work on, so that a slow iterator's values do not wait for each other.
-    `get` gives a list, [] at the end, or raises what the iterator raised. With ``threaded=False`` it pulls when asked.
+    A list is handed over early when nobody has one to work on, so that a slow iterator's values do not wait for each other, and
+    when `weigh` says that its values are large. `get` gives a list, [] at the end, or raises what the iterator raised. With
+    ``threaded=False`` it pulls when asked.
     """
 
-    def __init__(self, open_: Callable[[], Iterator[Any]], size: int, depth: int, watchdog_s: float, threaded: bool) -> None:
+    def __init__(
+        self,
+        open_: Callable[[], Iterator[Any]],
+        size: int,
+        depth: int,
+        watchdog_s: float,
+        threaded: bool,
+        nbytes: int = 1 << 62,
+        weigh: Callable[[Any], int] = lambda value: 0,
+    ) -> None:
         self._watchdog_s = watchdog_s
         self._lists: queue.Queue[Any] = queue.Queue(depth)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pull = _chunks(open_, size, self._lists.empty if threaded else lambda: False)
+        # Beside the lists that wait there is one in the making and one in the consumer's hands.
+        early = self._lists.empty if threaded else lambda: False
+        self._pull = _chunks(open_, size, nbytes // (depth + 2), weigh, early)
         if threaded:
             self._thread = threading.Thread(
                 target=_pump, args=(self._pull, self._lists, self._stop), name="stoker-pump", daemon=True
@@ -42,7 +54,8 @@ class Pump:
         if self._thread is None:
             return next(self._pull, [])
         try:
-            found = self._lists.get(timeout=self._watchdog_s) if block else self._lists.get_nowait()
+            wait_s = min(self._watchdog_s, threading.TIMEOUT_MAX)
+            found = self._lists.get(timeout=wait_s) if block else self._lists.get_nowait()
         except queue.Empty:
             if not block:
                 return None
@@ -60,8 +73,11 @@ class Pump:
             self._thread.join(timeout=1.0)
 
 
-def _chunks(open_: Callable[[], Iterator[Any]], size: int, early: Callable[[], bool]) -> Iterator[list[Any]]:
+def _chunks(
+    open_: Callable[[], Iterator[Any]], size: int, most: int, weigh: Callable[[Any], int], early: Callable[[], bool]
+) -> Iterator[list[Any]]:
     values: list[Any] = []
+    weight = 0
     failure: Exception | None = None
     source: Iterator[Any] | None = None
     while True:
@@ -73,9 +89,10 @@ def _chunks(open_: Callable[[], Iterator[Any]], size: int, early: Callable[[], b
         except Exception as error:  # noqa: BLE001  raised behind the values that came before it
             failure = error
             break
-        if len(values) == size or early():
+        weight += weigh(values[-1])
+        if len(values) == size or weight >= most or early():
             yield values
-            values = []
+            values, weight = [], 0
     if values:
         yield values
     if failure is not None:

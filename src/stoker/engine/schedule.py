@@ -9,6 +9,7 @@ until it is taken.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Union
 
@@ -18,16 +19,16 @@ FINISH = -1
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Unit `unit` consists of `tasks` tasks; `finish` asks for one more when these are done.
+    """Unit `unit` of `rows` rows consists of `tasks` tasks; `finish` asks for one more when these are done.
 
-    `nbytes` is the memory it has from the start, `expected` what it may grow to: that much is set aside for it.
+    `nbytes` is the memory it has from the start; its tasks may add to that.
     """
 
     unit: int
     tasks: int
     nbytes: int = 0
     finish: bool = False
-    expected: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,18 @@ Command = Union[Run, Emit]
 
 
 class _Unit:
-    __slots__ = ("done", "expected", "failed", "finish", "left", "nbytes")
+    __slots__ = ("added", "done", "expected", "failed", "finish", "left", "nbytes", "rows")
 
-    def __init__(self, left: int, nbytes: int, finish: bool, expected: int) -> None:
-        self.left, self.nbytes, self.finish, self.expected = left, nbytes, finish, expected
+    def __init__(self, event: Offered, expected: int) -> None:
+        self.left, self.nbytes, self.finish, self.rows = event.tasks, event.nbytes, event.finish, event.rows
+        self.expected, self.added = expected, 0
         self.done = self.failed = False
 
     @property
     def counted(self) -> int:
         """Bytes that count against the budget: until all tasks are done, at least what was expected."""
-        return self.nbytes if self.done else max(self.nbytes, self.expected)
+        known = self.nbytes + self.added
+        return known if self.done else max(known, self.expected)
 
 
 class Schedule:
@@ -92,8 +95,7 @@ class Schedule:
         self._next = 0  # the next unit to emit
         #: bytes of the units in flight, those set aside included
         self.nbytes = 0
-        #: bytes of the largest unit so far
-        self.largest = 0
+        self._row_bytes = 0.0  # the most that tasks have added so far, by row
 
     @property
     def emitted(self) -> int:
@@ -105,9 +107,13 @@ class Schedule:
         """Units offered and not yet taken."""
         return len(self._units)
 
-    def room(self, nbytes: int = 0) -> bool:
+    def expect(self, nbytes: int, rows: int) -> int:
+        """What a unit of that size will grow to, as far as units so far can tell."""
+        return nbytes + math.ceil(self._row_bytes * rows)
+
+    def room(self, nbytes: int = 0, rows: int = 0) -> bool:
         """Whether a unit of that size may be offered now."""
-        return not self._units or (len(self._units) < self.window and self.nbytes + nbytes <= self.budget)
+        return not self._units or (len(self._units) < self.window and self.nbytes + self.expect(nbytes, rows) <= self.budget)
 
     def handle(self, event: Event) -> list[Command]:
         if isinstance(event, Finished):
@@ -115,9 +121,8 @@ class Schedule:
         if isinstance(event, Taken):
             self.nbytes -= self._units.pop(event.unit).counted
             return []
-        unit = self._units[event.unit] = _Unit(event.tasks, event.nbytes, event.finish, event.expected)
+        unit = self._units[event.unit] = _Unit(event, self.expect(event.nbytes, event.rows))
         self.nbytes += unit.counted
-        self.largest = max(self.largest, unit.nbytes)
         if not event.tasks:
             return self._complete(event.unit, unit)
         return [Run(event.unit, task) for task in range(event.tasks)]
@@ -125,7 +130,7 @@ class Schedule:
     def _finished(self, event: Finished) -> list[Command]:
         unit = self._units[event.unit]
         self.nbytes -= unit.counted
-        unit.nbytes += event.nbytes
+        unit.added += event.nbytes
         self.nbytes += unit.counted
         unit.failed |= event.failed
         unit.left -= 1
@@ -138,7 +143,7 @@ class Schedule:
         self.nbytes -= unit.counted
         unit.done = True
         self.nbytes += unit.counted
-        self.largest = max(self.largest, unit.nbytes)
+        self._row_bytes = max(self._row_bytes, unit.added / max(1, unit.rows))
         emitted: list[Command] = []
         while (ready := self._units.get(self._next)) is not None and ready.done:
             emitted.append(Emit(self._next))

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +66,8 @@ class ThreadExecutor(Executor):
     def __init__(self, threads: int, make_scratch: Callable[[], Any]) -> None:
         self.workers = threads
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._channels: list[_ThreadChannel] = []
+        # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
+        self._channels: weakref.WeakSet[_ThreadChannel] = weakref.WeakSet()
         self._closed = False
         self._seats = [_Seat(number) for number in range(threads)]
         for seat in self._seats:
@@ -84,7 +86,7 @@ class ThreadExecutor(Executor):
 
     def channel(self, work: Work) -> Channel:
         channel = _ThreadChannel(work, self._tasks)
-        self._channels = [known for known in self._channels if not known.cancelled] + [channel]
+        self._channels.add(channel)
         return channel
 
     def stacks(self) -> str:
@@ -102,7 +104,7 @@ class ThreadExecutor(Executor):
         if self._closed:
             return
         self._closed = True
-        for channel in self._channels:
+        for channel in list(self._channels):
             channel.cancel()
         for _ in self._seats:
             self._tasks.put(None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..batch.draft import column_bytes
 from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.inline import InlineExecutor
@@ -64,10 +65,10 @@ class Positions(Flow):
 class Pulled(Flow):
     """Chunks of a stream's samples, pulled ahead by a thread."""
 
-    def __init__(self, source: StreamSource, epoch: int, executor: Executor, watchdog_s: float) -> None:
+    def __init__(self, source: StreamSource, epoch: int, executor: Executor, budget: int, watchdog_s: float) -> None:
         self._source, self._epoch, self._count = source, epoch, 0
         threaded = not isinstance(executor, InlineExecutor)
-        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded)
+        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded, budget, lambda sample: column_bytes(sample.values()))
 
     def next(self, block: bool) -> Any:
         try:
@@ -215,10 +216,10 @@ def open_front(
     budget: int,
     watchdog_s: float,
 ) -> Flow:
-    """The whole front for one epoch, reading from source position `start`."""
+    """The whole front for one epoch, reading from source position `start`; each part of it may take `budget` bytes."""
     flow: Flow
     if isinstance(plan.source, StreamSource):
-        flow = Pulled(plan.source, epoch, executor, watchdog_s)
+        flow = Pulled(plan.source, epoch, executor, budget, watchdog_s)
     else:
         assert plan.order is not None
         flow = Positions(plan.order, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,7 @@ class Loader:
         self._meters = Meters(self._executor.workers)
         self._pool = SlabPool(self._layout, self._window + 1, self._output.allocate)
         self._closed = False
+        self._process = os.getpid()
         self._finalizer = weakref.finalize(self, _shut_down, self._executor)
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
@@ -244,6 +246,10 @@ class Loader:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
+        if self._process != os.getpid() and not isinstance(self._executor, InlineExecutor):
+            raise ClosedError(
+                "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
+            )
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------
 
@@ -260,6 +266,11 @@ class Loader:
         least = 2 + self._executor.workers // 6
         return max(least, min(_AHEAD_MOST, _AHEAD_BYTES // self._layout.nbytes))
 
+    @property
+    def _share_bytes(self) -> int:
+        """What batches may take of `memory`, and each part of the way to them where there is one."""
+        return self._budget_bytes // (1 + len(self._fronts) + (self._plan.order is None))
+
     def _start_feed(self) -> None:
         self._supply = self._make_supply()
         channel = self._executor.channel(self._maker)
@@ -268,7 +279,7 @@ class Loader:
             channel,
             self._executor,
             window=self._window,
-            budget=self._budget_bytes,
+            budget=self._share_bytes,
             watchdog_s=self._watchdog_s,
         )
 
@@ -314,7 +325,7 @@ class Loader:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
         observers = [observer(self._meters, runner.steps) for runner in fronts]
-        budget, watchdog_s = self._budget_bytes, self._watchdog_s
+        budget, watchdog_s = self._share_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:
             placed = cursor.at is not None and not plan.replays
