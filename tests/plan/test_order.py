@@ -162,3 +162,12 @@ def test_an_endless_repeat_goes_on_and_cannot_be_shuffled() -> None:
 
 def test_a_window_over_everything_is_still_a_permutation() -> None:
     assert sorted(window_shuffle(np.arange(10), 10, 1000, 0, 0).tolist()) == list(range(10))
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_the_smallest_windows_shuffle_too(window: int) -> None:
+    positions = np.arange(60)
+    shuffled = window_shuffle(positions, 60, window, seed=1, epoch=0)
+    assert sorted(shuffled.tolist()) == positions.tolist()
+    assert shuffled.tolist() != positions.tolist()
+    assert np.abs(shuffled - positions).max() < window

@@ -17,7 +17,7 @@ LAUNCHERS = {
     "torchrun": {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"},
     "Open MPI": {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"},
     "MPICH": {"PMI_RANK": "3", "PMI_SIZE": "8"},
-    "SLURM": {"SLURM_PROCID": "3", "SLURM_NTASKS": "8"},
+    "SLURM": {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"},
 }
 
 

@@ -128,8 +128,10 @@ def window_shuffle(positions: Ints, n: int, window: int, seed: int, epoch: int) 
 
 
 def window_blocks(window: int, seed: int, epoch: int) -> list[tuple[int, int, int]]:
-    """The two passes of a window shuffle, from the result back to the source: (block length, shift, key)."""
-    block = max(1, window // 2)
+    """The passes of a window shuffle, from the result back to the source: (block length, shift, key)."""
+    if window < 4:  # too small for two passes: half a window would be a single sample
+        return [(window, 0, key_of(seed, epoch, 2))]
+    block = window // 2
     return [(block, block - block // 2, key_of(seed, epoch, 1)), (block, 0, key_of(seed, epoch, 2))]
 
 

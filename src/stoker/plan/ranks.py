@@ -13,7 +13,8 @@ _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, and whoever follows it
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
-    ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
+    # srun: the number of tasks of the step, not of the job; a script that sbatch starts alone has the latter, too
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
 
