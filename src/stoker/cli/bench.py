@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -108,7 +109,7 @@ def bench(
 # ---- what is measured -------------------------------------------------------------------------------------------------------
 
 
-class Contender:
+class Contender(ABC):
     """A loader that is measured, round after round."""
 
     def __init__(self, title: str) -> None:
@@ -116,9 +117,9 @@ class Contender:
         self.rates: list[float] = []  # images a second, one a round
         self.failure = ""
 
+    @abstractmethod
     def round(self, batch: int, seconds: float) -> None:
         """Run for some seconds and note the rate."""
-        raise NotImplementedError
 
     @property
     def rate(self) -> float:
