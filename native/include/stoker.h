@@ -2,8 +2,9 @@
  * stoker.h: the native library behind Stoker. This header is the manual.
  *
  * Rules that hold for every function here:
- *   - The caller owns every buffer. Nothing is retained after a call returns, except inside an stk_decoder, which its
- *     owner frees. A decoder serves one thread at a time; everything else may be called from any number of threads.
+ *   - The caller owns every buffer. Nothing is retained after a call returns, except inside a handle (stk_decoder, stk_tar and
+ *     their like), which its owner frees. A handle serves one thread at a time; everything else may be called from any number
+ *     of threads.
  *   - A function that can fail returns an stk_status; outputs are valid only on STK_OK unless stated otherwise.
  *   - Functions over many samples fail per sample: the call returns STK_OK and each sample has a status of its own.
  *   - No global state, no locale, no signals, no CPython. Lengths and offsets are 64 bit.
@@ -20,7 +21,7 @@
 #define STK_API __attribute__((visibility("default")))
 #endif
 
-#define STK_ABI 1
+#define STK_ABI 2
 
 typedef enum {
   STK_OK = 0,
@@ -85,6 +86,116 @@ STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, i
  */
 STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, const int64_t *which, int64_t count, uint8_t *arena,
                                   int64_t capacity, int64_t *offsets, int32_t *errors, int64_t *done, int64_t *needed);
+
+/*
+ * Reads pieces of open files: lengths[i] bytes at offsets[i] of the file descriptor fds[i] go to buffer + at[i]. One read per
+ * piece where the system gives it whole. errors[i] is 0, the errno that refused it, or -1 when the file ends before the piece
+ * does; what then stands in its place in the buffer is undefined. A place outside the buffer's `capacity` bytes, or a negative
+ * number, is STK_ARGUMENT, and nothing is read.
+ */
+STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, const int64_t *lengths, int64_t count,
+                                  uint8_t *buffer, int64_t capacity, const int64_t *at, int32_t *errors);
+
+/* ---- checksums ----------------------------------------------------------------------------------------------------- */
+
+/* CRC-32C (Castagnoli; iSCSI, TFRecord) of `length` bytes, continuing from `value`, which is 0 at the start:
+ * crc(a b, 0) = crc(b, crc(a, 0)). "123456789" gives 0xE3069283. */
+STK_API uint32_t stk_crc32c(const void *data, int64_t length, uint32_t value);
+
+/* out[i] = CRC-32C of data[starts[i] .. starts[i] + lengths[i]); a length below 1 counts as no bytes and gives 0. A span that
+ * reaches outside the `size` bytes of data is STK_ARGUMENT; nothing outside is read. */
+STK_API stk_status stk_crc32c_spans(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
+                                    int64_t count, uint32_t *out);
+
+/* ---- record files -------------------------------------------------------------------------------------------------- */
+
+/* Why a file is refused: STK_CORRUPT comes with one of these filled in, other statuses leave it alone. */
+typedef struct {
+  int64_t where;     /* byte offset at which it shows, counted from the start of the file */
+  char message[488]; /* ASCII; what, where and what to do, without the file's name */
+} stk_fault;
+
+/* A tar member that holds a field of a sample. It occupies the file from `header` to start + length rounded up to 512. */
+typedef struct {
+  int64_t header; /* of its first block; that of its long name or pax header, where it has one */
+  int64_t start;  /* of its bytes */
+  int64_t length;
+  int64_t sample; /* number of its sample, from 0 */
+  int32_t field;  /* number of its field, from 0 as first met */
+  uint32_t crc;   /* CRC-32C of its bytes; 0 when checksums are off */
+} stk_member;
+
+/*
+ * A reader of tar files that is pushed: it takes pieces of any size, in order, and tells the members that became complete. What
+ * members hold passes through (as a checksum) and is never kept, so its memory is that of the keys and field names.
+ *
+ * A member's name, without "./" in front however often, is KEY.FIELD: the key ends at the first dot of the last path component;
+ * the field is the rest, in lower case (ASCII). Members of one key in a row are one sample. A member whose last component begins
+ * with a dot or has none, a directory and a pax global header belong to no sample: they are counted, and the first 8 are named.
+ *
+ * Strict: refused, as STK_CORRUPT, are a wrong header checksum; a size that is negative or absurd; links, devices, FIFOs, sparse
+ * members, volumes and unknown types; an empty name or field, a name with a NUL inside or over STK_TAR_MAX_NAME bytes; a pax
+ * header over STK_TAR_MAX_PAX bytes, a malformed one, or a global one that renames or resizes members; a long name or pax header
+ * without a member; the same field twice in a sample; more than max_fields different fields; one block of zeros where the end has
+ * two; anything but zeros behind the end. Read are v7, ustar (with prefix), GNU ('L' names, base-256 sizes) and pax (path, size).
+ * After a fault the reader stays at it: every later call tells the same. A reader serves one thread at a time.
+ */
+typedef struct stk_tar stk_tar;
+
+#define STK_TAR_MAX_NAME 65536
+#define STK_TAR_MAX_PAX (1 << 20)
+#define STK_TAR_MAX_FIELDS 4096
+
+/* NULL when memory is short or max_fields is not in 1 .. STK_TAR_MAX_FIELDS. */
+STK_API stk_tar *stk_tar_new(int32_t checksums, int32_t max_fields);
+STK_API void stk_tar_free(stk_tar *tar);
+
+/* Takes data[0 .. length). *found members are written to `members`. When its `capacity` is used up, answers STK_SHORT; *used then
+ * says how many bytes were taken, and the caller comes again with the rest. */
+STK_API stk_status stk_tar_feed(stk_tar *tar, const uint8_t *data, int64_t length, stk_member *members, int64_t capacity,
+                                int64_t *found, int64_t *used, stk_fault *fault);
+
+/* The file ends here: STK_CORRUPT unless its two blocks of zeros have been seen. */
+STK_API stk_status stk_tar_finish(stk_tar *tar, stk_fault *fault);
+
+typedef struct {
+  int64_t position; /* bytes taken so far */
+  int64_t samples;
+  int64_t ignored;   /* members that belong to no sample */
+  int64_t ended;     /* 1: the blocks of zeros at the end have been seen */
+  int64_t forgotten; /* samples whose keys are no longer kept */
+  int64_t keys, key_bytes;
+  int64_t fields, field_bytes;
+  int64_t names, name_bytes; /* of members that belong to no sample; at most 8 are kept */
+} stk_tar_info;
+
+STK_API stk_status stk_tar_about(const stk_tar *tar, stk_tar_info *info);
+
+typedef enum { STK_TAR_KEYS = 0, STK_TAR_FIELDS = 1, STK_TAR_IGNORED = 2 } stk_tar_list;
+
+/* Copies `count` strings of a list, from `first` on (a key's number is that of its sample), back to back to data; ends[i] is
+ * where string i ends there. STK_SHORT when `capacity` bytes do not hold them, STK_ARGUMENT when the list does not. */
+STK_API stk_status stk_tar_strings(const stk_tar *tar, int32_t list, int64_t first, int64_t count, uint8_t *data,
+                                   int64_t capacity, int64_t *ends);
+
+/* Lets go of the keys of samples before `first`; that of the last sample always stays. For streams without end. */
+STK_API stk_status stk_tar_forget(stk_tar *tar, int64_t first);
+
+/*
+ * Finds the whole TFRecords in data[0 .. size), which lies `offset` bytes into its file. Record i holds data[starts[i] ..
+ * starts[i]
+ * + lengths[i]), *found of them, in *used bytes. *needed is what the record behind those takes in all, or 0 when too few of its
+ * bytes are here to tell. The checksum of a length is always checked, and before the length is believed; that of a payload when
+ * `verify` is set. When `capacity` entries are used up, answers STK_SHORT: come again from *used on. STK_CORRUPT tells *fault.
+ */
+STK_API stk_status stk_tfrecord_scan(const uint8_t *data, int64_t size, int64_t offset, int32_t verify, int64_t *starts,
+                                     int64_t *lengths, int64_t capacity, int64_t *found, int64_t *used, int64_t *needed,
+                                     stk_fault *fault);
+
+/* right[i] is 1 when the masked CRC-32C of payload i stands in the 4 bytes behind it, else 0. A payload that, with those, reaches
+ * outside data is STK_ARGUMENT. */
+STK_API stk_status stk_tfrecord_verify(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
+                                       int64_t count, uint8_t *right);
 
 /* ---- images -------------------------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <jpeglib.h>
+#if defined(STK_WITH_ARM_CRC) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #include "internal.h"
 
@@ -34,7 +37,7 @@ static int best(void) {
 int32_t stk_simd(int32_t level) {
   const int top = best();
   const int chosen = level < 0 || level > top ? top : level;
-  atomic_store_explicit(&current, chosen, memory_order_relaxed);
+  atomic_store_explicit(&current, level < 0 ? UNDECIDED : chosen, memory_order_relaxed);
   return chosen;
 }
 
@@ -48,6 +51,19 @@ const stk_kernels *stk_kernels_now(void) {
   if (level_now() == AVX2) return &AVX2_KERNELS;
 #endif
   return &SCALAR_KERNELS;
+}
+
+/* The checksum instruction is older than AVX2 and not bound to it: only an explicit choice of the scalar level leaves it out. */
+stk_crc_kernel stk_crc_now(void) {
+  if (atomic_load_explicit(&current, memory_order_relaxed) == SCALAR) return stk_crc_scalar;
+#if defined(STK_WITH_SSE42)
+  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul")) return stk_crc_sse42;
+#elif defined(STK_WITH_ARM_CRC) && defined(__APPLE__)
+  return stk_crc_arm64;
+#elif defined(STK_WITH_ARM_CRC) && defined(__linux__)
+  if (getauxval(AT_HWCAP) & (1 << 7)) return stk_crc_arm64; /* HWCAP_CRC32 */
+#endif
+  return stk_crc_scalar;
 }
 
 int32_t stk_abi(void) {

@@ -31,6 +31,89 @@ typedef struct {
 void *stk_scratch_get(stk_scratch *scratch, int64_t size);
 void stk_scratch_free(stk_scratch *scratch);
 
+/* ---- bytes ------------------------------------------------------------------------------------------------------------ */
+
+/* Whether `length` bytes from `start` lie within `size`; no sum that could overflow. */
+static inline int stk_within(int64_t start, int64_t length, int64_t size) {
+  return start >= 0 && length >= 0 && start <= size && length <= size - start;
+}
+
+/* Little-endian numbers, wherever they lie. */
+static inline uint32_t stk_u32(const uint8_t *at) {
+  return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+static inline uint64_t stk_u64(const uint8_t *at) {
+  return stk_u32(at) | (uint64_t)stk_u32(at + 4) << 32;
+}
+
+/* ---- checksums -------------------------------------------------------------------------------------------------------- */
+
+/* Takes the register of CRC-32C (not inverted) through `length` bytes. */
+typedef uint32_t (*stk_crc_kernel)(uint32_t state, const uint8_t *data, int64_t length);
+uint32_t stk_crc_scalar(uint32_t state, const uint8_t *data, int64_t length);
+uint32_t stk_crc_sse42(uint32_t state, const uint8_t *data, int64_t length);
+uint32_t stk_crc_arm64(uint32_t state, const uint8_t *data, int64_t length);
+
+stk_crc_kernel stk_crc_now(void);
+
+/* ---- faults of files -------------------------------------------------------------------------------------------------- */
+
+/* Records what is wrong and where, and returns `status`. */
+stk_status stk_fault_tell(stk_fault *fault, stk_status status, int64_t where, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Bytes as text for a message: printing ASCII as it is, a backslash doubled, any other byte as \\xNN; cut when long. */
+#define STK_QUOTED 200
+const char *stk_quote(char out[STK_QUOTED], const uint8_t *bytes, int64_t length);
+
+/* ---- lists of byte strings -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  uint8_t *bytes;
+  int64_t used, byte_capacity;
+  int64_t *ends;
+  int64_t count, capacity;
+} stk_strings; /* all zeros: an empty list */
+
+/* 1, or 0 when memory is short; the list then stays as it was. */
+int stk_strings_add(stk_strings *list, const uint8_t *bytes, int64_t length);
+const uint8_t *stk_strings_get(const stk_strings *list, int64_t i, int64_t *length);
+int stk_strings_is(const stk_strings *list, int64_t i, const uint8_t *bytes, int64_t length);
+/* Takes the first `first` strings away. */
+void stk_strings_drop(stk_strings *list, int64_t first);
+/* `count` strings from `first` on into the caller's memory, ends counted from the first byte written. */
+stk_status stk_strings_copy(const stk_strings *list, int64_t first, int64_t count, uint8_t *data, int64_t capacity,
+                            int64_t *ends);
+void stk_strings_free(stk_strings *list);
+
+/* ---- tar headers ------------------------------------------------------------------------------------------------------ */
+
+#define STK_TAR_BLOCK 512
+
+typedef enum { STK_TAR_HEADER, STK_TAR_ZEROS, STK_TAR_BAD_CHECKSUM, STK_TAR_BAD_SIZE } stk_tar_block;
+
+typedef struct {
+  int64_t size; /* below 0: the header says a negative one */
+  uint8_t type;
+  uint8_t hidden; /* nonzero: bytes behind the NUL that ends the name */
+  int64_t length; /* of the name */
+  uint8_t name[256];
+} stk_tar_header;
+
+/* What a block of STK_TAR_BLOCK bytes is; fills *header when it is a header. */
+stk_tar_block stk_tar_header_read(const uint8_t *block, stk_tar_header *header);
+
+typedef struct {
+  const uint8_t *key, *value;
+  int64_t key_length, value_length;
+} stk_pax;
+
+/* The record of a pax header at *at ("17 path=a/b.jpg" and a newline), and *at behind it; 0 when there is no sound one. */
+int stk_pax_next(const uint8_t *data, int64_t length, int64_t *at, stk_pax *record);
+int stk_pax_is(const stk_pax *record, const char *key);
+/* Its value as a decimal number; 0 when it is none, or has more than 18 digits. */
+int stk_pax_number(const stk_pax *record, int64_t *value);
+
 /* ---- randomness ------------------------------------------------------------------------------------------------------- */
 
 /* Block `block` (0..255) of a sample's stream: four uniform doubles in (0, 1). */

@@ -10,19 +10,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from . import errors
 from .errors import StokerError
 from .pipeline import Pipeline, skip
+from .pipeline import mix as _mix
+
+if TYPE_CHECKING:
+    from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
+    from .source.feature import Feature
+    from .storage.cache import Cache
 
 __version__ = "0.1.0"
-__all__ = ["Pipeline", "StokerError", "arrays", "errors", "filelist", "files", "skip", "stream", "voc"]
+__all__ = [
+    "Cache", "Feature", "Pipeline", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist", "files", "lmdb",
+    "mix", "skip", "stream", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
+]  # fmt: skip
 
 Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
 Labels = Any
+Shards = Union[str, "PathLike[str]", Sequence[Union[str, "PathLike[str]"]]]
 
 
 def files(root: Path, pattern: str = "**/*", labels: Labels = "folder") -> Pipeline:
@@ -65,3 +75,90 @@ def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
     from .source.stream import StreamSource
 
     return Pipeline(StreamSource(factory))
+
+
+def tar(
+    shards: Shards,
+    *,
+    index: str = "auto",
+    interleave: int | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    allow_pickle: Collection[str] = (),
+    decode: bool = True,
+    cache: Cache | str | None = None,
+) -> Pipeline:
+    """Tar shards by WebDataset's conventions: files of one basename are a sample, their extensions its fields.
+
+    `shards` is a path or URL (``http(s)://``, ``s3://``, ``gs://``), with braces or globs, a folder, or a list of these; ``"-"`` is
+    standard input. Plain shards are read at random through an index, made on first use; ``.tar.gz``, ``.tar.zst``, pipes, and
+    everything with ``index="never"`` are read in sequence, `interleave` shards at once.
+
+    Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with ``decode=False``
+    all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise. Pickles are refused but
+    for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk.
+    """
+    from .engine.each import each
+    from .source.opening import open_tar
+
+    return Pipeline(
+        open_tar(
+            shards,
+            index=index,
+            interleave=interleave,
+            defaults=defaults,
+            allow_pickle=allow_pickle,
+            decode=decode,
+            cache=cache,
+            each=each,
+        )
+    )
+
+
+def tfrecord(shards: Shards, features: Any = None, *, cache: Cache | str | None = None) -> Pipeline:
+    """TFRecord files, both checksums of every record checked; a field for each feature of their tf.train.Examples.
+
+    `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so many,
+    `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single field
+    ``record``, unparsed.
+    """
+    from .engine.each import each
+    from .source.opening import open_tfrecord
+
+    return Pipeline(open_tfrecord(shards, features=features, cache=cache, each=each))
+
+
+def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
+    """An LMDB database, in the order of its keys: what `write_lmdb` wrote comes back as it was.
+
+    Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them. Of any
+    other the field ``value`` holds the bytes.
+    """
+    from .source.lmdb import LmdbSource
+
+    return Pipeline(LmdbSource(path, fields))
+
+
+def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
+    """Samples of several pipelines in exact proportions, with the fields they have in common.
+
+    The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes behind. An epoch
+    ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen: shorter ones then begin again.
+    """
+    return _mix(pipelines, weights, until)
+
+
+def __getattr__(name: str) -> Any:
+    """What is imported when it is first used, so that `import stoker` stays quick."""
+    if name == "Cache":
+        from .storage.cache import Cache
+
+        return Cache
+    if name == "Feature":
+        from .source.feature import Feature
+
+        return Feature
+    if name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord"):
+        from . import pack
+
+        return getattr(pack, name)
+    raise AttributeError(f"module 'stoker' has no attribute {name!r}")

@@ -7,8 +7,15 @@
     ├── MissingExtra (ImportError)        an optional package is not installed
     ├── SourceNotFound (FileNotFoundError)   the data set is not where it was said to be
     ├── SourceEmpty (ValueError)          it is there, and holds nothing
+    ├── ShardError                        a shard or its index is bad as a whole: `shard` and `offset` say where
+    │   ├── CorruptShard (ValueError)     its bytes contradict its format
+    │   ├── ShardChanged (ValueError)     it is no longer what its index, or an earlier read, says
+    │   └── CorruptIndex (ValueError)     its index is damaged, or was written by a later version
+    ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
+    ├── WriteError (OSError)              something could not be written; nothing half-written stays behind
     ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
     │   ├── ReadError (OSError)           its bytes could not be read
+    │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded
     │   ├── ImageError (ValueError)       its image could not be decoded
     │   │   ├── CorruptImage              the bytes contradict the format
     │   │   ├── TruncatedImage            the bytes end too early
@@ -50,6 +57,51 @@ class SourceEmpty(StokerError, ValueError):
     """The data set is there, and holds no sample."""
 
 
+class ShardError(StokerError):
+    """A shard or its index is bad as a whole; `shard` names it, `offset` is the byte at which it shows (None: no single one)."""
+
+    def __init__(self, message: str, *, shard: str = "", offset: int | None = None) -> None:
+        super().__init__(message)
+        self.shard = shard
+        self.offset = offset
+
+
+class CorruptShard(ShardError, ValueError):
+    """The shard's bytes contradict its format."""
+
+
+class ShardChanged(ShardError, ValueError):
+    """The shard is no longer what its index, or an earlier read, says."""
+
+
+class CorruptIndex(ShardError, ValueError):
+    """The shard's index is damaged, or was written by a later version."""
+
+
+class RemoteError(StokerError, OSError):
+    """A URL could not be fetched; `url` never holds a secret, `status` is the HTTP status where there was one."""
+
+    def __init__(self, message: str, *, url: str = "", status: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.url = url
+        self.status = status
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class WriteError(StokerError, OSError):
+    """Something could not be written; nothing half-written stays behind."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class SampleError(StokerError):
     """One sample is bad.
 
@@ -69,6 +121,10 @@ class SampleError(StokerError):
 
 class ReadError(SampleError, OSError):
     """The sample's bytes could not be read."""
+
+
+class RecordError(SampleError, ValueError):
+    """The sample's bytes do not match their checksum, or a field of it cannot be decoded."""
 
 
 class ImageError(SampleError, ValueError):

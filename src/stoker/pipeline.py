@@ -16,10 +16,14 @@ from .image.ops import Normalize, Operation
 from .loader import Loader
 from .plan import nodes as n
 from .plan.deal import check_remainder
+from .plan.fields import fields_after
+from .plan.mixing import pattern_of
 from .plan.nodes import Function
+from .plan.order import Order
 from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import check_rank, find_rank
 from .source.base import Source, digest
+from .source.concat import ConcatSource
 
 
 def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
@@ -31,6 +35,22 @@ def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
     if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
         raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
     return n.SkipPolicy(float(budget), None if quarantine is None else str(quarantine))
+
+
+def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
+    """Samples of several pipelines in exact proportions; see `stoker.mix`."""
+    members = list(pipelines)
+    if not members or not all(isinstance(member, Pipeline) for member in members):
+        raise ConfigError("mix() takes a list of pipelines, e.g. mix([a, b], weights=[0.7, 0.3])")
+    shares = [1.0] * len(members) if weights is None else list(weights)
+    if len(shares) != len(members):
+        raise ConfigError(f"mix() was given {len(members)} pipelines and {len(shares)} weights")
+    if until not in ("first", "all"):
+        raise ConfigError(f"mix(until={until!r}): choose 'first' (end when one has no more) or 'all' (shorter ones begin again)")
+    parts = [member._as_member() for member in members]
+    source = ConcatSource([source for source, _, _ in parts], [names for _, names, _ in parts])
+    orders = tuple(n.Member(verbs, first, len(part)) for (part, _, verbs), first in zip(parts, source.firsts))
+    return Pipeline(source, (n.Mix(orders, pattern_of(shares), until),))
 
 
 class Pipeline:
@@ -62,6 +82,28 @@ class Pipeline:
     def classes(self) -> tuple[str, ...]:
         """Class names: label i stands for ``classes[i]``."""
         return self._source.classes if isinstance(self._source, Source) else ()
+
+    def _as_member(self) -> tuple[Source, dict[str, str], tuple[n.OrderNode, ...]]:
+        """Source, {field here: field there}, and order, for `mix`."""
+        if not isinstance(self._source, Source):
+            raise ConfigError("mix() needs sources whose samples can be counted; a stream's cannot")
+        names = {name: name for name in self._source.fields}
+        verbs: list[n.OrderNode] = []
+        for node in self._nodes:
+            if isinstance(node, (n.Shuffle, n.Take, n.Skip, n.Repeat, n.Mix)):
+                verbs.append(node)
+            elif isinstance(node, (n.Select, n.Rename, n.Drop)):
+                fields_after(node, {name: self._source.fields[there] for name, there in names.items()})  # checks the names
+                renamed = dict(node.names) if isinstance(node, n.Rename) else {}
+                kept = node.fields if isinstance(node, n.Select) else [
+                    name for name in names if not (isinstance(node, n.Drop) and name in node.fields)
+                ]
+                names = {renamed.get(name, name): names[name] for name in kept}
+            else:
+                raise ConfigError(f"{n.verb_of(node)}() stands before mix(); put it behind, where it works on all samples")
+        if Order(tuple(verbs), len(self._source)).length == 0:
+            raise ConfigError(f"mix(): {self._source.describe()} has no sample left behind take or skip")
+        return self._source, names, tuple(verbs)
 
     # ---- order -------------------------------------------------------------------------------------------------------------
 

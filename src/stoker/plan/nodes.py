@@ -44,6 +44,27 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One of the pipelines that are mixed: its own order, and where its samples begin among all of them."""
+
+    verbs: tuple[OrderNode, ...]
+    first: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Samples of several sources in fixed proportions; see mixing.py. Always the first verb.
+
+    `until` is "first" (an epoch ends when a member has no sample left) or "all" (shorter ones begin again).
+    """
+
+    members: tuple[Member, ...]
+    pattern: tuple[int, ...]
+    until: str = "first"
+
+
+@dataclass(frozen=True, slots=True)
 class Shard:
     """Which part of every global batch is this rank's."""
 
@@ -181,7 +202,7 @@ class OnError:
     policy: SkipPolicy | None = None
 
 
-OrderNode = Union[Shuffle, Take, Skip, Repeat]
+OrderNode = Union[Shuffle, Take, Skip, Repeat, Mix]
 StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, Select, Rename, Drop]
 FinishNode = Union[MapBatch, Select, Rename, Drop]
 Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, OnError]
@@ -212,7 +233,12 @@ def written(node: Node) -> str:
     """A node as a user would write it, without what is the default anyway."""
     if isinstance(node, Regroup):
         return "".join([written(node.batch), *(f".{written(inner)}" for inner in node.inner), ".unbatch()"])
-    if isinstance(node, (Select, Drop)):
+    if isinstance(node, Mix):
+        counts = [node.pattern.count(member) for member in range(len(node.members))]
+        orders = [".".join(map(written, member.verbs)) for member in node.members]
+        inside = [f"{count} of {len(node.pattern)}{f' {order}' if order else ''}" for count, order in zip(counts, orders)]
+        inside += _differing(node, ("members", "pattern"))
+    elif isinstance(node, (Select, Drop)):
         inside = [repr(name) for name in node.fields]
     elif isinstance(node, Rename):
         inside = [f"{old}={new!r}" for old, new in node.names]

@@ -16,7 +16,8 @@ import numpy as np
 from ..errors import ConfigError
 from ..kernel import native
 from ..source.chunk import Ints
-from .nodes import OrderNode, Repeat, Shuffle, Skip, Take
+from .mixing import drawn, mixed_rows
+from .nodes import Member, Mix, OrderNode, Repeat, Shuffle, Skip, Take
 from .seeds import key_of
 
 #: the longest order the permutation takes
@@ -75,7 +76,9 @@ def _check_shuffled(n: int | None) -> None:
 
 def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
     for verb in verbs:
-        if isinstance(verb, Take):
+        if isinstance(verb, Mix):
+            n = mixed_rows(verb.pattern, [_length(member.verbs, member.length) for member in verb.members], verb.until)
+        elif isinstance(verb, Take):
             n = verb.count if n is None else min(n, verb.count)
         elif isinstance(verb, Skip):
             n = None if n is None else max(0, n - verb.count)
@@ -87,6 +90,8 @@ def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
 def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, epoch: int) -> Ints:
     while verbs:
         verbs, verb = verbs[:-1], verbs[-1]
+        if isinstance(verb, Mix):
+            return _resolve_mix(verb, positions, epoch)
         if isinstance(verb, Take):
             continue
         if isinstance(verb, Skip):
@@ -107,6 +112,24 @@ def _resolve(verbs: tuple[OrderNode, ...], source_length: int, positions: Ints, 
 def _resolve_pass(verbs: tuple[OrderNode, ...], source_length: int, epoch: int, positions: Ints, number: int) -> Ints:
     # Every pass shuffles anew, also where repeats are nested: so passes are mixed into the epoch, not added to it.
     return _resolve(verbs, source_length, positions, key_of(epoch, number))
+
+
+def _resolve_mix(mix: Mix, positions: Ints, epoch: int) -> Ints:
+    members, numbers = drawn(mix.pattern, positions)
+
+    def each(within: Ints, number: int) -> Ints:
+        return _resolve_member(mix.members[number], within, epoch)
+
+    return _by_group(members, numbers, each)
+
+
+def _resolve_member(member: Member, numbers: Ints, epoch: int) -> Ints:
+    length = _length(member.verbs, member.length)
+    if length is None:
+        return member.first + _resolve(member.verbs, member.length, numbers, epoch)
+    # A member that is used up begins again, shuffled anew, as with `repeat`.
+    passes, within = np.divmod(numbers, length)
+    return member.first + _by_group(passes, within, partial(_resolve_pass, member.verbs, member.length, epoch))
 
 
 def shuffle(positions: Ints, n: int, verb: Shuffle, epoch: int) -> Ints:

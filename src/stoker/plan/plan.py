@@ -24,6 +24,7 @@ from .nodes import (
     Filter,
     FinishNode,
     MapBatch,
+    Mix,
     Node,
     OnError,
     OrderNode,
@@ -117,6 +118,14 @@ class Plan:
         }
 
 
+def _seed_of(verb: OrderNode) -> int | None:
+    """The seed a verb brings with it: a shuffle's own, or that of the first shuffle in a mix."""
+    if isinstance(verb, Mix):
+        inner = [_seed_of(inner) for member in verb.members for inner in member.verbs]
+        return next((seed for seed in inner if seed is not None), None)
+    return verb.seed if isinstance(verb, Shuffle) else None
+
+
 def compile_plan(source: AnySource, nodes: Sequence[Node]) -> Plan:
     """Check a pipeline and lay it out; every mistake that can be known before running is found here."""
     work = _Compiler(source)
@@ -159,7 +168,7 @@ class _Compiler:
             if self.shard is not None:
                 raise ConfigError("a pipeline is sharded once: shard() appears twice")
             self.shard = node
-        elif isinstance(node, (Shuffle, Take, Skip, Repeat)):
+        elif isinstance(node, (Shuffle, Take, Skip, Repeat, Mix)):
             self._add_order(node)
         elif isinstance(node, Batch):
             if self.batch is not None:
@@ -178,8 +187,8 @@ class _Compiler:
             self.current.append(node)
 
     def _add_order(self, node: OrderNode) -> None:
-        if isinstance(node, Shuffle) and self.seed is None:
-            self.seed = node.seed
+        if self.seed is None:
+            self.seed = _seed_of(node)
         if self.batch is not None:
             self._add_step(node)
         elif (not self.ragged and isinstance(self.source, Source)) or self._commutes(node):

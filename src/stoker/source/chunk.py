@@ -84,7 +84,9 @@ class BytesColumn:
         return BytesColumn(self.data, self.starts[rows], self.lengths[rows])
 
     def own(self) -> list[bytes]:
-        return [self[row] for row in range(len(self))]
+        view = memoryview(self.data)
+        starts, ends = self.starts.tolist(), (self.starts + self.lengths).tolist()
+        return [view[start:end].tobytes() for start, end in zip(starts, ends)]
 
 
 Column = Union[NDArray[Any], BytesColumn, "list[Any]"]

@@ -1,0 +1,50 @@
+"""`stoker tar cat`: shards one after another, as one archive."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from ...units import parse_bytes
+from .inputs import Shards, samples_of, shard_names
+from .meter import Meter, Progress
+from .mixing import Memory, Seed, shuffled
+from .outputs import Output, Overwrite, archive
+
+Count = Annotated[int | None, typer.Option("-c", "--count", min=0, metavar="N", help="Stop after N samples.")]
+
+
+def complain(text: str) -> None:
+    """Tell something beside the result."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def cat(
+    shards: Shards = None,
+    count: Count = None,
+    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first N samples.")] = 0,
+    shuffle: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Shuffle within a buffer of N samples; 0 keeps the order.", show_default=True)
+    ] = 0,
+    seed: Seed = 0,
+    memory: Memory = "2GB",
+    output: Output = "-",
+    overwrite: Overwrite = False,
+    progress: Progress = None,
+) -> None:
+    """Concatenate shards into one archive.
+
+    Samples come out as they lie, shard by shard: `--skip` leaves out the first ones, `--shuffle` mixes what follows, `-c` ends it.
+    Every byte read is checked; a damaged shard ends the command with its name and the place, and then no FILE is made.
+
+    Example: `stoker tar cat 'train-{0000..0009}.tar' -c 1000 --shuffle 500 > some.tar`
+    """
+    names, most = shard_names(shards), parse_bytes(memory, "--memory")
+    with archive(output, overwrite, names) as out, Meter("cat", progress) as meter:
+        samples = islice(samples_of(names), skip, None)
+        if shuffle > 1:
+            samples = shuffled(samples, shuffle, seed, most, complain)
+        for sample in meter.watch(islice(samples, count)):
+            out.write(sample)

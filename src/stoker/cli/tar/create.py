@@ -1,0 +1,173 @@
+"""`stoker tar create`: an archive from a plan, a table that says what goes where."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
+from ...source.paths import joined, printable
+from ...source.tarstream import TarSample
+from .meter import Meter, Progress
+from .outputs import Output, Overwrite, archive
+from .tables import READERS, Row
+
+#: a plan's row as (line, key, field, content): content that is a path is read when its sample is written
+Entry = tuple[int, bytes, bytes, bytes, bool]
+_LONG = {b"key", b"field", b"path", b"text"}
+
+
+def create(
+    plan: Annotated[str, typer.Argument(metavar="[PLAN]", help="A .csv or .tsv file; `-` is standard input.")] = "-",
+    folder: Annotated[
+        Path, typer.Option("-C", "--folder", metavar="DIR", help="Where paths of the plan begin.", show_default="here")
+    ] = Path(),
+    format: Annotated[
+        str | None, typer.Option(metavar="csv|tsv", help="What the plan is.", show_default="by its name, else tsv")
+    ] = None,
+    output: Output = "-",
+    overwrite: Overwrite = False,
+    progress: Progress = None,
+) -> None:
+    r"""Make an archive from a plan. Nothing of a plan is run, and only plain files are read.
+
+    The plan is a table in one of three forms, told apart by its first line:
+
+    `key,field,path,text` as the first line (`path` or `text` may be left out, the order is free): a row for each field. A sample's
+    rows lie together. The content is the file at `path`, or, where that cell is empty, the `text`.
+
+    `key` or `__key__`, and names of fields, as the first line: a row for each sample, a column for each field. A column named
+    `@jpg` holds paths of files for the field `jpg`; any other holds the content itself. This is what `stoker tar tsv` prints.
+
+    Neither: rows of key, field and content. `@path` is a file's content; `@@` at the beginning stands for a text that
+    begins with `@`; anything else is the text itself.
+
+    In TSV `\t`, `\n`, `\r`, `\\` stand for tab, newline, carriage return and backslash; CSV has its quotes.
+
+    Example: `printf 'a\tjpg\t@cat.jpg\na\tcls\t3\n' | stoker tar create -o cats.tar`
+    """
+    kind = format or ("csv" if plan.lower().endswith(".csv") else "tsv")
+    if kind not in READERS:
+        raise ConfigError(f"--format {kind}: a plan is csv or tsv")
+    base = os.fsencode(folder)
+    told = "standard input" if plan == "-" else printable(os.fsencode(plan))
+    with archive(output, overwrite) as out, Meter("create", progress) as meter, _open_plan(plan, told) as stream:
+        for sample in meter.watch(_samples(_entries(READERS[kind](stream, told), told), base, told)):
+            out.write(sample)
+        if not out.samples:
+            raise SourceEmpty(f"{told}: the plan names no sample")
+
+
+@contextmanager
+def _open_plan(plan: str, told: str) -> Iterator[BinaryIO]:
+    if plan == "-":
+        if sys.stdin.isatty():
+            raise ConfigError("no plan was given, and standard input is a terminal; name a .csv or .tsv file, or pipe one in")
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = open(plan, "rb")
+    except FileNotFoundError as error:
+        raise SourceNotFound(f"{told}: there is no such plan") from error
+    except OSError as error:
+        raise ReadError(f"{told}: {error.strerror}", origin=told) from error
+    with stream:
+        yield stream
+
+
+def _entries(rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
+    """The fields that a plan names, whatever its form."""
+    first = next(rows, None)
+    if first is None:
+        return
+    number, head = first
+    head[0] = head[0].removeprefix(b"\xef\xbb\xbf")  # what some programs put in front of UTF-8
+    names = [cell.strip().lower() for cell in head]
+    if {b"key", b"field"} <= set(names) <= _LONG and len(set(names)) == len(names):
+        yield from _long(names, rows, told)
+    elif b"key" in names or b"__key__" in names:
+        yield from _wide(names, rows, told)
+    else:
+        yield from _plain(_again(first, rows), told)
+
+
+def _long(names: list[bytes], rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
+    for number, row in rows:
+        cells = dict(zip(names, _checked(row, len(names), number, told)))
+        path, text = cells.get(b"path", b""), cells.get(b"text", b"")
+        if path and text:
+            raise ConfigError(f"{told}, line {number}: both a path and a text; leave one cell empty")
+        yield number, cells[b"key"], cells[b"field"], path or text, bool(path)
+
+
+def _wide(names: list[bytes], rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
+    at = names.index(b"key") if b"key" in names else names.index(b"__key__")
+    if len(names) < 2:
+        raise ConfigError(f"{told}: has no column but the key; name the fields in its first line")
+    for number, row in rows:
+        _checked(row, len(names), number, told)
+        for column, name in enumerate(names):
+            if column != at:
+                yield number, row[at], name.removeprefix(b"@"), row[column], name.startswith(b"@")
+
+
+def _plain(rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
+    for number, row in rows:
+        key, field, content = _checked(row, 3, number, told)
+        is_path = content.startswith(b"@") and not content.startswith(b"@@")
+        yield number, key, field, content[1:] if content.startswith(b"@") else content, is_path
+
+
+def _again(first: tuple[int, Row], rows: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+    yield first
+    yield from rows
+
+
+def _checked(row: Row, width: int, number: int, told: str) -> Row:
+    if len(row) != width:
+        raise ConfigError(f"{told}, line {number}: {len(row)} cells where {width} are expected; {_hint(row)}")
+    return row
+
+
+def _hint(row: Row) -> str:
+    return "cells are parted by tabs in a .tsv, by commas in a .csv (--format says which)" if len(row) == 1 else "quote, or escape, what is no separator"
+
+
+def _samples(entries: Iterator[Entry], folder: bytes, told: str) -> Iterator[TarSample]:
+    """Entries of one key that lie together, as a sample; files are read only now."""
+    key, fields = None, {}
+    for number, own, field, content, is_path in entries:
+        if own != key:
+            if key is not None:
+                yield TarSample(key, fields, 0)
+            key, fields = own, {}
+        name = printable(field.lower())
+        if name in fields:
+            raise ConfigError(f"{told}, line {number}: the field {name!r} of the sample {printable(own)} comes twice")
+        fields[name] = _file(joined(folder, content), f"{told}, line {number}") if is_path else content
+    if key is not None:
+        yield TarSample(key, fields, 0)
+
+
+def _file(path: bytes, told: str) -> bytes:
+    """The content of a plain file; nothing else is opened for long, a pipe or a device would be waited for."""
+    shown = printable(path)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ReadError(f"{told}: {shown} is no plain file", origin=shown)
+            return file.read()
+    except FileNotFoundError as error:
+        raise SourceNotFound(f"{told}: there is no file {shown}; paths begin in -C DIR, or here") from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, ReadError):
+            raise
+        raise ReadError(f"{told}: {shown}: {getattr(error, 'strerror', None) or error}", origin=shown) from error

@@ -1,0 +1,97 @@
+"""`stoker tar first`: the first sample that matches."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from ...errors import ConfigError, SourceEmpty
+from ...source.paths import printable
+from ...source.tarstream import TarSample
+from ...units import counted
+from .inputs import Shards, samples_of, shard_names
+from .outputs import Output, Overwrite, archive
+from .show import describe
+
+Matches = Callable[[TarSample], bool]
+
+
+def first(
+    shards: Shards = None,
+    key: Annotated[str | None, typer.Option(metavar="GLOB", help="Its key matches, as in `'n0144*/*'`.")] = None,
+    field: Annotated[str | None, typer.Option("-f", "--field", metavar="FIELD", help="It has this field.")] = None,
+    match: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="The content of --field, or of any field, holds a match.")
+    ] = None,
+    get: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="Write the bytes of this field alone, not an archive.")
+    ] = None,
+    output: Output = "-",
+    overwrite: Overwrite = False,
+) -> None:
+    """Find the first sample that matches, and give it as an archive of one sample.
+
+    At a terminal it is shown as text instead. All conditions must hold; without any it is the first sample of all. `*` in a
+    GLOB matches slashes too; a REGEX is Python's, searched in the bytes. When nothing matches the exit status is 1.
+
+    Example: `stoker tar first train-0000.tar -f cls --match '^304$' --get jpg > one.jpg`
+    """
+    matches = _condition(key, field, match)
+    if get is not None and output == "-" and sys.stdout.isatty():
+        raise ConfigError("the bytes of a field would go to the terminal; send standard output to a file, or name one with -o")
+    names = shard_names(shards)
+    seen = 0
+    for sample in samples_of(names):
+        seen += 1
+        if matches(sample):
+            break
+    else:
+        raise SourceEmpty(f"none of {counted(seen, 'sample')} matches")
+    if get is not None:
+        _give_field(sample, get, output, overwrite)
+    elif output == "-" and sys.stdout.isatty():
+        describe(sample)
+    else:
+        with archive(output, overwrite) as out:
+            out.write(sample)
+
+
+def _condition(key: str | None, field: str | None, match: str | None) -> Matches:
+    try:
+        pattern = None if match is None else re.compile(os.fsencode(match))
+    except re.error as error:
+        raise ConfigError(f"--match {match!r} is no regular expression: {error}") from error
+    keys = None if key is None else re.compile(fnmatch.translate(key).encode("utf-8", "surrogateescape"))
+    wanted = None if field is None else field.lower()
+
+    def matches(sample: TarSample) -> bool:
+        if keys is not None and not keys.match(sample.key):
+            return False
+        if wanted is not None and wanted not in sample.fields:
+            return False
+        if pattern is None:
+            return True
+        looked_at = sample.fields.values() if wanted is None else (sample.fields[wanted],)
+        return any(pattern.search(data) for data in looked_at)
+
+    return matches
+
+
+def _give_field(sample: TarSample, field: str, output: str, overwrite: bool) -> None:
+    from ...pack.atomic import AtomicFile
+
+    if field.lower() not in sample.fields:
+        raise SourceEmpty(f"the sample {printable(sample.key)} has no field {field!r}; it has {', '.join(sample.fields)}")
+    data = sample.fields[field.lower()]
+    if output == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    with AtomicFile(output, overwrite=overwrite) as file:
+        file.write(data)

@@ -1,0 +1,70 @@
+"""`stoker tar tsv`: fields as a table."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Annotated
+
+import typer
+
+from ...errors import ConfigError, RecordError
+from ...source.paths import printable
+from ...source.tarstream import TarSample
+from .cat import Count
+from .inputs import Shards, samples_of, shard_names
+from .meter import Meter, Progress
+from .tables import csv_line, tsv_line
+
+from itertools import islice
+
+
+def tsv(
+    shards: Shards = None,
+    fields: Annotated[
+        str, typer.Option("-f", "--fields", metavar="NAMES", help="The columns, as in `key,cls,txt`; `key` is the sample's key.")
+    ] = "key",
+    csv: Annotated[bool, typer.Option("--csv", help="Commas and quotes instead of tabs and backslashes.")] = False,
+    missing: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What stands for a field that a sample does not have.", show_default="an error")
+    ] = None,
+    strip: Annotated[bool, typer.Option("--strip", help="Without blanks and newlines at the ends of a cell.")] = False,
+    header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with a line of the columns' names.")] = True,
+    count: Count = None,
+    progress: Progress = None,
+) -> None:
+    r"""Print fields as a table, a row for each sample.
+
+    TSV: a tab between cells; in a cell `\t`, `\n`, `\r` and `\\` stand for tab, newline, carriage return and backslash, and every other
+    byte is itself. `--csv`: cells that need it are quoted, and quotes in them doubled. `stoker tar create` reads both back.
+
+    Example: `stoker tar tsv 'train-*.tar' -f key,cls --strip | sort -n -k 2`
+    """
+    columns = [name for name in re.split(r"[,\s]+", fields) if name]
+    if not columns:
+        raise ConfigError("--fields names no column; write it as in -f key,cls,txt")
+    line = csv_line if csv else tsv_line
+    names = shard_names(shards)
+    out = sys.stdout.buffer
+    with Meter("tsv", progress, text_out=True) as meter:
+        if header:
+            out.write(line(map(os.fsencode, columns)))
+        for sample in meter.watch(islice(samples_of(names), count)):
+            cells = (_cell(sample, name, missing) for name in columns)
+            out.write(line(cell.strip() for cell in cells) if strip else line(cells))
+        out.flush()
+
+
+def _cell(sample: TarSample, name: str, missing: str | None) -> bytes:
+    if name in ("key", "__key__"):
+        return sample.key
+    data = sample.fields.get(name.lower())
+    if data is not None:
+        return data
+    if missing is None:
+        key = printable(sample.key)
+        raise RecordError(
+            f"the sample {key} has no field {name!r}; it has {', '.join(sample.fields)}. --missing '' leaves such cells empty", key=key
+        )
+    return os.fsencode(missing)

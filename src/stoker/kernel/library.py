@@ -1,0 +1,199 @@
+"""The native library, loaded and called through ctypes; ``native/include/stoker.h`` is the manual. No other file does this.
+
+Rules kept here: the library is loaded on first use and its ABI checked; every function that returns a status passes through a
+check installed as ctypes ``errcheck``, so no caller can forget it; a fault the library tells of becomes its exception there too.
+What is handed over is NumPy arrays, by `address`: who calls has checked their bounds, because C cannot. Calls that do real work
+release the GIL. Those that take microseconds keep it: with many workers, getting it back costs more than the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from collections.abc import Callable
+from ctypes import c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.errors import CorruptShard, KernelError
+from stoker.kernel.status import Status, error_of
+
+ABI = 2
+#: a call over fewer bytes than this is over before another thread could have the GIL
+BRIEF_BYTES = 1 << 16
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
+_Function: TypeAlias = Callable[..., int]
+
+_SIGNATURES: dict[str, list[Any]] = {
+    "stk_permute": [c_uint64, c_uint64, c_void_p, c_int64, c_void_p],
+    "stk_uniforms": [c_uint64, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
+    "stk_gather": [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64],
+    "stk_read_files": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, *[c_void_p] * 4],
+    "stk_read_spans": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    "stk_crc32c_spans": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_tar_about": [c_void_p, c_void_p],
+    "stk_tar_strings": [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_int64, c_void_p],
+    "stk_tar_forget": [c_void_p, c_int64],
+    "stk_tfrecord_verify": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
+    "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_image_rows": [*[c_void_p] * 8, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
+    "stk_pixels_row": [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int64, c_void_p, c_void_p],
+    "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+}  # fmt: skip
+
+#: functions whose callers come again with more room
+_MAY_BE_SHORT = ("stk_read_files", "stk_jpeg_decode", "stk_tar_feed", "stk_tfrecord_scan")
+
+
+class _Fault(ctypes.Structure):
+    _fields_ = [("where", c_int64), ("message", ctypes.c_char * 488)]
+
+
+def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
+    if status == 0 or (status == Status.SHORT and function.__name__ in _MAY_BE_SHORT):
+        return status
+    raise error_of(status, f"{function.__name__} refused the call")
+
+
+def _check_file(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
+    if status == Status.CORRUPT:
+        fault = arguments[-1]._obj
+        raise CorruptShard(fault.message.decode("utf-8", "replace"), offset=fault.where)
+    return _check(status, function, arguments)
+
+
+def _with_fault(function: Any, argtypes: list[Any]) -> _Function:
+    """Declare a function whose last parameter tells what is wrong with a file: the caller never sees it, only `CorruptShard`."""
+    function.argtypes, function.restype, function.errcheck = [*argtypes, c_void_p], c_int32, _check_file
+    return lambda *arguments: cast(int, function(*arguments, ctypes.byref(_Fault())))
+
+
+def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    for name, argtypes in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype, function.errcheck = argtypes, c_int32, _check
+    loaded.stk_crc32c.argtypes, loaded.stk_crc32c.restype = [c_void_p, c_int64, c_uint32], c_uint32
+    return loaded
+
+
+def _made(loaded: ctypes.CDLL, what: str, argtypes: list[Any]) -> tuple[Callable[..., int | None], Callable[[int], None]]:
+    """Declare the two functions that make and free an object."""
+    new, free = getattr(loaded, f"stk_{what}_new"), getattr(loaded, f"stk_{what}_free")
+    new.argtypes, new.restype = argtypes, c_void_p
+    free.argtypes, free.restype = [c_void_p], None
+    return new, free
+
+
+class Library:
+    """The loaded library: each function of the ABI, declared and checked."""
+
+    def __init__(self, path: Path) -> None:
+        loaded = ctypes.CDLL(str(path))
+        loaded.stk_abi.restype = c_int32
+        if (abi := loaded.stk_abi()) != ABI:
+            raise KernelError(f"{path} has ABI {abi}, this Stoker needs {ABI}; rebuild it with `pip install .`")
+        _declared(loaded)
+        brief = _declared(ctypes.PyDLL(str(path)))  # the same library, called without letting go of the GIL
+        self.permute: _Function = loaded.stk_permute
+        self.permute_brief: _Function = brief.stk_permute
+        self.uniforms: _Function = loaded.stk_uniforms
+        self.gather: _Function = loaded.stk_gather
+        self.gather_brief: _Function = brief.stk_gather
+        self.read_files: _Function = loaded.stk_read_files
+        self.read_spans: _Function = loaded.stk_read_spans
+        self.crc32c: _Function = loaded.stk_crc32c
+        self.crc32c_brief: _Function = brief.stk_crc32c
+        self.crc32c_spans: _Function = loaded.stk_crc32c_spans
+        self.tar_feed = _with_fault(loaded.stk_tar_feed, [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p])
+        self.tar_finish = _with_fault(brief.stk_tar_finish, [c_void_p])
+        self.tar_about: _Function = brief.stk_tar_about
+        self.tar_strings: _Function = loaded.stk_tar_strings
+        self.tar_forget: _Function = brief.stk_tar_forget
+        self.tfrecord_scan = _with_fault(
+            loaded.stk_tfrecord_scan, [c_void_p, c_int64, c_int64, c_int32, c_void_p, c_void_p, c_int64, *[c_void_p] * 3]
+        )
+        self.tfrecord_verify: _Function = loaded.stk_tfrecord_verify
+        self.jpeg_header: _Function = brief.stk_jpeg_header
+        self.image_plan: _Function = brief.stk_image_plan
+        self.image_rows: _Function = loaded.stk_image_rows
+        self.pixels_row: _Function = loaded.stk_pixels_row
+        self.jpeg_decode: _Function = loaded.stk_jpeg_decode
+        self.build: Callable[[], bytes] = loaded.stk_build
+        loaded.stk_build.restype = c_char_p
+        self.simd: Callable[[int], int] = loaded.stk_simd
+        loaded.stk_simd.argtypes, loaded.stk_simd.restype = [c_int32], c_int32
+        self.decoder_new, self.decoder_free = _made(loaded, "decoder", [])
+        self.tar_new, self.tar_free = _made(loaded, "tar", [c_int32, c_int32])
+
+
+_library: Library | None = None
+
+
+def library() -> Library:
+    """Return the library, loaded on first use; raises `KernelError` where it is not built."""
+    return _library or _load()
+
+
+def _load() -> Library:
+    # Two threads may both get here; both load the same file, and the last assignment wins.
+    global _library
+    name = "libstoker.dylib" if sys.platform == "darwin" else "libstoker.so"
+    # An editable install has two folders for this package: the sources, and what was built from them.
+    folders = [Path(folder) for folder in sys.modules[__package__].__path__]
+    path = next((folder / name for folder in folders if (folder / name).exists()), None)
+    if path is None:
+        raise KernelError(
+            f"the native library is not built: {name} is not in {folders[0]}; run `pip install .` in Stoker's source folder"
+        )
+    _library = Library(path)
+    return _library
+
+
+class Owned:
+    """An object of the library and its end: freed by `close`, or when the last reference is gone."""
+
+    def __init__(self, handle: int | None, free: Callable[[int], None], what: str) -> None:
+        if not handle:
+            raise MemoryError(f"no memory for a {what}")
+        self._handle: int | None = handle
+        self._what = what
+        self._free = weakref.finalize(self, free, handle)
+
+    @property
+    def handle(self) -> int:
+        """What the library calls it."""
+        if self._handle is None:
+            raise KernelError(f"the {self._what} is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Free the memory; harmless when done already."""
+        self._handle = None
+        self._free()
+
+
+_NoBytes = ctypes.c_char * 0
+
+
+def address(array: NDArray[Any] | None) -> Any:
+    """Return what a ``c_void_p`` parameter takes. ``array.ctypes.data`` costs four times as much as a buffer export."""
+    if array is None:
+        return None
+    try:
+        return _NoBytes.from_buffer(cast(Any, array))
+    except (TypeError, ValueError, BufferError):  # read-only or not contiguous
+        return array.ctypes.data
+
+
+def contiguous(array: NDArray[Any], dtype: type[np.generic], count: int, name: str) -> NDArray[Any]:
+    """Return `array` as one run of `count` numbers of `dtype`; any other shape is a `KernelError`."""
+    result = np.ascontiguousarray(array, dtype)
+    if result.ndim != 1 or len(result) != count:
+        raise KernelError(f"{name} has shape {result.shape}, not ({count},)")
+    return result

@@ -1,0 +1,247 @@
+"""Record files: checksums, reading of pieces, and the parsers of their formats. ``native/include/stoker.h`` is the manual.
+
+Every parser here takes bytes from anywhere and either gives exactly what they say or raises `CorruptShard` with the offset at
+which they contradict their format; its message ends without the shard's name, which whoever knows it adds.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.errors import KernelError
+from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, address, contiguous, library
+
+Ints: TypeAlias = NDArray[np.int64]
+_Crc = TypeVar("_Crc", int, NDArray[np.uint32])
+
+
+def _bytes(data: Bytes) -> NDArray[np.uint8]:
+    """Return `data` as one run of bytes, without a copy."""
+    if isinstance(data, np.ndarray):
+        if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raise KernelError(f"data must be one contiguous run of uint8, not {data.dtype}{data.shape}")
+        return data
+    return np.frombuffer(data, np.uint8)
+
+
+# ---- checksums ---------------------------------------------------------------------------------------------------------
+
+
+def crc32c(data: Bytes, value: int = 0) -> int:
+    """Return the CRC-32C of `data`, continuing from `value`.
+
+    >>> hex(crc32c(b"123456789")), crc32c(b"789", crc32c(b"123456")) == crc32c(b"123456789")
+    ('0xe3069283', True)
+    """
+    array = _bytes(data)
+    call = library().crc32c_brief if array.size < BRIEF_BYTES else library().crc32c
+    return call(address(array), array.size, value)
+
+
+def crc32c_spans(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.uint32]:
+    """Return the CRC-32C of each ``data[start : start + length]``; a length below 0 counts as no bytes."""
+    data, count = _bytes(data), len(starts)
+    starts, lengths = contiguous(starts, np.int64, count, "starts"), contiguous(lengths, np.int64, count, "lengths")
+    out = np.empty(count, np.uint32)
+    library().crc32c_spans(address(data), data.size, address(starts), address(lengths), count, address(out))
+    return out
+
+
+def mask_crc(crc: _Crc) -> _Crc:
+    """Return the masked form TFRecord files store, of one checksum or of an array of them."""
+    if isinstance(crc, np.ndarray):
+        wide = crc.astype(np.uint64)
+        turned = wide >> np.uint64(15) | wide << np.uint64(17)
+        return (turned + np.uint64(0xA282EAD8)).astype(np.uint32)
+    one = int(crc)
+    return (one >> 15 | one << 17 & 0xFFFFFFFF) + 0xA282EAD8 & 0xFFFFFFFF
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDArray[np.uint8], at: Ints) -> NDArray[np.int32]:
+    """Read ``lengths[i]`` bytes at ``offsets[i]`` of file ``fds[i]`` into ``buffer[at[i]:]``, one read each, without the GIL.
+
+    Returns for each 0, the errno that refused it, or -1: the file ends before the span does.
+    """
+    count = len(fds)
+    fds = contiguous(fds, np.int32, count, "fds")
+    offsets, lengths = contiguous(offsets, np.int64, count, "offsets"), contiguous(lengths, np.int64, count, "lengths")
+    at = contiguous(at, np.int64, count, "at")
+    if not _bytes(buffer).flags.writeable:
+        raise KernelError("the buffer is read-only")
+    errors = np.zeros(count, np.int32)
+    library().read_spans(
+        address(fds), address(offsets), address(lengths), count, address(buffer), buffer.size, address(at), address(errors)
+    )
+    return errors
+
+
+# ---- tar ---------------------------------------------------------------------------------------------------------------
+
+#: a member that holds a field of a sample; it fills the tar from `header` to ``start + length`` rounded up to 512
+MEMBER = np.dtype([("header", "<i8"), ("start", "<i8"), ("length", "<i8"), ("sample", "<i8"), ("field", "<i4"), ("crc", "<u4")])
+_BLOCK = 512
+_MAX_MEMBERS = 1 << 14
+_TAR_INFO = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "position", "samples", "ignored", "ended", "forgotten",
+            "keys", "key_bytes", "fields", "field_bytes", "names", "name_bytes",
+        )
+    ]
+)  # fmt: skip
+_KEYS, _FIELDS, _IGNORED = 0, 1, 2
+
+
+class TarScan(Owned):
+    """Reads a tar that is pushed into it piece by piece, and tells where each field of each sample lies.
+
+    Members are grouped to samples as WebDataset does: ``KEY.FIELD``, the key ending at the first dot of the name's last
+    part. What members hold is only checksummed, so memory does not depend on their size. Strict: anything a tar must not have
+    raises `CorruptShard` with its offset, and raises it again at every later call; the manual in ``stoker.h`` lists what. One
+    thread at a time.
+    """
+
+    def __init__(self, *, checksums: bool = True, max_fields: int = 64) -> None:
+        if not 1 <= max_fields <= 4096:
+            raise KernelError(f"max_fields is {max_fields}, not 1 to 4096")
+        super().__init__(library().tar_new(checksums, max_fields), library().tar_free, "tar scan")
+        self._members = np.empty(16, MEMBER)
+        self._counts = np.zeros(2, np.int64)
+        self._found, self._used = self._counts[:1], self._counts[1:]
+        self._about = np.zeros(1, _TAR_INFO)
+        self._fields: tuple[bytes, ...] = ()
+        self._ask()
+
+    def feed(self, data: Bytes) -> NDArray[np.void]:
+        """Take the next bytes of the tar and return the members (`MEMBER`) that became complete, offsets counted in the tar."""
+        array = _bytes(data)
+        if len(self._members) < (room := min(array.size // _BLOCK + 2, _MAX_MEMBERS)):
+            self._members = np.empty(room, MEMBER)
+        parts, at = [], 0
+        try:
+            while self._feed(array[at:]):
+                parts.append(self._members[: self._found[0]].copy())
+                at += int(self._used[0])
+        finally:
+            self._ask()
+        parts.append(self._members[: self._found[0]].copy())
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _feed(self, rest: NDArray[np.uint8]) -> int:
+        members = self._members
+        return library().tar_feed(
+            self.handle, address(rest), rest.size, address(members), len(members), address(self._found), address(self._used)
+        )
+
+    def finish(self) -> None:
+        """Say that the tar ends here; raises `CorruptShard` unless it ended with its two blocks of zeros."""
+        library().tar_finish(self.handle)
+
+    def _ask(self) -> None:
+        library().tar_about(self.handle, address(self._about))
+
+    def _told(self, name: str) -> int:
+        return int(self._about[name][0])
+
+    @property
+    def position(self) -> int:
+        """Bytes taken so far."""
+        return self._told("position")
+
+    @property
+    def samples(self) -> int:
+        """Samples begun so far; the last may still get fields."""
+        return self._told("samples")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the blocks of zeros that end a tar have been seen; only zeros may follow."""
+        return bool(self._told("ended"))
+
+    @property
+    def ignored(self) -> int:
+        """How many members belonged to no sample."""
+        return self._told("ignored")
+
+    @property
+    def ignored_names(self) -> tuple[bytes, ...]:
+        """The names of the first 8 members that belonged to no sample."""
+        return self._names(_IGNORED, self._told("names"), self._told("name_bytes"))
+
+    @property
+    def fields(self) -> tuple[bytes, ...]:
+        """The names of the fields by number, as first met, in lower case."""
+        if len(self._fields) < self._told("fields"):
+            self._fields = self._names(_FIELDS, self._told("fields"), self._told("field_bytes"))
+        return self._fields
+
+    def keys(self, first: int = 0) -> tuple[NDArray[np.uint8], Ints]:
+        """Return the keys of the samples from `first` on: their bytes back to back, and where each ends."""
+        forgotten, samples = self._told("forgotten"), self.samples
+        if not forgotten <= first <= samples:
+            raise KernelError(f"no key {first}: there are those of samples {forgotten} to {samples}")
+        return self._strings(_KEYS, first, samples - first, self._told("key_bytes"))
+
+    def forget(self, before: int) -> None:
+        """Let go of the keys of samples before this one, but never of the last: for streams without end."""
+        library().tar_forget(self.handle, min(before, self.samples))
+        self._ask()
+
+    def _names(self, which: int, count: int, capacity: int) -> tuple[bytes, ...]:
+        data, ends = self._strings(which, 0, count, capacity)
+        whole, bounds = data.tobytes(), [0, *ends.tolist()]
+        return tuple(whole[start:end] for start, end in pairwise(bounds))
+
+    def _strings(self, which: int, first: int, count: int, capacity: int) -> tuple[NDArray[np.uint8], Ints]:
+        data, ends = np.empty(capacity, np.uint8), np.empty(count, np.int64)
+        library().tar_strings(self.handle, which, first, count, address(data), capacity, address(ends))
+        return data[: int(ends[-1]) if count else 0], ends
+
+
+# ---- TFRecord ----------------------------------------------------------------------------------------------------------
+
+_LEAST_RECORD = 16
+_MAX_RECORDS = 1 << 16
+
+
+def scan_tfrecord(data: NDArray[np.uint8], offset: int = 0, *, verify: bool = True) -> tuple[Ints, Ints, int, int]:
+    """Find the whole records in `data`, which lies `offset` bytes into its file.
+
+    Returns where in `data` their payloads start, their lengths, how many bytes all of them take, and how many the next record
+    needs in all (0: too few of its bytes are here to tell). A wrong checksum raises `CorruptShard` with its place in the file;
+    those of the lengths are always checked, those of the payloads where `verify` is set.
+    """
+    data = _bytes(data)
+    room = min(data.size // _LEAST_RECORD + 1, _MAX_RECORDS)
+    starts, lengths, told = np.empty(room, np.int64), np.empty(room, np.int64), np.zeros(3, np.int64)
+    found, used, needed = told[:1], told[1:2], told[2:]
+    parts: list[tuple[Ints, Ints]] = []
+    at, more = 0, True
+    while more:
+        rest = data[at:]
+        more = library().tfrecord_scan(
+            address(rest), rest.size, offset + at, verify, address(starts), address(lengths), room,
+            address(found), address(used), address(needed),
+        ) != 0  # fmt: skip
+        count = int(found[0])
+        parts.append((starts[:count] + at, lengths[:count].copy()))
+        at += int(used[0])
+    whole_starts, whole_lengths = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts))
+    return whole_starts, whole_lengths, at, int(needed[0])
+
+
+def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
+    """Return for each payload whether its masked CRC-32C stands in the 4 bytes behind it."""
+    data, count = _bytes(data), len(starts)
+    starts, lengths = contiguous(starts, np.int64, count, "starts"), contiguous(lengths, np.int64, count, "lengths")
+    right = np.zeros(count, np.bool_)
+    library().tfrecord_verify(address(data), data.size, address(starts), address(lengths), count, address(right))
+    return right

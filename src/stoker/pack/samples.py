@@ -1,0 +1,65 @@
+"""What writers take: mappings of field names to values, each with a key or without one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..errors import ConfigError
+from ..source.paths import printable
+from ..source.stream import KEY
+
+_EXAMPLE = "give mappings of field names to values, as {'__key__': 'cat/0001', 'jpg': ..., 'cls': 3}"
+#: the extension of a file's name, which may be followed by the number of an object in it
+_EXTENSION = re.compile(r"(?<=[^/])\.[^./#]+(?=(#\d+)?$)")
+
+
+def split_sample(sample: Any) -> tuple[bytes | None, list[tuple[str, Any]]]:
+    """The key of a sample (None without one) and its fields, in its order.
+
+    The key is its ``__key__``, or the `key_` of a pipeline's sample. The latter often name files, ``cat/0001.jpg``; then the
+    extension is left out, because in a tar it belongs to the field. Other names such as ``__url__`` are notes that other
+    tools make about a sample, and not written.
+    """
+    if not hasattr(sample, "items"):
+        raise ConfigError(f"a sample cannot be a {type(sample).__name__}; {_EXAMPLE}")
+    if hasattr(sample, "keys_"):
+        raise ConfigError("a batch is not a sample; leave .batch(...) away, or put .unbatch() behind it")
+    key, fields = None, []
+    for name, value in sample.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{name!r} is no name of a field; field names are str")
+        if not (name.startswith("__") and name.endswith("__")):
+            fields.append((name, value))
+        elif name == KEY:
+            key = value
+    if key is None and hasattr(sample, "key_"):
+        key = _EXTENSION.sub("", sample.key_)
+    return _key_bytes(key), fields
+
+
+def told_sample(number: int, key: bytes | None) -> str:
+    """A sample in a message."""
+    return f"sample {number:,}" + ("" if key is None else f" (key {printable(key)!r})")
+
+
+def each(samples: Iterable[Any]) -> Iterator[Any]:
+    """The samples one by one. An iterator that is made here, such as a pipeline's, is closed with this one; a user's own is not."""
+    if isinstance(samples, (str, bytes)) or not hasattr(samples, "__iter__") or hasattr(samples, "keys"):
+        raise ConfigError(f"samples cannot be a {type(samples).__name__}; give an iterable of them, or a pipeline")
+    iterator = iter(samples)
+    try:
+        for sample in iterator:  # noqa: UP028  `yield from` would close a user's generator too
+            yield sample
+    finally:
+        if iterator is not samples and hasattr(iterator, "close"):
+            iterator.close()
+
+
+def _key_bytes(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode("utf-8", "surrogateescape")
+    raise ConfigError(f"the key {key!r} is a {type(key).__name__}; keys are str or bytes")

@@ -1,0 +1,93 @@
+"""Mixing in exact proportions, by arithmetic: which member stands at a position, and which of its samples.
+
+Positions are cut into blocks of one fixed pattern, in which every member appears as often as its weight says, spread as evenly as
+can be. So any position can be asked for alone, and every prefix of an epoch keeps the proportions to within one sample a member.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError
+from ..source.chunk import Ints
+
+#: the longest pattern; weights that would need a longer one are rounded to this many parts
+MAX_PATTERN = 10_000
+
+
+def pattern_of(weights: Sequence[float]) -> tuple[int, ...]:
+    """The members' numbers in one block.
+
+    >>> pattern_of([0.75, 0.25])
+    (0, 0, 1, 0)
+    """
+    counts = _counts(weights)
+    total, credit = sum(counts), [0] * len(counts)
+    pattern = []
+    for _ in range(total):
+        credit = [have + count for have, count in zip(credit, counts)]
+        member = max(range(len(counts)), key=credit.__getitem__)
+        credit[member] -= total
+        pattern.append(member)
+    return tuple(pattern)
+
+
+def _counts(weights: Sequence[float]) -> list[int]:
+    if not all(isinstance(w, (int, float)) and not isinstance(w, bool) and math.isfinite(w) and w > 0 for w in weights):
+        raise ConfigError(f"mix(weights={list(weights)!r}): give a number above 0 for each pipeline")
+    parts = [Fraction(str(weight)).limit_denominator(MAX_PATTERN) for weight in weights]
+    if not all(parts):
+        raise ConfigError(f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of a whole; leave it out")
+    common = math.lcm(*(part.denominator for part in parts))
+    counts = [int(part * common) for part in parts]
+    divisor = math.gcd(*counts)
+    counts = [count // divisor for count in counts]
+    if sum(counts) <= MAX_PATTERN:
+        return counts
+    shares = [Fraction(count * MAX_PATTERN, sum(counts)) for count in counts]
+    rounded = [max(1, math.floor(share)) for share in shares]
+    for member in sorted(range(len(shares)), key=lambda m: rounded[m] - shares[m])[: max(0, MAX_PATTERN - sum(rounded))]:
+        rounded[member] += 1
+    return rounded
+
+
+@lru_cache(maxsize=64)
+def _tables(pattern: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
+    """Member at each place of a block, how many of that member came before it there, and how many each has in a block."""
+    members = np.asarray(pattern, np.int64)
+    counts = np.bincount(members).astype(np.int64)
+    before = np.zeros(len(members), np.int64)
+    for member in range(len(counts)):
+        before[members == member] = np.arange(counts[member])
+    return members, before, counts
+
+
+def drawn(pattern: tuple[int, ...], positions: Ints) -> tuple[NDArray[np.int64], Ints]:
+    """The member at each position, and how many of its samples were drawn before."""
+    members, before, counts = _tables(pattern)
+    block, place = np.divmod(positions, len(members))
+    chosen = members[place]
+    return chosen, block * counts[chosen] + before[place]
+
+
+def mixed_rows(pattern: tuple[int, ...], lengths: Sequence[int | None], until: str) -> int | None:
+    """How many positions there are until the first member is used up, or until all have been seen once; None: without end."""
+    ends = [_position_of(pattern, member, length) for member, length in enumerate(lengths) if length is not None]
+    if until == "all":
+        # A member's last sample must be in, so the end lies right behind it.
+        return None if len(ends) < len(lengths) else max(_position_of(pattern, m, n - 1) + 1 for m, n in enumerate(lengths) if n)
+    return min(ends, default=None)
+
+
+def _position_of(pattern: tuple[int, ...], member: int, number: int) -> int:
+    """Where the sample `number` of a member is drawn."""
+    members, before, counts = _tables(pattern)
+    block, rest = divmod(number, int(counts[member]))
+    place = int(np.flatnonzero((members == member) & (before == rest))[0])
+    return block * len(pattern) + place

@@ -1,0 +1,143 @@
+"""Fields of a sample as bytes and back, by their extension. Nothing here can run code that came with the data.
+
+``cls``, ``index`` and their like are whole numbers in decimal, ``json`` is JSON, ``txt`` is UTF-8 text, ``npy`` is a NumPy array
+without objects. Pictures, and whatever is not named here, stay bytes. Of a field with several dots the last part counts:
+``seg.png`` is a picture.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, RecordError
+from .chunk import BYTES, OBJECT, FieldSpec, array_spec
+
+NUMBERS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
+TEXTS = frozenset({"txt", "text", "transcript"})
+JSONS = frozenset({"json", "jsn"})
+#: what other loaders would unpickle without asking
+PICKLES = frozenset({"pkl", "pickle", "pyd", "pth", "pt", "dill"})
+#: arrays larger than this are refused before memory is taken
+MAX_ARRAY_BYTES = 1 << 34
+
+_INT64 = array_spec(np.int64)
+
+
+def kind_of(field: str) -> str:
+    """The extension that decides how a field is decoded."""
+    return field.rsplit(".", 1)[-1].lower()
+
+
+def spec_of(field: str) -> FieldSpec:
+    """What a decoded field holds."""
+    kind = kind_of(field)
+    if kind in NUMBERS:
+        return _INT64
+    return OBJECT if kind in TEXTS or kind in JSONS or kind == "npy" or kind in PICKLES else BYTES
+
+
+def decode_field(field: str, data: bytes) -> Any:
+    """The value of a field; raises RecordError when the bytes are not what the extension says."""
+    decode = _DECODERS.get(kind_of(field))
+    if decode is None:
+        return data
+    try:
+        return decode(data)
+    except RecordError:
+        raise
+    except (ValueError, EOFError, OverflowError, RecursionError) as error:
+        begin = data[:24]
+        raise RecordError(f"field {field!r}: {begin!r}{'...' if len(data) > 24 else ''} cannot be decoded: {error}") from error
+
+
+def encode_field(field: str, value: Any) -> bytes:
+    """The bytes a field is stored as; `decode_field` gives the value back. Raises ConfigError for what has no such bytes."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    kind = kind_of(field)
+    if kind in NUMBERS and isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return str(int(value)).encode()
+    if kind in NUMBERS and isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iu":
+        return str(int(value)).encode()
+    if kind in JSONS:
+        return _json_bytes(field, value)
+    if kind in TEXTS and isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if kind == "npy" and isinstance(value, (np.ndarray, np.generic, int, float, list, tuple)):
+        return _npy_bytes(field, value)
+    raise ConfigError(f"field {field!r}: a {type(value).__name__} has no bytes of its own here; {_remedy(kind, value)}")
+
+
+def _remedy(kind: str, value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return "name the field '....npy' to store an array, or encode the picture to bytes first"
+    if kind in PICKLES:
+        return "pickles are not written: use json, npy or bytes"
+    if isinstance(value, str):
+        return "name the field '....txt', or pass bytes"
+    if isinstance(value, (int, np.integer)):
+        return "name the field '....cls', or pass bytes"
+    return "pass bytes, or name the field '....json', '....txt', '....cls' or '....npy' after what it holds"
+
+
+def _json_bytes(field: str, value: Any) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"field {field!r}: {error}; JSON holds numbers, texts, lists and mappings") from error
+
+
+def _npy_bytes(field: str, value: Any) -> bytes:
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise ConfigError(f"field {field!r} holds Python objects (dtype {array.dtype}); use a numeric dtype")
+    out = io.BytesIO()
+    np.lib.format.write_array(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def _number(data: bytes) -> int:
+    if len(data) > 32:
+        raise ValueError("a whole number is not that long")
+    value = int(data)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("it does not fit 64 bits")
+    return value
+
+
+def _array(data: bytes) -> Any:
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"npy version {version} is not known here")
+    shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled Python objects, which are never read")
+    size = dtype.itemsize
+    for extent in shape:
+        size *= extent
+    if size > MAX_ARRAY_BYTES or size != len(data) - stream.tell():
+        raise ValueError(f"its header says {size:,} bytes of numbers, and {len(data) - stream.tell():,} follow")
+    stream.seek(0)
+    return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _refused(data: bytes) -> Any:
+    raise RecordError(
+        "this field is a pickle, which can run any code when it is read; name it in allow_pickle=[...] if you trust who wrote it"
+    )
+
+
+_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(NUMBERS, _number),
+    **dict.fromkeys(TEXTS, lambda data: data.decode("utf-8")),
+    **dict.fromkeys(JSONS, json.loads),
+    **dict.fromkeys(PICKLES, _refused),
+    "npy": _array,
+}

@@ -1,0 +1,100 @@
+"""Several sources as one, index after index: what `stoker.mix` draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError
+from ..storage.scratch import Scratch
+from .base import Rows, Source, digest
+from .chunk import OBJECT, Column, FieldSpec, Ints
+
+
+class ConcatSource(Source):
+    """The samples of the first source, then those of the second, and so on, with the fields they have in common.
+
+    `names` gives for each source the name its own field has there: {name here: name there}.
+    """
+
+    def __init__(self, sources: Sequence[Source], names: Sequence[Mapping[str, str]]) -> None:
+        self.sources, self._names = tuple(sources), [dict(mapping) for mapping in names]
+        common = [name for name in self._names[0] if all(name in mapping for mapping in self._names)]
+        if not common:
+            told = "; ".join(", ".join(mapping) for mapping in self._names)
+            raise ConfigError(f"mix() needs fields that all its pipelines have; they have {told}: rename() them first")
+        self.fields: dict[str, FieldSpec] = {
+            name: _common([source.fields[mapping[name]] for source, mapping in zip(self.sources, self._names)]) for name in common
+        }
+        self.classes = self.sources[0].classes if len({source.classes for source in self.sources}) == 1 else ()
+        self._ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
+        self.firsts = [int(end) - len(source) for end, source in zip(self._ends, self.sources)]
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        members = np.searchsorted(self._ends, indices, side="right")
+        parts: list[tuple[Ints, Rows, Mapping[str, str]]] = []
+        errors: dict[int, Exception] = {}
+        for member in np.unique(members).tolist():
+            rows, names = np.flatnonzero(members == member), self._names[member]
+            # Each source fills an arena of its own: what one has read must stay while the next one reads.
+            private: Scratch = scratch.keep((id(self), member), Scratch)
+            read = self.sources[member].read(indices[rows] - self.firsts[member], [names[name] for name in wanted], {}, private)
+            parts.append((rows, read, names))
+            errors.update({int(rows[row]): error for row, error in read.errors.items()})
+        columns: dict[str, Column] = {}
+        for name in wanted:
+            pieces = [(rows, read.columns[names[name]]) for rows, read, names in parts]
+            columns[name] = _interleaved(pieces, len(indices), out.get(name))
+        return Rows(columns, errors)
+
+    def key(self, index: int) -> str:
+        member, within = self._place(index)
+        return self.sources[member].key(within)
+
+    def origin(self, index: int) -> str:
+        member, within = self._place(index)
+        return self.sources[member].origin(within)
+
+    def fingerprint(self) -> str:
+        return digest("mix", *(source.fingerprint() for source in self.sources), *(repr(sorted(m.items())) for m in self._names))
+
+    def describe(self) -> str:
+        return " + ".join(source.describe() for source in self.sources)
+
+    def _place(self, index: int) -> tuple[int, int]:
+        member = int(np.searchsorted(self._ends, index, side="right"))
+        return member, index - self.firsts[member]
+
+
+def _common(specs: list[FieldSpec]) -> FieldSpec:
+    first = specs[0]
+    if all(spec == first for spec in specs):
+        return first
+    arrays = all(spec.kind == "array" for spec in specs)
+    if arrays and len({(spec.dtype, len(spec.shape)) for spec in specs}) == 1:
+        shape = tuple(extents[0] if len(set(extents)) == 1 else None for extents in zip(*(spec.shape for spec in specs)))
+        return FieldSpec("array", first.dtype, shape)
+    return OBJECT
+
+
+def _interleaved(pieces: list[tuple[Ints, Column]], rows: int, out: NDArray[Any] | None) -> Column:
+    """Rows of several columns, each at its place."""
+    if len(pieces) == 1 and out is None:
+        return pieces[0][1]
+    arrays = [column for _, column in pieces if isinstance(column, np.ndarray)]
+    if len(arrays) == len(pieces) and (out is not None or len({(array.dtype, array.shape[1:]) for array in arrays}) == 1):
+        joined = np.empty((rows, *arrays[0].shape[1:]), arrays[0].dtype) if out is None else out
+        for (places, _), array in zip(pieces, arrays):
+            joined[places] = array
+        return joined
+    values: list[Any] = [None] * rows
+    for places, column in pieces:
+        for row, place in enumerate(places.tolist()):
+            values[place] = column[row]
+    return values

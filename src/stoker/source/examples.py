@@ -1,0 +1,136 @@
+"""tf.train.Example records as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RecordError
+from ..kernel.records import gather_bytes, parse_examples
+from .chunk import BytesColumn, Column, FieldSpec, Ints
+from .feature import Feature
+
+_WHY = {2: "is of another type", 3: "has another number of values"}
+
+
+class ExampleColumns:
+    """Turns the bytes of Examples into columns, one a feature; what fails is told row by row."""
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self.features = dict(features)
+        self.fields: dict[str, FieldSpec] = {name: feature.spec for name, feature in features.items()}
+        self._wanted = {name: feature.wanted(name) for name, feature in features.items()}
+
+    def parse(
+        self,
+        data: NDArray[np.uint8],
+        starts: Ints,
+        lengths: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        errors: dict[int, Exception],
+    ) -> dict[str, Column]:
+        """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`."""
+        names = [name for name in wanted]
+        targets = [None if self.features[name].raw else self._target(name, len(starts), out) for name in names]
+        parsed = parse_examples(data, starts, lengths, [self._wanted[name] for name in names], targets)
+        for row in np.flatnonzero(parsed.bad >= 0).tolist():
+            errors.setdefault(row, RecordError(f"not a tf.train.Example: nonsense at byte {int(parsed.bad[row])} of the record"))
+        columns: dict[str, Column] = {}
+        for at, name in enumerate(names):
+            absent = self._note(parsed.status[:, at], name, errors)
+            columns[name] = self._column(name, parsed.columns[at], data, absent, out.get(name), errors)
+        return columns
+
+    def _target(self, name: str, rows: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+        feature, target = self.features[name], out.get(name)
+        if target is None or not target.flags.c_contiguous or feature.shape is None:
+            return None
+        return target.reshape(rows, -1) if len(feature.shape) > 1 else target
+
+    def _note(self, status: NDArray[np.uint8], name: str, errors: dict[int, Exception]) -> Ints:
+        """Tell what is wrong with a feature; returns the rows where it is missing and may be."""
+        feature = self.features[name]
+        lenient = feature.shape is None or feature.default is not None
+        for row in np.flatnonzero(status).tolist():
+            code = int(status[row])
+            if code == 1 and lenient:
+                continue
+            why = _WHY.get(code, "is missing")
+            errors.setdefault(row, RecordError(f"the feature {name!r} {why}; {_remedy(name, feature, code)}"))
+        return np.flatnonzero(status == 1) if lenient else np.empty(0, np.int64)
+
+    def _column(
+        self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]
+    ) -> Column:
+        feature = self.features[name]
+        if feature.raw:
+            return self._raw(name, got, data, absent, out, errors)
+        if feature.type in (bytes, str):
+            return _texts(feature, got, data, absent, errors)
+        if feature.shape is None:
+            offsets, values = got
+            rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist())]
+            return _with_default(rows, feature.default, absent)
+        column = got.reshape(len(got), *feature.shape) if len(feature.shape) > 1 else got
+        if len(absent):
+            column[absent] = feature.default
+        return out if out is not None and np.shares_memory(out, column) else column
+
+    def _raw(
+        self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]
+    ) -> Column:
+        spec = self.fields[name]
+        column = out if out is not None and out.flags.c_contiguous else np.empty((len(got[0]), *spec.shape), spec.dtype)  # type: ignore[arg-type]
+        right = gather_bytes(data, got[0], got[1], column)
+        gone = set(absent.tolist())
+        for row in np.flatnonzero(~right).tolist():
+            if row not in gone:
+                told = f"the feature {name!r} has {int(got[1][row]):,} bytes, and {spec} takes {spec.nbytes:,}"
+                errors.setdefault(row, RecordError(told))
+        if gone:
+            column[absent] = self.features[name].default
+        return column
+
+
+def _texts(feature: Feature, got: Any, data: NDArray[np.uint8], absent: Ints, errors: dict[int, Exception]) -> Column:
+    if feature.shape == ():
+        column = BytesColumn(data, got[0], got[1])
+        if feature.type is bytes and not len(absent):
+            return column
+        values: list[Any] = [_text(feature, value, row, errors) for row, value in enumerate(column.own())]
+        return _with_default(values, feature.default, absent)
+    offsets, starts, lengths = got
+    parts = BytesColumn(data, starts, lengths).own()
+    bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist())
+    rows = [[_text(feature, value, row, errors) for value in parts[a:b]] for row, (a, b) in enumerate(bounds)]
+    return _with_default(rows, feature.default, absent)
+
+
+def _text(feature: Feature, value: bytes, row: int, errors: dict[int, Exception]) -> Any:
+    if feature.type is bytes:
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        errors.setdefault(row, RecordError(f"{value[:24]!r} is no UTF-8 text: {error}; ask for bytes instead of str"))
+        return ""
+
+
+def _with_default(values: list[Any], default: Any, absent: Sequence[int] | Ints) -> list[Any]:
+    if default is not None:
+        for row in absent:
+            values[int(row)] = default
+    return values
+
+
+def _remedy(name: str, feature: Feature, code: int) -> str:
+    told = feature.type.__name__
+    if code == 1:
+        return f"give it a default, features={{{name!r}: stoker.Feature({told}, default=...)}}, or leave it out with select()"
+    if code == 3:
+        return f"for any number of values write features={{{name!r}: [{told}]}}"
+    return "look at the data with `stoker show`, and name the type it has"

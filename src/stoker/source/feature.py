@@ -1,0 +1,117 @@
+"""What a feature of a tf.train.Example holds, and how it becomes a field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..kernel.records import BYTES as KIND_BYTES
+from ..kernel.records import FLOAT as KIND_FLOAT
+from ..kernel.records import INT as KIND_INT
+from ..kernel.records import Wanted
+from .chunk import BYTES, OBJECT, FieldSpec, array_spec
+
+_KINDS: dict[Any, int] = {bytes: KIND_BYTES, str: KIND_BYTES, float: KIND_FLOAT, int: KIND_INT}
+_TYPES = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: np.dtype(np.int64)}
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature: its type (`int`, `float`, `bytes` or `str`), its shape, and what stands in where it is missing.
+
+    `shape` is () for one value, a tuple for a fixed number of them, None for any number. `dtype` says that a `bytes` feature is
+    the raw memory of an array of `shape`. Without a `default` a sample that lacks the feature is an error, unless any number may
+    be there.
+
+    >>> Feature(int, default=-1).spec, Feature(bytes, (32, 32, 3), dtype="uint8").spec.shape
+    (FieldSpec(kind='array', dtype='<i8', shape=()), (32, 32, 3))
+    """
+
+    type: Any
+    shape: tuple[int, ...] | None = ()
+    default: Any = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type not in _KINDS:
+            raise ConfigError(f"a feature is int, float, bytes or str, not {self.type!r}")
+        if self.shape is not None and not all(isinstance(n, int) and n > 0 for n in self.shape):
+            raise ConfigError(f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}")
+        if self.dtype is not None and (self.type is not bytes or self.shape is None or np.dtype(self.dtype).hasobject):
+            raise ConfigError("dtype= is for bytes features that hold the raw memory of an array, and needs its shape")
+
+    @property
+    def raw(self) -> bool:
+        """Whether the bytes are the memory of an array."""
+        return self.dtype is not None
+
+    @property
+    def spec(self) -> FieldSpec:
+        kind = _KINDS[self.type]
+        if self.raw:
+            return array_spec(np.dtype(self.dtype), *self.shape or ())
+        if kind == KIND_BYTES:
+            return BYTES if self.type is bytes and self.shape == () else OBJECT
+        return array_spec(_TYPES[kind], *((None,) if self.shape is None else self.shape))
+
+    def wanted(self, name: str) -> Wanted:
+        count = -1 if self.shape is None else 1 if self.raw else math.prod(self.shape)
+        return Wanted(name.encode("utf-8", "surrogateescape"), _KINDS[self.type], count)
+
+
+def read_features(given: Any) -> dict[str, Feature]:
+    """The features a user wrote: ``int``, ``[int]`` (any number), ``(float, 128)`` (so many), or `Feature`."""
+    if not isinstance(given, Mapping) or not given:
+        raise ConfigError(f"tfrecord(features=...) is a mapping such as {{'image': bytes, 'label': int}}, not {given!r}")
+    return {_name(name): _feature(name, value) for name, value in given.items()}
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(f"tfrecord(features=...) has the key {name!r}; names are str")
+    return name
+
+
+def _feature(name: str, given: Any) -> Feature:
+    if isinstance(given, Feature):
+        return given
+    if isinstance(given, list) and len(given) == 1:
+        return Feature(given[0], None)
+    if isinstance(given, tuple) and len(given) == 2:
+        return Feature(given[0], (given[1],) if isinstance(given[1], int) else tuple(given[1]))
+    if given in _KINDS:
+        return Feature(given)
+    raise ConfigError(f"tfrecord(features={{{name!r}: {given!r}}}): write int, [int], (int, 3) or stoker.Feature(...)")
+
+
+def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Feature] | None:
+    """The features seen while the shards were indexed, as (records, about); None when some records are no Examples.
+
+    One value in every record is a single value, as many in each a fixed shape; whatever varies, or is missing somewhere, is a list
+    of any length.
+    """
+    if not all(about.get("examples") for count, about in abouts if count):
+        return None
+    total = sum(count for count, _ in abouts)
+    merged: dict[str, dict[str, Any]] = {}
+    for _, about in abouts:
+        for entry in about.get("features", ()):
+            known = merged.setdefault(entry["name"], dict(entry, present=0))
+            known["present"] += entry["present"]
+            known["least"], known["most"] = min(known["least"], entry["least"]), max(known["most"], entry["most"])
+            if known["kind"] != entry["kind"]:
+                known["kind"] = ""
+    return {name: _found(entry, total) for name, entry in sorted(merged.items()) if entry["kind"] in ("bytes", "float", "int")}
+
+
+def _found(entry: Mapping[str, Any], total: int) -> Feature:
+    kind: Any = {"bytes": bytes, "float": float, "int": int}[entry["kind"]]
+    if entry["present"] < total or entry["least"] != entry["most"] or not entry["most"]:
+        return Feature(kind, None)
+    return Feature(kind) if entry["most"] == 1 else Feature(kind, (int(entry["most"]),))
+

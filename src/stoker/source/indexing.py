@@ -1,0 +1,260 @@
+"""Finding, checking and making the index of a shard."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import CorruptIndex, CorruptShard, ReadError, RemoteError, ShardChanged, SourceNotFound, WriteError
+from ..kernel.records import MEMBER, ExampleStats, TarScan, scan_tfrecord
+from ..storage.blob import Blob, Stat
+from ..storage.home import index_home, publish
+from ..storage.local import LocalBlob
+from ..units import show_bytes
+from .chunk import Ints
+from .index import MAX_BYTES, SUFFIX, Keys, ShardIndex
+from .paths import printable
+from .tarstream import stranger
+
+_log = logging.getLogger("stoker")
+#: bytes read at once while making an index
+PIECE = 1 << 21
+#: how long to wait for another process that is indexing the same shard; then both do it
+_LOCK_S = 600.0
+KINDS = {1: "bytes", 2: "float", 3: "int"}
+
+
+def index_of(blob: Blob, kind: str) -> ShardIndex:
+    """The index of a shard: the one beside it or in the user's cache folder if it fits the shard, else made now and kept.
+
+    A sealed index that does not fit raises ShardChanged; any other is only a memory of an earlier look, and is made anew.
+    """
+    found = find_index(blob, kind)
+    if found is not None:
+        return found
+    with _locked(blob):
+        found = find_index(blob, kind)  # another process may have made it while we waited
+        if found is not None:
+            return found
+        if not isinstance(blob, LocalBlob):
+            size = show_bytes(blob.stat().size)
+            _log.warning(
+                "%s has no index beside it: reading all of it (%s) to make one; `stoker index` makes it once for all", blob.url, size
+            )
+        index = build_index(blob, kind)
+        keep_index(blob, index)
+    return index
+
+
+def find_index(blob: Blob, kind: str) -> ShardIndex | None:
+    """An index that is there already and may be trusted; None: it has to be made."""
+    stat = blob.stat()
+    data = _beside(blob)
+    if data is not None:
+        told = blob.url + SUFFIX
+        index = ShardIndex.from_bytes(data, told)
+        if index.kind != kind:
+            raise CorruptIndex(f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; delete it", shard=told)
+        if _fits(index, stat, blob):
+            return index
+    path = index_home(blob.url)
+    try:
+        index = ShardIndex.from_bytes(path.read_bytes(), str(path))
+    except (OSError, CorruptIndex):
+        return None  # ours alone, and easily made again
+    return index if index.kind == kind and _fits(index, stat, blob) else None
+
+
+def keep_index(blob: Blob, index: ShardIndex) -> str:
+    """Write an index where the next reader will find it; returns where ("" when it could be written nowhere, which is told)."""
+    data = index.to_bytes()
+    if isinstance(blob, LocalBlob):
+        with contextlib.suppress(WriteError):
+            publish(blob.path + SUFFIX.encode(), data)
+            return blob.url + SUFFIX
+    path = index_home(blob.url)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        publish(os.fsencode(path), data)
+    except (OSError, WriteError) as error:
+        _log.warning("%s: its index could be kept neither beside it nor as %s (%s); it is made anew each time", blob.url, path, error)
+        return ""
+    return str(path)
+
+
+def build_index(blob: Blob, kind: str, *, sealed: bool = False) -> ShardIndex:
+    """Read a whole shard and note where everything is. Strict: the first contradiction raises CorruptShard."""
+    stat = blob.stat()
+    if not stat.size:
+        raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
+    try:
+        index = _BUILDERS[kind](blob)
+    except CorruptShard as error:
+        if error.shard:
+            raise
+        begin = bytearray(min(8, stat.size))
+        blob.read_into(0, memoryview(begin))
+        known = stranger(bytes(begin)) if kind == "tar" and (error.offset or 0) < 512 else ""
+        why = f"this is {known}" if known else str(error)
+        raise CorruptShard(f"{blob.url}: {why}", shard=blob.url, offset=error.offset) from error
+    mtime = int(stat.version) if isinstance(blob, LocalBlob) else 0
+    return replace(index, mtime_ns=mtime, etag="" if mtime else stat.version, sealed=sealed)
+
+
+def _index_tar(blob: Blob) -> ShardIndex:
+    scan, parts = TarScan(), []
+    for piece in blob.stream(0, PIECE):
+        members = scan.feed(piece)
+        if len(members):
+            parts.append(members)
+    scan.finish()
+    members = np.concatenate(parts) if parts else np.empty(0, MEMBER)
+    key_data, key_ends = scan.keys()
+    keys = Keys(key_data, key_ends)
+    check_unique(keys, members, blob.url)
+    shape = (len(keys), max(1, len(scan.fields)))
+    start, length, crc = np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape, np.uint32)
+    at = members["sample"], members["field"]
+    start[at], length[at], crc[at] = members["start"], members["length"], members["crc"]
+    about = {"ignored": scan.ignored, "ignored_names": [printable(name) for name in scan.ignored_names]} if scan.ignored else {}
+    fields = tuple(printable(name) for name in scan.fields) or ("",)
+    return ShardIndex("tar", fields, start, length, crc, keys, blob.stat().size, about=about)
+
+
+def check_unique(keys: Keys, members: Any, told: str) -> None:
+    """Raise when two samples of one shard have the same key: then the members of one sample do not lie together."""
+    names = [keys[row] for row in range(len(keys))]
+    if len(set(names)) == len(names):
+        return
+    seen: dict[bytes, int] = {}
+    for row, name in enumerate(names):
+        if name in seen:
+            first, second = (int(members["header"][members["sample"] == number][0]) for number in (seen[name], row))
+            raise CorruptShard(
+                f"{told}: the key {printable(name)!r} appears twice, at byte {first:,} and again at byte {second:,}; the files of a "
+                "sample must lie together: write the shard sorted (`stoker tar sort`)",
+                shard=told,
+                offset=second,
+            )
+        seen[name] = row
+
+
+def _index_tfrecord(blob: Blob) -> ShardIndex:
+    stats = ExampleStats()
+    starts, lengths = [], []
+    for base, data, at, size in _whole_records(blob):
+        stats.add(data, at, size)
+        starts.append(at + base)
+        lengths.append(size)
+    start, length = (np.concatenate([np.empty(0, np.int64), *parts])[:, None] for parts in (starts, lengths))
+    features = [
+        {"name": printable(f.name), "kind": KINDS.get(f.kind, ""), "least": f.least, "most": f.most, "present": f.present}
+        for f in sorted(stats.features)
+    ]
+    about = {"examples": not stats.others, "features": features if not stats.others else []}
+    return ShardIndex("tfrecord", ("record",), start, length, None, None, blob.stat().size, about=about)
+
+
+def _whole_records(blob: Blob) -> Iterator[tuple[int, Any, Ints, Ints]]:
+    """Pieces of a TFRecord file that end where a record does: place, bytes, and where in them the payloads lie."""
+    size = blob.stat().size
+    parts: list[Any] = []
+    base, held, need = 0, 0, 0
+    for piece in blob.stream(0, PIECE):
+        parts.append(np.frombuffer(bytes(piece), np.uint8))
+        held += len(piece)
+        if held < need:
+            continue  # joined once the next record is complete, so that a large one is not copied again and again
+        data = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        starts, lengths, used, need = scan_tfrecord(data, base)
+        if need > size - base - used:
+            raise CorruptShard(
+                f"the record at byte {base + used:,} says it takes {need:,} bytes, and the file has only {size - base - used:,} more: "
+                "it is cut or damaged; fetch or make it again",
+                offset=base + used,
+            )
+        yield base, data, starts, lengths
+        parts, base, held = [data[used:]], base + used, held - used
+    if held:
+        raise CorruptShard(f"the file ends within the record at byte {base:,}; fetch or make it again", offset=base)
+
+
+_BUILDERS: dict[str, Callable[[Blob], ShardIndex]] = {"tar": _index_tar, "tfrecord": _index_tfrecord}
+
+
+def _fits(index: ShardIndex, stat: Stat, blob: Blob) -> bool:
+    local = isinstance(blob, LocalBlob)
+    same = index.size == stat.size and (index.mtime_ns == int(stat.version) if local else index.etag in ("", stat.version))
+    if same:
+        return True
+    if not index.sealed:
+        return False
+    if index.size == stat.size and local:
+        return True  # copied, perhaps: the time differs, and every record is checked against its checksum when it is read
+    why = f"{index.size:,} bytes then, {stat.size:,} now" if index.size != stat.size else "its ETag differs"
+    raise ShardChanged(
+        f"{blob.url}: is not the shard its index was made for ({why}); fetch both again, or, if it was replaced on purpose, "
+        f"`stoker index --force {blob.url}`",
+        shard=blob.url,
+    )
+
+
+def _beside(blob: Blob) -> bytes | None:
+    """The content of the index file beside a shard; None when there is none."""
+    other = blob.sibling(SUFFIX)
+    try:
+        return other.read_all(MAX_BYTES)
+    except SourceNotFound:
+        return None
+    except RemoteError as error:
+        if error.status in (401, 403, 404, 405, 410):  # object stores say "forbidden" of what is not there
+            return None
+        raise
+    except ReadError as error:
+        raise CorruptIndex(f"{blob.url + SUFFIX}: cannot be read: {error}", shard=blob.url) from error
+    finally:
+        other.close()
+
+
+@contextlib.contextmanager
+def _locked(blob: Blob) -> Iterator[None]:
+    """Hold the shard while its index is made, so that of several processes that start together only one reads it all.
+
+    The lock is on the shard's own descriptor: it leaves no file behind, and ends with the process. Where it cannot be had the
+    index is made all the same, perhaps twice.
+    """
+    if not isinstance(blob, LocalBlob):
+        yield
+        return
+    fd = -1
+    with contextlib.suppress(OSError):
+        fd = os.open(blob.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if fd >= 0:
+            _wait_for(fd)
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _wait_for(fd: int) -> None:
+    deadline = time.monotonic() + _LOCK_S
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:
+            return  # a file system without locks
+
+

@@ -1,0 +1,77 @@
+"""From what a user writes to an open source of records: shards listed, looked at, indexed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Union
+
+from ..errors import ConfigError
+from ..storage.blob import Blob
+from ..storage.cache import Cache
+from ..storage.open import open_blob
+from .index import ShardIndex
+from .indexing import index_of
+from .sequential import TarStream
+from .shards import Spec, expand
+from .tar import TarSource
+from .tarstream import is_compressed
+from .tfrecord import TfrecordSource
+
+TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
+TFRECORD_ENDINGS = (".tfrecord", ".tfrecords")
+#: applies a function to each of some things and gives the results in order; where it may, on several threads
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], "list[Any]"]
+CacheLike = Union[str, Cache, None]
+
+
+def open_tar(
+    spec: Spec,
+    *,
+    index: str = "auto",
+    interleave: int | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    allow_pickle: Collection[str] = (),
+    decode: bool = True,
+    cache: CacheLike = None,
+    each: Each,
+) -> TarSource | TarStream:
+    """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
+    if index not in ("auto", "never"):
+        raise ConfigError(f"tar(index={index!r}): choose 'auto' (read at random, through an index) or 'never' (in sequence)")
+    if isinstance(allow_pickle, str):
+        raise ConfigError(f"tar(allow_pickle={allow_pickle!r}): give a list of field names")
+    urls = expand(spec, "tar", TAR_ENDINGS)
+    if "-" in urls:
+        if len(urls) > 1:
+            raise ConfigError("tar(): '-' (standard input) cannot be mixed with other shards")
+        return TarStream(None, 1, defaults, allow_pickle, decode)
+    blobs = _blobs(urls, cache)
+    if index == "never" or any(is_compressed(blob.name) for blob in blobs):
+        each(lambda blob: blob.stat(), blobs)  # a shard that is not there is told now
+        return TarStream(blobs, interleave or 1, defaults, allow_pickle, decode)
+    if interleave is not None:
+        raise ConfigError("tar(interleave=...) is for shards read in sequence; with an index, shuffle() mixes all shards")
+    return TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode)
+
+
+def open_tfrecord(spec: Spec, *, features: Any = None, cache: CacheLike = None, each: Each) -> TfrecordSource:
+    """The source of TFRecord files."""
+    urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
+    if "-" in urls:
+        raise ConfigError("tfrecord() needs files that can be read at random; standard input cannot")
+    for url in urls:
+        if url.lower().endswith((".gz", ".zlib", ".zst")):
+            raise ConfigError(f"{url}: compressed TFRecord files cannot be read at random; unpack them first")
+    blobs = _blobs(urls, cache)
+    return TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features)
+
+
+def _indexes(blobs: list[Blob], kind: str, each: Each) -> list[ShardIndex]:
+    return each(lambda blob: index_of(blob, kind), blobs)
+
+
+def _blobs(urls: list[str], cache: CacheLike) -> list[Blob]:
+    held = Cache(cache) if isinstance(cache, str) or hasattr(cache, "__fspath__") else cache
+    return [open_blob(url, cache=held) for url in urls]
+
+

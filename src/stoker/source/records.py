@@ -1,0 +1,134 @@
+"""Records in shards, by index: what tar, TFRecord and LMDB share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RecordError, SourceEmpty
+from ..kernel.records import crc32c, crc32c_spans
+from ..storage.blob import Blob
+from ..storage.fetch import fetch
+from ..storage.scratch import Scratch
+from ..units import counted
+from .base import Source, digest
+from .chunk import BytesColumn, Ints
+from .index import ShardIndex
+from .paths import printable
+
+
+@dataclass(slots=True)
+class Read:
+    """Bytes of some records: field f of row r is ``data[at[r, f] : at[r, f] + lengths[r, f]]``; a length of -1: it has none."""
+
+    data: NDArray[np.uint8]
+    at: Ints
+    lengths: Ints
+    errors: dict[int, Exception]
+
+    def column(self, field: int) -> BytesColumn:
+        return BytesColumn(self.data, self.at[:, field], np.maximum(self.lengths[:, field], 0))
+
+
+class RecordSource(Source):
+    """Records of some shards, one shard after the other, with their indexes.
+
+    `stored` names the fields as they are stored; what users meet is up to the format.
+    """
+
+    kind: str
+
+    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex]) -> None:
+        self.blobs, self.indexes = tuple(blobs), tuple(indexes)
+        self.stored = tuple(dict.fromkeys(name for index in indexes if len(index) for name in index.fields))
+        self._ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
+        self._firsts = self._ends - [len(index) for index in indexes]
+        if not len(self):
+            raise SourceEmpty(f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them")
+        self._start = self._joined([index.start for index in indexes], 0)
+        self._length = self._joined([index.length for index in indexes], -1)
+        sums = [index.crc for index in indexes]
+        self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def key(self, index: int) -> str:
+        shard = self.shard_of(index)
+        keys, number = self.indexes[shard].keys, index - int(self._firsts[shard])
+        return f"{self.blobs[shard].name}#{number}" if keys is None else printable(keys[number])
+
+    def origin(self, index: int) -> str:
+        return f"{self.blobs[self.shard_of(index)].url}, byte {int(self._start[index].max()):,}"
+
+    def shard_of(self, index: int) -> int:
+        """The number of the shard a record lies in."""
+        return int(np.searchsorted(self._ends, index, side="right"))
+
+    def shards_of(self, indices: Ints) -> Ints:
+        """The same for many."""
+        return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
+
+    def fingerprint(self) -> str:
+        """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""
+        parts: list[str | int | bytes] = [*self._identity()]
+        for blob, index in zip(self.blobs, self.indexes):
+            value = crc32c(np.ascontiguousarray(index.length).view(np.uint8).reshape(-1))
+            if index.crc is not None:
+                value = crc32c(np.ascontiguousarray(index.crc).view(np.uint8).reshape(-1), value)
+            if index.keys is not None:
+                value = crc32c(index.keys.data, value)
+            parts += [blob.name, len(index), index.size, value, *index.fields]
+        return digest(self.kind, *parts)
+
+    def describe(self) -> str:
+        return f"{self._told()}: {counted(len(self), 'sample')} in {counted(len(self.blobs), 'shard')}"
+
+    @abstractmethod
+    def _identity(self) -> tuple[str, ...]:
+        """What of the source's options changes its samples."""
+
+    def _told(self) -> str:
+        first, last = self.blobs[0].url, self.blobs[-1].url
+        return f"{self.kind}({first}{f' … {last}' if len(self.blobs) > 1 else ''})"
+
+    def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int = 0) -> Read:
+        """The stored fields of some records, and `behind` bytes more of each, checked against the index's checksums."""
+        where = (indices[:, None], np.asarray(fields, np.int64))
+        start, length = self._start[where], self._length[where]
+        shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)
+        spans = np.where(length < 0, 0, length + behind).ravel()
+        got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena)
+        width = max(1, len(fields))
+        errors: dict[int, Exception] = {}
+        for span, error in got.errors.items():
+            errors.setdefault(span // width, error)
+        if self._crc is not None:
+            wrong = crc32c_spans(got.data, got.at, length.ravel()) != self._crc[where].ravel()
+            for span in np.flatnonzero(wrong).tolist():
+                if length.flat[span] >= 0:
+                    errors.setdefault(span // width, self._wrong_sum(int(indices[span // width]), fields[span % width]))
+        return Read(got.data, got.at.reshape(start.shape), length, errors)
+
+    def _wrong_sum(self, index: int, field: int) -> RecordError:
+        blob = self.blobs[self.shard_of(index)]
+        return RecordError(
+            f"{blob.url}: the {self.stored[field]!r} of sample {self.key(index)!r} at byte {int(self._start[index, field]):,} does not "
+            "match the checksum in the shard's index: it was damaged, or changed after it was indexed; fetch it again, or, if it was "
+            f"changed on purpose, `stoker index --force {blob.url}`"
+        )
+
+    def _joined(self, columns: list[Any], missing: int) -> Any:
+        """The columns of all shards, with the stored fields in one order."""
+        if len(columns) == 1:
+            return columns[0]
+        joined = np.full((len(self), len(self.stored)), missing, columns[0].dtype)
+        for index, column, first, end in zip(self.indexes, columns, self._firsts.tolist(), self._ends.tolist()):
+            if end > first:
+                joined[first:end, [self.stored.index(name) for name in index.fields]] = column
+        return joined

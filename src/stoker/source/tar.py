@@ -1,0 +1,137 @@
+"""`stoker.tar`: tar shards by WebDataset's conventions, read at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, RecordError
+from ..storage.blob import Blob
+from ..storage.scratch import Scratch
+from .base import Rows
+from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
+from .codecs import PICKLES, decode_field, kind_of, spec_of
+from .index import ShardIndex
+from .records import Read, RecordSource
+
+#: what turns a field's bytes into its value
+Decoder = Callable[[str, bytes], Any]
+
+
+class TarSource(RecordSource):
+    """Samples of tar shards: files of one basename are one sample, their extensions its fields.
+
+    A sample without a field that others have is an error of that sample, unless `defaults` gives the value to use. Only the
+    fields that are wanted are read.
+    """
+
+    kind = "tar"
+
+    def __init__(
+        self,
+        blobs: Sequence[Blob],
+        indexes: Sequence[ShardIndex],
+        defaults: Mapping[str, Any] | None = None,
+        allow_pickle: Collection[str] = (),
+        decode: bool = True,
+    ) -> None:
+        super().__init__(blobs, indexes)
+        self._defaults = dict(defaults or {})
+        check_named(self._defaults, self.stored, "defaults")
+        check_named(allow_pickle, self.stored, "allow_pickle")
+        self._pickles = frozenset(allow_pickle)
+        self._decode = decode
+        self.fields: dict[str, FieldSpec] = {name: spec_of(name) if decode else BYTES for name in self.stored}
+
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        names = tuple(wanted)
+        read = self._read(indices, [self.stored.index(name) for name in names], scratch)
+        columns: dict[str, Column] = {}
+        for at, name in enumerate(names):
+            self._note_missing(read, at, name, indices)
+            columns[name] = self._decoded(read, at, name, out.get(name))
+        return Rows(columns, read.errors)
+
+    def _note_missing(self, read: Read, at: int, name: str, indices: Ints) -> None:
+        if name in self._defaults:
+            return
+        for row in np.flatnonzero(read.lengths[:, at] < 0).tolist():
+            read.errors.setdefault(row, self._partial(int(indices[row]), name))
+
+    def _partial(self, index: int, name: str) -> RecordError:
+        has = [stored for stored, length in zip(self.stored, self._length[index].tolist()) if length >= 0]
+        shard, key = self.shard_of(index), self.key(index)
+        others = [
+            self.blobs[number].url
+            for number, other in enumerate(self.indexes)
+            if number != shard and other.keys is not None and self._holds(number, shard, index)
+        ]
+        split = f"; {others[0]} has a sample of that key too: was it split between shards?" if others else ""
+        return RecordError(
+            f"{self.origin(index)}: sample {key!r} has no {name!r}, only {', '.join(has)}{split}; write it again whole, leave the field "
+            f"out with select(), or give tar(..., defaults={{{name!r}: ...}})"
+        )
+
+    def _holds(self, number: int, shard: int, index: int) -> bool:
+        ours, theirs = self.indexes[shard].keys, self.indexes[number].keys
+        assert ours is not None and theirs is not None
+        key = ours[index - int(self._firsts[shard])]
+        return any(theirs[row] == key for row in range(len(theirs)))
+
+    def _decoded(self, read: Read, at: int, name: str, into: NDArray[Any] | None) -> Column:
+        column, spec = read.column(at), self.fields[name]
+        missing = set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
+        if spec is BYTES and not missing:
+            return column
+        decode = self._decoder(name) if spec is not BYTES else _keep
+        values = decode_column(column, name, decode, read.errors, missing, self._defaults.get(name, 0))
+        if spec.kind != "array":
+            return values
+        if into is None:
+            into = np.empty(len(values), np.int64)
+        into[...] = values
+        return into
+
+    def _decoder(self, name: str) -> Decoder:
+        if name in self._pickles and kind_of(name) in PICKLES:
+            from .unpickle import decode_pickle
+
+            return decode_pickle
+        return decode_field
+
+    def _identity(self) -> tuple[str, ...]:
+        return ("decode" if self._decode else "raw", repr(sorted(self._defaults.items())))
+
+
+def decode_column(
+    column: BytesColumn, name: str, decode: Decoder, errors: dict[int, Exception], missing: Collection[int], default: Any
+) -> list[Any]:
+    """The values of a column; what cannot be decoded is noted in `errors`, and 0 stands in its place."""
+    values: list[Any] = []
+    for row in range(len(column)):
+        value: Any = 0
+        if row in missing:
+            value = default
+        elif row not in errors:
+            try:
+                value = decode(name, column[row])
+            except RecordError as error:
+                errors[row] = error
+        values.append(value)
+    return values
+
+
+def check_named(names: Collection[str], fields: Sequence[str], option: str) -> None:
+    """Raise when an option names a field that is not there."""
+    if isinstance(names, str):
+        raise ConfigError(f"{option}={names!r}: give a list of field names")
+    for name in names:
+        if name not in fields:
+            raise ConfigError(f"{option} names the field {name!r}, but the fields here are {', '.join(fields)}")
+
+
+def _keep(name: str, data: bytes) -> bytes:
+    return data

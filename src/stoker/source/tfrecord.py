@@ -1,0 +1,87 @@
+"""`stoker.tfrecord`: TFRecord files of tf.train.Example, or of anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, RecordError
+from ..kernel.records import verify_records
+from ..storage.blob import Blob
+from ..storage.scratch import Scratch
+from .base import Rows
+from .chunk import BYTES, Column, FieldSpec, Ints
+from .examples import ExampleColumns
+from .feature import Feature, found_features, read_features
+from .index import ShardIndex
+from .records import RecordSource
+
+#: the field of records that are not parsed
+RECORD = "record"
+_CRC_BYTES = 4
+
+
+class TfrecordSource(RecordSource):
+    """Records of TFRecord files, every checksum checked.
+
+    `features` names what to parse; None: whatever was found in the Examples while indexing, or, where the records are something
+    else, the single field ``record`` with their bytes; ``"raw"``: that field in any case.
+    """
+
+    kind = "tfrecord"
+
+    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None) -> None:
+        super().__init__(blobs, indexes)
+        chosen = _choose(features, indexes)
+        self._examples = None if chosen is None else ExampleColumns(chosen)
+        self.fields: dict[str, FieldSpec] = {RECORD: BYTES} if self._examples is None else self._examples.fields
+
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        read = self._read(indices, (0,), scratch, behind=_CRC_BYTES)
+        starts, lengths, errors = read.at[:, 0], read.lengths[:, 0], read.errors
+        right = verify_records(read.data, starts, lengths)
+        if errors or not right.all():
+            for row in np.flatnonzero(~right).tolist():
+                errors.setdefault(row, self._wrong_sum(int(indices[row]), 0))
+            lengths = np.where([row in errors for row in range(len(indices))], 0, lengths)
+        columns: dict[str, Column] = {}
+        if self._examples is None:
+            columns = {name: read.column(0) for name in wanted}
+        elif wanted:
+            bad: dict[int, Exception] = {}
+            columns = self._examples.parse(read.data, starts, lengths, wanted, out, bad)
+            for row, error in bad.items():
+                errors.setdefault(row, self._placed(error, int(indices[row])))
+        return Rows(columns, errors)
+
+    def _placed(self, error: Exception, index: int) -> RecordError:
+        return RecordError(f"{self.origin(index)}: {error}")
+
+    def _wrong_sum(self, index: int, field: int) -> RecordError:
+        blob = self.blobs[self.shard_of(index)]
+        return RecordError(
+            f"{blob.url}: the record at byte {int(self._start[index, 0]) - 12:,} (sample {self.key(index)!r}) does not match its checksum; "
+            "it is damaged: fetch or make the file again, or use on_error(skip(...))"
+        )
+
+    def _identity(self) -> tuple[str, ...]:
+        return () if self._examples is None else tuple(f"{name}:{feature}" for name, feature in self._examples.features.items())
+
+
+def _choose(features: Any, indexes: Sequence[ShardIndex]) -> dict[str, Feature] | None:
+    if isinstance(features, str) and features == "raw":
+        return None
+    found = found_features([(len(index), index.about) for index in indexes])
+    if features is None:
+        return found or None
+    chosen = read_features(features)
+    known = {entry["name"] for index in indexes for entry in index.about.get("features", ())}
+    for name, feature in chosen.items():
+        if found is not None and name not in known and feature.default is None and feature.shape is not None:
+            raise ConfigError(
+                f"tfrecord(features=...) names {name!r}, which no record has; they have {', '.join(sorted(known)) or 'no features'}"
+            )
+    return chosen

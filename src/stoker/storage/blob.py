@@ -1,0 +1,57 @@
+"""The seam every place of storage fills: one stored file, read by ranges."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """How long a file is, and what tells its content from any other it had or will have.
+
+    `version` is the ETag (or Last-Modified) of a remote file, the modification time in nanoseconds of a local one.
+    """
+
+    size: int
+    version: str
+
+
+class Blob(ABC):
+    """One stored file, opened when it is first needed, safe for many threads at once."""
+
+    #: for messages; never holds a secret
+    url: str
+    #: the last part of its path
+    name: str
+
+    @abstractmethod
+    def stat(self) -> Stat:
+        """Size and version, as they were when first asked for."""
+
+    @abstractmethod
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fill the whole view, or raise (RemoteError, ReadError, ShardChanged)."""
+
+    @abstractmethod
+    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
+        """From `offset` to the end, each byte once. A piece may be overwritten by the next."""
+
+    @abstractmethod
+    def read_all(self, limit: int) -> bytes:
+        """The whole of a small file; SourceNotFound when it is not there."""
+
+    @abstractmethod
+    def sibling(self, suffix: str) -> Blob:
+        """The file beside it whose name is this one's with `suffix` behind; never cached."""
+
+    def hold(self) -> int:
+        """A descriptor of a local file with these very bytes at these very offsets, open until `release`; -1: there is none."""
+        return -1
+
+    def release(self, fd: int) -> None:
+        """Give back what `hold` gave."""
+
+    def close(self) -> None:
+        """Let go of connections and descriptors; it may be used again."""

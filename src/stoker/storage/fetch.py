@@ -1,0 +1,99 @@
+"""Many spans of many files in one go: sorted, joined where they lie side by side, and read into a worker's arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ReadError, StokerError
+from ..kernel.files import Arena
+from ..kernel.records import read_spans
+from .blob import Blob
+
+Ints = NDArray[np.int64]
+
+#: spans of one file that are no further apart are read together: a local read costs about as much as copying this much, and a
+#: request over a network about as much as the larger one
+LOCAL_GAP, REMOTE_GAP = 1 << 12, 1 << 18
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Span i is ``data[at[i] : at[i] + lengths[i]]``, unless `errors` says why not."""
+
+    data: NDArray[np.uint8]
+    at: Ints
+    errors: dict[int, Exception]
+
+
+def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena) -> Fetched:
+    """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i.
+
+    What could not be read is told span by span, the same however spans were joined.
+    """
+    order = np.lexsort((offsets, which))
+    which, offsets, lengths = which[order], offsets[order], lengths[order]
+    held = {number: blobs[number].hold() for number in dict.fromkeys(which.tolist())}
+    try:
+        fds = np.fromiter((held[number] for number in which.tolist()), np.int32, len(which))
+        runs = _Runs(which, offsets, lengths, np.where(fds >= 0, LOCAL_GAP, REMOTE_GAP))
+        if runs.total > arena.buffer.size:
+            arena.grow(runs.total, keep=0)
+        failed = _read_runs(blobs, runs, fds[runs.firsts], arena.buffer)
+    finally:
+        for number, fd in held.items():
+            if fd >= 0:
+                blobs[number].release(fd)
+    places = runs.at[runs.number] + offsets - runs.offsets[runs.number]
+    at = np.empty_like(places)
+    at[order] = places
+    errors: dict[int, Exception] = {}
+    for span in np.flatnonzero(np.isin(runs.number, failed)).tolist() if failed else ():
+        out = arena.buffer[places[span] : places[span] + lengths[span]]
+        if (error := _read_alone(blobs[int(which[span])], int(offsets[span]), out)) is not None:
+            errors[int(order[span])] = error
+    return Fetched(arena.buffer, at, errors)
+
+
+class _Runs:
+    """Sorted spans, joined: run r begins at `offsets[r]` of file `which[r]` and lies at `at[r]` of the arena."""
+
+    def __init__(self, which: Ints, offsets: Ints, lengths: Ints, gaps: Ints) -> None:
+        ends = offsets + lengths
+        reach = np.maximum.accumulate(ends + (which << 44)) - (which << 44) if len(which) else ends
+        begins = np.ones(len(which), np.bool_)
+        begins[1:] = (which[1:] != which[:-1]) | (offsets[1:] - reach[:-1] > gaps[1:])
+        self.firsts = firsts = np.flatnonzero(begins)
+        self.number = np.cumsum(begins) - 1  # span -> run
+        self.which, self.offsets = which[firsts], offsets[firsts]
+        self.lengths = (np.maximum.reduceat(ends, firsts) if len(firsts) else ends) - self.offsets
+        self.at = np.cumsum(self.lengths) - self.lengths
+        self.total = int(self.lengths.sum())
+
+
+def _read_runs(blobs: Sequence[Blob], runs: _Runs, fds: NDArray[np.int32], buffer: NDArray[np.uint8]) -> list[int]:
+    """Read all runs, those in local files by one native call; returns the numbers of those that failed, for whatever reason."""
+    here = np.flatnonzero(fds >= 0)
+    status = read_spans(fds[here], runs.offsets[here], runs.lengths[here], buffer, runs.at[here])
+    failed = [int(run) for run in here[status != 0]]
+    view = memoryview(buffer)
+    for run in np.flatnonzero(fds < 0).tolist() if len(here) < len(fds) else ():
+        at, length = int(runs.at[run]), int(runs.lengths[run])
+        try:
+            blobs[int(runs.which[run])].read_into(int(runs.offsets[run]), view[at : at + length])
+        except (StokerError, OSError):
+            failed.append(run)
+    return failed
+
+
+def _read_alone(blob: Blob, offset: int, out: NDArray[np.uint8]) -> Exception | None:
+    try:
+        blob.read_into(offset, memoryview(out))
+    except StokerError as error:
+        return error
+    except OSError as error:
+        return ReadError(f"{blob.url}: {error.strerror} at byte {offset:,}", origin=blob.url)
+    return None

@@ -1,0 +1,160 @@
+"""A file on this machine. Read with `pread`, so any number of threads, and processes after a fork, may share it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..errors import ReadError, ShardChanged, SourceNotFound, StokerError
+from .blob import Blob, Stat
+from .names import printable
+
+
+class _OpenFiles:
+    """Open descriptors of this process, at most so many; those in use are never closed.
+
+    A data set may have more shards than a process may have files open. Invariant: a descriptor with pins stays open, so its
+    number cannot come to mean another file while somebody reads.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, list[int]] = OrderedDict()  # id of blob -> [descriptor, pins]
+
+    def pin(self, blob: LocalBlob) -> int:
+        with self._lock:
+            entry = self._open.get(id(blob))
+            if entry is None:
+                self._shrink(self._most - 1)
+                entry = self._open[id(blob)] = [blob._open(), 0]
+            else:
+                self._open.move_to_end(id(blob))
+            entry[1] += 1
+            return entry[0]
+
+    def unpin(self, blob: LocalBlob) -> None:
+        with self._lock:
+            self._open[id(blob)][1] -= 1
+
+    def drop(self, blob: LocalBlob) -> None:
+        with self._lock:
+            entry = self._open.get(id(blob))
+            if entry is not None and not entry[1]:
+                os.close(self._open.pop(id(blob))[0])
+
+    def _shrink(self, most: int) -> None:
+        idle = [key for key, entry in self._open.items() if not entry[1]]
+        for key in idle[: max(0, len(self._open) - most)]:
+            os.close(self._open.pop(key)[0])
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()  # a fork may have come while another thread held it
+
+
+def _most_open() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(8, min(512, soft // 4)) if soft != resource.RLIM_INFINITY else 512
+
+
+_files = _OpenFiles(_most_open())
+os.register_at_fork(after_in_child=_files.renew)
+
+
+class LocalBlob(Blob):
+    """One file, opened when it is first read. If it is replaced or changed while a run is on, reading it says so."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.url = printable(path)
+        self.name = printable(path.rsplit(b"/", 1)[-1])
+        self._stat: Stat | None = None
+
+    def stat(self) -> Stat:
+        if self._stat is None:
+            try:
+                self._stat = _stat_of(os.stat(self.path))
+            except FileNotFoundError as error:
+                raise SourceNotFound(f"{self.url}: there is no such file; check the spelling, and that the disk is mounted") from error
+            except OSError as error:
+                raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
+        return self._stat
+
+    def sibling(self, suffix: str) -> LocalBlob:
+        return LocalBlob(self.path + suffix.encode())
+
+    def hold(self) -> int:
+        try:
+            return _files.pin(self)
+        except StokerError:
+            return -1  # told when it is read
+
+    def release(self, fd: int) -> None:
+        _files.unpin(self)
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        fd, done = _files.pin(self), 0
+        try:
+            while done < len(view):
+                count = os.preadv(fd, [view[done:]], offset + done)
+                if not count:
+                    raise ShardChanged(
+                        f"{self.url}: ends at byte {offset + done:,}, before what was to be read there; it was cut, or is still "
+                        "being written",
+                        shard=self.url,
+                        offset=offset + done,
+                    )
+                done += count
+        except OSError as error:
+            raise ReadError(f"{self.url}: {error.strerror} at byte {offset + done:,}", origin=self.url) from error
+        finally:
+            _files.unpin(self)
+
+    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview]:
+        """Pieces in one buffer, which the next piece overwrites."""
+        buffer = memoryview(np.empty(piece, np.uint8))
+        size = self.stat().size
+        while offset < size:
+            view = buffer[: min(piece, size - offset)]
+            self.read_into(offset, view)
+            yield view
+            offset += len(view)
+
+    def read_all(self, limit: int) -> bytes:
+        size = self.stat().size
+        if size > limit:
+            raise ReadError(f"{self.url}: has {size:,} bytes, and at most {limit:,} are read at once", origin=self.url)
+        data = bytearray(size)
+        self.read_into(0, memoryview(data))
+        return bytes(data)
+
+    def close(self) -> None:
+        _files.drop(self)
+
+    def __del__(self) -> None:
+        _files.drop(self)
+
+    def __reduce__(self) -> tuple[type[LocalBlob], tuple[bytes]]:
+        return LocalBlob, (self.path,)
+
+    def _open(self) -> int:
+        told = self.stat()
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise SourceNotFound(f"{self.url}: there is no such file any more; put it back") from error
+        except OSError as error:
+            raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
+        if _stat_of(os.fstat(fd)) != told:
+            os.close(fd)
+            raise ShardChanged(f"{self.url}: was changed or replaced since it was first looked at; make the pipeline anew", shard=self.url)
+        return fd
+
+
+def _stat_of(about: os.stat_result) -> Stat:
+    return Stat(about.st_size, str(about.st_mtime_ns))

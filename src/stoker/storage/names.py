@@ -1,0 +1,27 @@
+"""Names as text that breaks no log."""
+
+from __future__ import annotations
+
+
+def printable(name: bytes) -> str:
+    r"""A name as text that breaks no log and can be turned back.
+
+    UTF-8 stays as it is. A byte that is not UTF-8, and each byte of a character that does not print (a newline, say),
+    becomes ``\xNN``; a backslash is always doubled. So two names never give the same text: the file named by the four
+    characters ``\xff`` and the one named by the byte 255 are told apart.
+
+    >>> printable(b"caf\xc3\xa9.jpg"), printable(b"a\nb\xff")
+    ('café.jpg', 'a\\x0ab\\xff')
+    """
+    text = name.decode("utf-8", "surrogateescape")
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,88 @@
+"""A file that is reached over a network, as a `Blob`: one place (`Remote`) and the patience to read it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from ..errors import RemoteError, ShardChanged
+from .blob import Blob, Stat
+from .fork import after_fork
+from .retry import Clock, Patience, Reader, Remote, ask, read_range
+
+
+class RemoteBlob(Blob):
+    """One remote file. Any number of threads may read it; each read is a request of its own."""
+
+    def __init__(self, remote: Remote, patience: Patience | None = None, clock: Clock | None = None) -> None:
+        self._remote = remote
+        self._patience = patience or Patience()
+        self._clock = clock or Clock()
+        self.url, self.name, self.address = remote.url, remote.name, remote.address
+        self._stat: Stat | None = None
+        self._renew()
+        after_fork(self, RemoteBlob._renew)
+
+    def stat(self) -> Stat:
+        with self._lock:  # so that many threads ask once
+            if self._stat is None:
+                self._stat = ask(
+                    self._remote, lambda: self._remote.head(self._patience), self._patience, self._clock, self._closing
+                )
+            return self._stat
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        if not view.nbytes:
+            return
+        stat = self._covering(offset, offset + view.nbytes)
+        read_range(self._remote, offset, offset + view.nbytes, view.cast("B"), stat, self._patience, self._clock, self._closing)
+
+    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview]:
+        """Pieces in one buffer, which the next piece overwrites; one request, unless it breaks."""
+        size = self.stat().size
+        buffer = memoryview(bytearray(min(piece, max(0, size - offset))))
+        reader = Reader(self._remote, offset, size, self.stat(), self._patience, self._clock, self._closing)
+        try:
+            while reader.at < size:
+                view = buffer[: size - reader.at]
+                reader.fill(view)
+                yield view
+        finally:
+            reader.close()
+
+    def read_all(self, limit: int) -> bytes:
+        size = self.stat().size
+        if size > limit:
+            raise RemoteError(f"{self.url}: has {size:,} bytes, and at most {limit:,} are read at once", url=self.url)
+        data = bytearray(size)
+        self.read_into(0, memoryview(data))
+        return bytes(data)
+
+    def sibling(self, suffix: str) -> RemoteBlob:
+        return RemoteBlob(self._remote.sibling(suffix), self._patience, self._clock)
+
+    def close(self) -> None:
+        """Let go of idle connections and wake up whoever waits for another attempt; it may be used again."""
+        closing, self._closing = self._closing, threading.Event()
+        closing.set()
+        self._remote.close()
+
+    def __repr__(self) -> str:
+        return f"RemoteBlob({self.url!r})"
+
+    def __reduce__(self) -> tuple[type[RemoteBlob], tuple[Remote, Patience]]:
+        return RemoteBlob, (self._remote, self._patience)
+
+    def _covering(self, start: int, stop: int) -> Stat:
+        stat = self.stat()
+        if not 0 <= start <= stop <= stat.size:
+            raise ShardChanged(
+                f"{self.url}: has {stat.size:,} bytes, and bytes {start:,} to {stop:,} were to be read; its index is of another file",
+                shard=self.url,
+                offset=start,
+            )
+        return stat
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._closing = threading.Event()

@@ -1,0 +1,325 @@
+"""Patience with remote files: one loop for every place that is reached over a network.
+
+A place (`Remote`) makes single attempts and says `Fault` when one fails. What follows from it is decided here and nowhere else:
+try again, from the last good byte, after a pause; or give up, with an error that names the URL. So a new kind of place is one
+small class, and a test that needs a broken network needs no network.
+
+How long anything can take: a read that moves nothing gives up after `budget_s`, and one wait within an attempt lasts `connect_s` or
+`silence_s` at most. A server that sends a byte a second is as bad as one that sends none: what moves less than
+`least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as having moved.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from http import HTTPStatus
+from typing import TypeVar
+
+from ..errors import ConfigError, RemoteError, ShardChanged, SourceNotFound, StokerError
+from .blob import Stat
+
+_log = logging.getLogger("stoker")
+_T = TypeVar("_T")
+#: bytes thrown away at once, where a server cannot begin in the middle
+_SKIP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, and how often to try again. The sum stays below the loader's watchdog, so that the error names the URL."""
+
+    connect_s: float = 10.0
+    #: the longest wait for the next byte, the first one included
+    silence_s: float = 15.0
+    #: an answer that is slower than this over `rate_window_s` is broken off, and asked for again
+    least_bytes_per_s: float = 1024.0
+    rate_window_s: float = 15.0
+    #: pauses between attempts: half of it to all of it, by chance; each `delay_factor` times the one before
+    first_delay_s: float = 0.1
+    delay_factor: float = 2.0
+    longest_delay_s: float = 8.0
+    #: a server's Retry-After is kept, up to this
+    longest_retry_after_s: float = 30.0
+    #: time without progress after which a read gives up
+    budget_s: float = 40.0
+    progress_bytes: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            if not getattr(self, entry.name) > 0:
+                raise ConfigError(f"Patience({entry.name}={getattr(self, entry.name)!r}) must be more than 0")
+
+
+class Clock:
+    """Time, waiting and chance, as one thing that tests can replace."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def pause(self, seconds: float, stop: threading.Event) -> None:
+        """Wait, but no longer than until `stop` is set."""
+        stop.wait(seconds)
+
+    def chance(self) -> float:
+        """A number in [0, 1). It spreads attempts in time and touches no result."""
+        return random.random()
+
+
+class Fault(Exception):
+    """One attempt failed. It stays inside this package: the loop below turns it into another attempt or an error."""
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        status: int | None = None,
+        again: bool = True,
+        changed: bool = False,
+        after_s: float | None = None,
+        tries: int = 1 << 30,
+    ) -> None:
+        super().__init__(why)
+        self.why = why
+        self.status = status
+        #: whether another attempt may go better
+        self.again = again and not changed
+        #: the file is no longer the one that was looked at first
+        self.changed = changed
+        #: what the server asked us to wait
+        self.after_s = after_s
+        #: how many attempts are worth it
+        self.tries = tries
+
+
+def refused(status: int, *, after_s: float | None = None) -> Fault:
+    """The fault that a status tells: 408, 429 and 5xx may pass, all else will not."""
+    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "(unknown status)"
+    again = status in (408, 429) or status >= 500
+    return Fault(f"HTTP {status} {phrase}", status=status, again=again, changed=status == 412, after_s=after_s)
+
+
+class Body(ABC):
+    """The bytes of one answer, in order. `at` is the place in the file of the next one."""
+
+    at: int
+
+    @abstractmethod
+    def readinto(self, view: memoryview) -> int:
+        """Put what has arrived, at least a byte, into `view` and move `at`; 0 is the end of the answer. Raises Fault."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the answer, read or not."""
+
+
+class Remote(ABC):
+    """A file far away, asked once: no patience, no memory of failures. Safe for many threads."""
+
+    #: for messages; never holds a secret
+    url: str
+    #: the last part of its path
+    name: str
+    #: the full URL, secrets and all: for asking and for telling files apart, never for showing
+    address: str
+
+    @abstractmethod
+    def head(self, patience: Patience) -> Stat:
+        """Ask for size and version; raises Fault."""
+
+    @abstractmethod
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+        """Ask for bytes from `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier. Raises Fault."""
+
+    @abstractmethod
+    def sibling(self, suffix: str) -> Remote:
+        """The file whose name is this one's with `suffix` behind."""
+
+    def close(self) -> None:
+        """Let go of idle connections; it may be used again."""
+
+
+class Attempts:
+    """The pauses between attempts, and when they end."""
+
+    def __init__(self, remote: Remote, patience: Patience, clock: Clock, stop: threading.Event) -> None:
+        self._remote, self._patience, self._clock, self._stop = remote, patience, clock, stop
+        self.begin()
+
+    def begin(self) -> None:
+        """Something new is wanted: all patience is there again."""
+        self._since = self._clock.now()
+        self._fresh_bytes = 0
+        self._failed = 0
+
+    def moved(self, count: int) -> None:
+        """So many bytes came; enough of them restore patience."""
+        self._fresh_bytes += count
+        if self._fresh_bytes >= self._patience.progress_bytes:
+            self.begin()
+
+    def failed(self, fault: Fault, place: str) -> None:
+        """Return after a pause when there may be another attempt; raise when not."""
+        self._failed += 1
+        if not fault.again:
+            raise error_of(self._remote, fault, place)
+        patience = self._patience
+        delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 64))
+        delay *= 0.5 + 0.5 * self._clock.chance()
+        if fault.after_s is not None:
+            delay = max(delay, min(fault.after_s, patience.longest_retry_after_s))
+        spent = self._clock.now() - self._since
+        if self._stop.is_set():
+            raise RemoteError(f"{self._remote.url}: closed while it was read", url=self._remote.url, status=fault.status)
+        if spent + delay > patience.budget_s or self._failed >= fault.tries:
+            tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
+            raise error_of(self._remote, fault, place, tried)
+        _log.info("%s: %s%s; trying again in %.1f s", self._remote.url, fault.why, place, delay)
+        self._clock.pause(delay, self._stop)
+
+
+def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> StokerError:
+    """The error a user sees for a fault that stays."""
+    if fault.changed:
+        return ShardChanged(
+            f"{remote.url}: changed since it was first looked at ({fault.why}{place}); make the pipeline anew", shard=remote.url
+        )
+    if fault.status in (404, 410) and not place:
+        return SourceNotFound(f"{remote.url}: {fault.why}; check the spelling, and that it was uploaded")
+    remedy = _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
+    message = f"{remote.url}: {fault.why}{place}{tried}" + (f"; {remedy}" if remedy else "")
+    return RemoteError(message, url=remote.url, status=fault.status)
+
+
+_REMEDIES = {
+    401: "give credentials that may read it",
+    403: "check the spelling, that the credentials may read it, and that a signed URL has not expired",
+    404: "it was there before; put it back",
+    429: "the server wants fewer requests: read with fewer threads, or through a cache",
+}
+
+
+def ask(remote: Remote, question: Callable[[], _T], patience: Patience, clock: Clock, stop: threading.Event) -> _T:
+    """The answer to a question that can be asked again."""
+    attempts = Attempts(remote, patience, clock, stop)
+    while True:
+        try:
+            return question()
+        except Fault as caught:
+            fault = caught
+        # Outside of the handler, so that what a server said is not chained to the error and printed with it.
+        attempts.failed(fault, "")
+
+
+class Reader:
+    """Bytes from `start` up to `stop`, each exactly once, over as many answers as it takes. For one thread.
+
+    Invariant: what was handed over lies before `at`, and the next answer is asked from `at` on.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        start: int,
+        stop: int,
+        stat: Stat,
+        patience: Patience,
+        clock: Clock,
+        stopped: threading.Event,
+    ) -> None:
+        self._remote, self._stop, self._stat, self._patience, self._clock = remote, stop, stat, patience, clock
+        self._attempts = Attempts(remote, patience, clock, stopped)
+        self._body: Body | None = None
+        self.at = start
+
+    def fill(self, view: memoryview) -> None:
+        """Fill the whole view with the bytes that come next, or raise."""
+        if self.at + len(view) > self._stop:
+            raise ValueError(f"{len(view)} bytes at {self.at} of a range that ends at {self._stop}")
+        self._attempts.begin()
+        rate = _Rate(self._patience, self._clock)
+        while view:
+            try:
+                count = self._some(view, rate)
+            except Fault as caught:
+                fault = caught
+            else:
+                view = view[count:]
+                self.at += count
+                self._attempts.moved(count)
+                continue
+            self.close()
+            self._attempts.failed(fault, f" at byte {self.at:,}")
+            rate = _Rate(self._patience, self._clock)
+
+    def close(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            body.close()
+
+    def _some(self, view: memoryview, rate: _Rate) -> int:
+        if self._body is None:
+            self._body = self._remote.get(self.at, self._stop, self._stat, self._patience)
+        body = self._body
+        if body.at < self.at:
+            self._skip(body, rate)
+        if body.at != self.at:
+            raise Fault(f"the answer goes on at byte {body.at:,} instead of {self.at:,}", tries=3)
+        count = body.readinto(view)
+        if not count:
+            raise Fault(f"the answer ended {self._stop - self.at:,} bytes early")
+        rate.moved(count)
+        return count
+
+    def _skip(self, body: Body, rate: _Rate) -> None:
+        bin_ = memoryview(bytearray(min(_SKIP_BYTES, self.at - body.at)))
+        while body.at < self.at:
+            count = body.readinto(bin_[: self.at - body.at])
+            if not count:
+                raise Fault(f"the answer ended at byte {body.at:,}, before what was asked for")
+            rate.moved(count)
+            # Bytes thrown away are no progress of the read, but a sign of life: without this a long way to skip would use up the
+            # budget of a server that does all it can.
+            self._attempts.moved(count)
+
+
+class _Rate:
+    """Whether bytes come fast enough. It counts only while somebody waits for them, so a slow consumer is no slow server."""
+
+    def __init__(self, patience: Patience, clock: Clock) -> None:
+        self._patience, self._clock = patience, clock
+        self._since, self._bytes = clock.now(), 0
+
+    def moved(self, count: int) -> None:
+        self._bytes += count
+        took = self._clock.now() - self._since
+        if took < self._patience.rate_window_s:
+            return
+        if self._bytes < took * self._patience.least_bytes_per_s:
+            raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
+        self._since, self._bytes = self._since + took, 0
+
+
+def read_range(
+    remote: Remote,
+    start: int,
+    stop: int,
+    view: memoryview,
+    stat: Stat,
+    patience: Patience,
+    clock: Clock,
+    stopped: threading.Event | None = None,
+) -> None:
+    """Fill `view` with the bytes from `start` up to `stop`, whatever it takes within `patience`, or raise."""
+    if stop - start != len(view):
+        raise ValueError(f"{len(view)} bytes for {start} to {stop}")
+    reader = Reader(remote, start, stop, stat, patience, clock, stopped or threading.Event())
+    try:
+        reader.fill(view)
+    finally:
+        reader.close()
