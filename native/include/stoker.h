@@ -197,6 +197,93 @@ STK_API stk_status stk_tfrecord_scan(const uint8_t *data, int64_t size, int64_t 
 STK_API stk_status stk_tfrecord_verify(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                        int64_t count, uint8_t *right);
 
+/* What the values of a feature of a tf.train.Example are. */
+typedef enum { STK_BYTES = 1, STK_FLOATS = 2, STK_INTS = 3 } stk_feature_kind;
+
+/* What became of a feature of a record; 0 is well. */
+typedef enum { STK_MISSING = 1, STK_OTHER_KIND = 2, STK_OTHER_COUNT = 3 } stk_cell;
+
+/*
+ * A feature to read from every record, and the column it goes to. With `count` values a record (count below 0: any number):
+ *   floats, integers   out: float or int64_t, `count` a record
+ *   bytes, one         out: int64_t, where in data they start; also: int64_t, how many
+ *   everything else    out: int64_t, three a record: where in data the feature's message starts, its length, the number of
+ * values; stk_examples_lists reads the values from there
+ */
+typedef struct {
+  const uint8_t *name;
+  int64_t name_length;
+  int64_t kind; /* stk_feature_kind */
+  int64_t count;
+  void *out;
+  int64_t *also;
+} stk_wanted;
+
+/*
+ * Reads tf.train.Examples into columns. Record i is data[starts[i] .. starts[i] + lengths[i]); a record outside the `size` bytes
+ * of data is STK_ARGUMENT. status[i * n_wanted + w] is 0 or an stk_cell: missing (not there, or of no kind), of another kind, or
+ * with another number of values; bad[i] is -1, or the byte of record i at which it is no Example (all its features are then
+ * missing). What is not well is filled with zeros.
+ */
+STK_API stk_status stk_examples_parse(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
+                                      int64_t count, const stk_wanted *wanted, int32_t n_wanted, uint8_t *status, int64_t *bad);
+
+/* Reads the values of one feature of `count` records: spans as stk_examples_parse gave them, those of record i to out[offsets[i]
+ * .. offsets[i + 1]) (for bytes: starts to out, lengths to also). A record whose offsets leave no room is passed over; any other
+ * must have just as many values of this kind, else STK_ARGUMENT. */
+STK_API stk_status stk_examples_lists(const uint8_t *data, int64_t size, const int64_t *spans, int64_t count, int32_t kind,
+                                      const int64_t *offsets, void *out, int64_t *also);
+
+/* Copies data[starts[i] .. starts[i] + lengths[i]) to out + i * out_stride where lengths[i] is row_bytes, and sets right[i] to 1;
+ * elsewhere the row becomes zeros, and right[i] 0. A span outside data is STK_ARGUMENT, and nothing is written. */
+STK_API stk_status stk_gather_bytes(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
+                                    int64_t count, uint8_t *out, int64_t row_bytes, int64_t out_stride, uint8_t *right);
+
+/* Which features the records of a file have: learned record by record. */
+typedef struct stk_examples stk_examples;
+
+typedef struct {
+  int64_t kind;  /* stk_feature_kind; 0: it never had a value's kind; -1: records disagree */
+  int64_t least; /* values in a record that has it */
+  int64_t most;
+  int64_t present; /* records that have it, with a kind */
+} stk_feature_stat;
+
+STK_API stk_examples *stk_examples_new(void);
+STK_API void stk_examples_free(stk_examples *examples);
+
+/* Learns from more records; totals[0] counts all records that were Examples, totals[1] those that were not (and taught nothing),
+ * totals[2] the features, totals[3] the bytes of their names. */
+STK_API stk_status stk_examples_add(stk_examples *examples, const uint8_t *data, int64_t size, const int64_t *starts,
+                                    const int64_t *lengths, int64_t count, int64_t totals[4]);
+
+/* The features in the order first met: totals[2] of them to stats and ends, their names back to back to the `capacity` bytes at
+ * names. */
+STK_API stk_status stk_examples_about(const stk_examples *examples, stk_feature_stat *stats, uint8_t *names, int64_t capacity,
+                                      int64_t *ends);
+
+/*
+ * The main database of an LMDB file (data.mdb of LMDB 0.9, format 1, 64 bit, little-endian), found by walking its B+tree with
+ * reads alone: nothing is mapped, so a file that shrinks is an error and not the end of the process. Checked are both meta pages
+ * (their transactions must follow each other; the later counts), every page's number, kind, layout and place within the file,
+ * that no page is met twice, that keys ascend strictly, and that the numbers of entries and pages are those the meta page tells.
+ * Databases with duplicate keys, with named databases inside, and with keys that are numbers or compared backwards are refused.
+ * All that is STK_CORRUPT, with the offset of the page in *fault; STK_IO says that the system refused a read, and fault->where is
+ * its errno.
+ */
+typedef struct stk_lmdb stk_lmdb;
+
+STK_API stk_lmdb *stk_lmdb_new(void);
+STK_API void stk_lmdb_free(stk_lmdb *lmdb);
+
+/* Walks the file of `size` bytes open as fd. totals[0] entries were found, whose keys have totals[1] bytes. */
+STK_API stk_status stk_lmdb_walk(stk_lmdb *lmdb, int32_t fd, int64_t size, int64_t totals[2], stk_fault *fault);
+
+/* The entries found, in the order of their keys: key i ends at ends[i] of the bytes at keys, its value is the lengths[i] bytes at
+ * starts[i] of the file. `count` and `capacity` are the totals told. */
+STK_API stk_status stk_lmdb_table(const stk_lmdb *lmdb, uint8_t *keys, int64_t capacity, int64_t *ends, int64_t *starts,
+                                  int64_t *lengths, int64_t count);
+
 /* ---- images -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {

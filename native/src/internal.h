@@ -114,6 +114,37 @@ int stk_pax_is(const stk_pax *record, const char *key);
 /* Its value as a decimal number; 0 when it is none, or has more than 18 digits. */
 int stk_pax_number(const stk_pax *record, int64_t *value);
 
+/* ---- Examples --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const uint8_t *at;                        /* where the walk is; after a fault, where that is */
+  const uint8_t *features_end, *rest, *end; /* of the present Features; what follows it; the end of the record */
+} stk_example;
+
+typedef struct {
+  const uint8_t *name, *feature;
+  int64_t name_length, length;
+} stk_entry;
+
+void stk_example_open(stk_example *example, const uint8_t *data, int64_t length);
+/* The next feature by name: 1, 0 when there is none left, -1 when the bytes are no Example. */
+int stk_example_next(stk_example *example, stk_entry *entry);
+
+/* Where the values of a Feature go, if they are of `kind`: the first `room` of them. */
+typedef struct {
+  int32_t kind;
+  int32_t found; /* their kind, 0: none */
+  int64_t room;
+  int64_t count; /* how many there are */
+  const uint8_t *base;
+  int64_t *starts, *lengths; /* of bytes, counted from base */
+  float *floats;
+  int64_t *ints;
+} stk_values;
+
+/* NULL, or the place at which the bytes are no Feature. */
+const uint8_t *stk_feature_read(const uint8_t *data, int64_t length, stk_values *values);
+
 /* ---- randomness ------------------------------------------------------------------------------------------------------- */
 
 /* Block `block` (0..255) of a sample's stream: four uniform doubles in (0, 1). */

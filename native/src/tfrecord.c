@@ -19,7 +19,9 @@ static stk_status bad_length(const uint8_t *head, int64_t size, int64_t at, stk_
   if (at > 0) {
     return stk_fault_tell(fault, STK_CORRUPT, at, "the checksum of a record's length is wrong at byte %lld" AGAIN, (long long)at);
   }
-  const char *kind = memcmp(head, "\x1f\x8b", 2) == 0 ? "gzip" : head[0] == 0x78 ? "zlib" : NULL;
+  const char *kind = memcmp(head, "\x1f\x8b", 2) == 0                                   ? "gzip"
+                     : head[0] == 0x78 && head[1] && (head[0] << 8 | head[1]) % 31 == 0 ? "zlib"
+                                                                                        : NULL;
   if (kind) {
     return stk_fault_tell(fault, STK_CORRUPT, 0,
                           "not a plain TFRecord file: its first bytes are those of %s; decompress it first", kind);

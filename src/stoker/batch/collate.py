@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import BatchError
 from ..source.chunk import FieldSpec
+from .strings import ByteStrings
 
 #: what can be stacked without asking
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
-def collate(name: str, values: list[Any], spec: FieldSpec, rules: Mapping[str, Any], keys: Any) -> Any:
+def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[str, Any], keys: Any) -> Any:
     """One column from the rows' values.
 
     `rules[name]` is what pads the field, or `list`. Without a rule numbers and arrays stack, and must have one shape; fields
-    known to vary (decoded images, byte strings, text) become a list.
+    known to vary (decoded images, text) become a list, and byte strings a sequence that holds them without copies.
     """
     rule = rules.get(name)
+    if isinstance(values, ByteStrings):
+        if rule is None:
+            return values
+        values = list(values)
     if rule is list or (rule is None and (spec.kind == "bytes" or (spec.kind == "array" and not spec.fixed))):
         return values
     if rule is None:

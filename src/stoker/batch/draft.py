@@ -13,6 +13,7 @@ from ..errors import BatchError
 from ..source.chunk import OBJECT, BytesColumn, Chunk, Column, FieldSpec, Ints
 from .collate import collate
 from .slab import Lease, SlabPool
+from .strings import ByteStrings
 
 
 class Draft:
@@ -70,7 +71,7 @@ class Draft:
         complete = len(kept) == self.rows
         columns = self._slab_columns(kept, complete)
         for name in self._loose_fields(parts):
-            values = [value for _, (rows, loose) in parts for value in _rows_of(loose[name])[: len(rows)]]
+            values = _joined([(loose[name], len(rows)) for _, (rows, loose) in parts])
             spec = (self._specs or {}).get(name, OBJECT)
             columns[name] = values if self._rules is None else collate(name, values, spec, self._rules, lambda row: keys()[row])
         order = list(self._specs) if self._specs is not None and parts else list(columns)
@@ -109,16 +110,19 @@ def _copy_rows(name: str, target: NDArray[Any], chunk: Chunk, column: Column) ->
 
 
 def _lasting(column: Column) -> Any:
-    return column.own() if isinstance(column, BytesColumn) else column
+    return column.lasting() if isinstance(column, BytesColumn) else column
 
 
-def _rows_of(column: Any) -> list[Any]:
-    return column if isinstance(column, list) else list(column)
+def _joined(parts: list[tuple[Any, int]]) -> Any:
+    """The first rows, as many as said, of each column."""
+    if all(isinstance(column, BytesColumn) for column, _ in parts):
+        return ByteStrings([column if len(column) == count else column.take(np.arange(count)) for column, count in parts])
+    return [value for column, count in parts for value in (column if isinstance(column, list) else list(column))[:count]]
 
 
 def column_bytes(column: Any) -> int:
     """About how much memory a column takes."""
-    if isinstance(column, np.ndarray):
+    if isinstance(column, (np.ndarray, BytesColumn)):
         return column.nbytes
     return sum(
         value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 64 for value in column

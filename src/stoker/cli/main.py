@@ -13,8 +13,10 @@ from .bench import bench
 from .demo import demo
 from .explain import explain
 from .guard import Guard
+from .map import map_
 from .run import run
 from .show import show
+from .tar.app import tar
 
 app = typer.Typer(
     name="stoker",
@@ -26,6 +28,8 @@ app = typer.Typer(
 )
 for command in (demo, bench, run, show, explain):
     app.command()(command)
+app.add_typer(tar)
+app.command("map")(map_)
 
 
 def _version(asked: bool) -> None:
@@ -47,13 +51,16 @@ def stoker(
     """
 
 
-def _stop(*_: Any) -> NoReturn:
-    sys.exit(128 + signal.SIGTERM)
+def _stop(number: int, _: Any) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def main() -> None:
     """The console script."""
-    signal.signal(signal.SIGTERM, _stop)  # an exception, so that temporary folders are removed and threads end
+    # An exception, so that temporary folders are removed, and threads and processes end. `nohup` keeps SIGHUP away as ever.
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _stop)
     app(prog_name="stoker")
 
 

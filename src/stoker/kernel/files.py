@@ -1,7 +1,9 @@
-"""The memory of `stoker.kernel.native.read_files`: names on one side, bytes on the other."""
+"""The memory that is read into: names on one side, bytes on the other."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,14 +34,58 @@ class Paths:
         return self.names[self.starts[i] : self.starts[i + 1] - 1].tobytes()
 
 
+class Buffers:
+    """Memory that was read into before, kept to be used again: fresh memory costs a page fault every 4 KiB, about as much as reading.
+
+    Whoever holds an array from `take` (the array itself, or a memoryview of it) owns its memory. When it is dropped the memory comes
+    back here, up to `most` bytes of it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._free: list[NDArray[np.uint8]] = []
+        self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.uint8]]] = {}
+
+    def take(self, capacity: int) -> NDArray[np.uint8]:
+        """An array of at least `capacity` bytes, whose content means nothing."""
+        with self._lock:
+            fitting = [at for at, memory in enumerate(self._free) if capacity <= memory.size <= 4 * capacity]
+            memory = self._free.pop(min(fitting, key=lambda at: self._free[at].size)) if fitting else None
+        if memory is None:
+            memory = np.empty(capacity, np.uint8)
+        # A view of it, because its death can be noticed while the memory itself lives on.
+        array = memory[:]
+        self._lent[id(array)] = (weakref.ref(array, lambda _, key=id(array): self._back(key)), memory)  # type: ignore[misc]
+        return array
+
+    def _back(self, key: int) -> None:
+        # Called from wherever the last reference was dropped, perhaps in the middle of `take`: a lock could be held already.
+        _, memory = self._lent.pop(key)
+        if self._lock.acquire(blocking=False):
+            try:
+                if sum(other.size for other in self._free) + memory.size <= self._most:
+                    self._free.append(memory)
+            finally:
+                self._lock.release()
+
+
+_buffers = Buffers(256 << 20)
+
+
 class Arena:
     """A buffer that grows and is used again; what was read into it is valid until the next read."""
 
-    def __init__(self, capacity: int = 1 << 20) -> None:
-        self.buffer: NDArray[np.uint8] = np.empty(capacity, np.uint8)
+    def __init__(self, capacity: int = 1 << 18) -> None:
+        self.buffer: NDArray[np.uint8] = _buffers.take(capacity)
 
     def grow(self, capacity: int, keep: int) -> None:
         """Make room for `capacity` bytes, keeping the first `keep`. Arrays handed out before stay valid."""
-        larger = np.empty(max(capacity, 2 * self.buffer.size), np.uint8)
+        larger = _buffers.take(max(capacity, 2 * self.buffer.size))
         larger[:keep] = self.buffer[:keep]
         self.buffer = larger
+
+    def part_with(self, data: NDArray[np.uint8]) -> None:
+        """Leave `data` to whoever holds it: if it is this arena's buffer, the next read goes to another."""
+        if data is self.buffer:
+            self.buffer = _buffers.take(data.size)

@@ -9,6 +9,7 @@ release the GIL. Those that take microseconds keep it: with many workers, gettin
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import CorruptShard, KernelError
+from stoker.errors import CorruptShard, KernelError, ReadError
 from stoker.kernel.status import Status, error_of
 
 ABI = 2
@@ -40,6 +41,12 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_tar_strings": [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_int64, c_void_p],
     "stk_tar_forget": [c_void_p, c_int64],
     "stk_tfrecord_verify": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_examples_parse": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int32, c_void_p, c_void_p],
+    "stk_examples_lists": [c_void_p, c_int64, c_void_p, c_int64, c_int32, *[c_void_p] * 3],
+    "stk_examples_add": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_examples_about": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_gather_bytes": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p],
+    "stk_lmdb_table": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64],
     "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
     "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
     "stk_image_rows": [*[c_void_p] * 8, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
@@ -62,8 +69,10 @@ def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
 
 
 def _check_file(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
+    fault = arguments[-1]._obj
+    if status == Status.IO:
+        raise ReadError(f"{fault.message.decode()}: {os.strerror(fault.where)}")
     if status == Status.CORRUPT:
-        fault = arguments[-1]._obj
         raise CorruptShard(fault.message.decode("utf-8", "replace"), offset=fault.where)
     return _check(status, function, arguments)
 
@@ -119,6 +128,13 @@ class Library:
             loaded.stk_tfrecord_scan, [c_void_p, c_int64, c_int64, c_int32, c_void_p, c_void_p, c_int64, *[c_void_p] * 3]
         )
         self.tfrecord_verify: _Function = loaded.stk_tfrecord_verify
+        self.examples_parse: _Function = loaded.stk_examples_parse
+        self.examples_lists: _Function = loaded.stk_examples_lists
+        self.examples_add: _Function = loaded.stk_examples_add
+        self.examples_about: _Function = brief.stk_examples_about
+        self.gather_bytes: _Function = loaded.stk_gather_bytes
+        self.lmdb_walk = _with_fault(loaded.stk_lmdb_walk, [c_void_p, c_int32, c_int64, c_void_p])
+        self.lmdb_table: _Function = loaded.stk_lmdb_table
         self.jpeg_header: _Function = brief.stk_jpeg_header
         self.image_plan: _Function = brief.stk_image_plan
         self.image_rows: _Function = loaded.stk_image_rows
@@ -129,6 +145,8 @@ class Library:
         self.simd: Callable[[int], int] = loaded.stk_simd
         loaded.stk_simd.argtypes, loaded.stk_simd.restype = [c_int32], c_int32
         self.decoder_new, self.decoder_free = _made(loaded, "decoder", [])
+        self.examples_new, self.examples_free = _made(loaded, "examples", [])
+        self.lmdb_new, self.lmdb_free = _made(loaded, "lmdb", [])
         self.tar_new, self.tar_free = _made(loaded, "tar", [c_int32, c_int32])
 
 

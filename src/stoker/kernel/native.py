@@ -145,7 +145,7 @@ def read_files(
         arena.buffer.size, address(offsets), address(errors), address(done), address(needed),
     ):  # fmt: skip
         arena.grow(int(needed[0]), keep=int(offsets[done[0]]))
-    return arena.buffer[: int(offsets[count])], offsets, errors
+    return arena.buffer, offsets, errors
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------

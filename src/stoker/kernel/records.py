@@ -6,8 +6,11 @@ which they contradict their format; its message ends without the shard's name, w
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,6 @@ from stoker.errors import KernelError
 from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, address, contiguous, library
 
 Ints: TypeAlias = NDArray[np.int64]
-_Crc = TypeVar("_Crc", int, NDArray[np.uint32])
 
 
 def _bytes(data: Bytes) -> NDArray[np.uint8]:
@@ -26,6 +28,18 @@ def _bytes(data: Bytes) -> NDArray[np.uint8]:
             raise KernelError(f"data must be one contiguous run of uint8, not {data.dtype}{data.shape}")
         return data
     return np.frombuffer(data, np.uint8)
+
+
+def _spans(starts: Ints, lengths: Ints) -> tuple[Ints, Ints, int]:
+    """Return spans as the library takes them, and how many there are."""
+    count = len(starts)
+    return contiguous(starts, np.int64, count, "starts"), contiguous(lengths, np.int64, count, "lengths"), count
+
+
+def _cut(data: NDArray[np.uint8], ends: Ints) -> list[bytes]:
+    """Return the strings of which `data` holds the bytes, back to back."""
+    whole = data.tobytes()
+    return [whole[start:end] for start, end in pairwise([0, *ends.tolist()])]
 
 
 # ---- checksums ---------------------------------------------------------------------------------------------------------
@@ -44,19 +58,23 @@ def crc32c(data: Bytes, value: int = 0) -> int:
 
 def crc32c_spans(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.uint32]:
     """Return the CRC-32C of each ``data[start : start + length]``; a length below 0 counts as no bytes."""
-    data, count = _bytes(data), len(starts)
-    starts, lengths = contiguous(starts, np.int64, count, "starts"), contiguous(lengths, np.int64, count, "lengths")
+    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
     out = np.empty(count, np.uint32)
     library().crc32c_spans(address(data), data.size, address(starts), address(lengths), count, address(out))
     return out
 
 
-def mask_crc(crc: _Crc) -> _Crc:
+@overload
+def mask_crc(crc: int) -> int: ...
+@overload
+def mask_crc(crc: NDArray[np.uint32]) -> NDArray[np.uint32]: ...
+def mask_crc(crc: int | NDArray[np.uint32]) -> int | NDArray[np.uint32]:
     """Return the masked form TFRecord files store, of one checksum or of an array of them."""
     if isinstance(crc, np.ndarray):
         wide = crc.astype(np.uint64)
-        turned = wide >> np.uint64(15) | wide << np.uint64(17)
-        return (turned + np.uint64(0xA282EAD8)).astype(np.uint32)
+        turned: NDArray[np.uint64] = wide >> np.uint64(15) | wide << np.uint64(17)
+        masked: NDArray[np.uint64] = turned + np.uint64(0xA282EAD8)
+        return masked.astype(np.uint32)
     one = int(crc)
     return (one >> 15 | one << 17 & 0xFFFFFFFF) + 0xA282EAD8 & 0xFFFFFFFF
 
@@ -196,9 +214,7 @@ class TarScan(Owned):
         self._ask()
 
     def _names(self, which: int, count: int, capacity: int) -> tuple[bytes, ...]:
-        data, ends = self._strings(which, 0, count, capacity)
-        whole, bounds = data.tobytes(), [0, *ends.tolist()]
-        return tuple(whole[start:end] for start, end in pairwise(bounds))
+        return tuple(_cut(*self._strings(which, 0, count, capacity)))
 
     def _strings(self, which: int, first: int, count: int, capacity: int) -> tuple[NDArray[np.uint8], Ints]:
         data, ends = np.empty(capacity, np.uint8), np.empty(count, np.int64)
@@ -240,8 +256,198 @@ def scan_tfrecord(data: NDArray[np.uint8], offset: int = 0, *, verify: bool = Tr
 
 def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.bool_]:
     """Return for each payload whether its masked CRC-32C stands in the 4 bytes behind it."""
-    data, count = _bytes(data), len(starts)
-    starts, lengths = contiguous(starts, np.int64, count, "starts"), contiguous(lengths, np.int64, count, "lengths")
+    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
     right = np.zeros(count, np.bool_)
     library().tfrecord_verify(address(data), data.size, address(starts), address(lengths), count, address(right))
     return right
+
+
+# ---- tf.train.Example --------------------------------------------------------------------------------------------------
+
+BYTES, FLOAT, INT = 1, 2, 3
+#: what became of a feature of a record, in `Parsed.status`
+OK, MISSING, OTHER_KIND, OTHER_COUNT = 0, 1, 2, 3
+
+_WANTED = np.dtype(
+    [("name", np.uintp), ("name_length", "i8"), ("kind", "i8"), ("count", "i8"), ("out", np.uintp), ("also", np.uintp)]
+)
+_NUMBERS: dict[int, type[np.generic]] = {FLOAT: np.float32, INT: np.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A feature to read from every record: its name, its kind, and how many values a record has (-1: any number)."""
+
+    name: bytes
+    kind: int
+    count: int
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its column is a list a record, with offsets."""
+        return self.count < 0 or (self.kind == BYTES and self.count != 1)
+
+
+class Parsed(NamedTuple):
+    """What `parse_examples` found in n records.
+
+    `columns` has, for each wanted feature, of integers or floats an array (n,) for one value a record, (n, k) for k, and
+    (offsets, values) for any number; of bytes, places in the data: (starts, lengths) for one value a record, else (offsets,
+    starts, lengths). Record i of a list has the values ``offsets[i]`` to ``offsets[i + 1]``.
+
+    `status` is (n, features): `OK`, `MISSING` (not there, or of no kind), `OTHER_KIND`, or `OTHER_COUNT`; where it is not `OK`
+    the values are zeros, or none. `bad` is (n,): -1, or the byte of the record at which it is no Example.
+    """
+
+    columns: tuple[Any, ...]
+    status: NDArray[np.uint8]
+    bad: Ints
+
+
+def parse_examples(
+    data: NDArray[np.uint8], starts: Ints, lengths: Ints, wanted: Sequence[Wanted], outs: Sequence[NDArray[Any] | None] = ()
+) -> Parsed:
+    """Read ``tf.train.Example`` records into columns; a bad record does not raise, its row says so.
+
+    Numbers are written to ``outs[i]`` where that is given and is a contiguous array of the column's shape and type.
+    """
+    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
+    if len({each.name for each in wanted}) != len(wanted):
+        raise KernelError("a feature is wanted twice")
+    names = [np.frombuffer(each.name + b"\0", np.uint8) for each in wanted]
+    made = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
+    table = np.zeros(len(wanted), _WANTED)
+    for row, each, name, column in zip(table, wanted, names, made):
+        row["name"], row["name_length"], row["kind"], row["count"] = name.ctypes.data, len(each.name), each.kind, each.count
+        row["out"], row["also"] = column[0].ctypes.data, column[-1].ctypes.data
+    status, bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
+    library().examples_parse(
+        address(data), data.size, address(starts), address(lengths), count, address(table), len(wanted), address(status),
+        address(bad),
+    )  # fmt: skip
+    columns = (_finished(data, each, column, status[:, i]) for i, (each, column) in enumerate(zip(wanted, made)))
+    return Parsed(tuple(columns), status, bad)
+
+
+def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any], ...]:
+    """Make the memory of a column: values; starts and lengths; or, for lists, where each is described."""
+    if wanted.kind not in (BYTES, FLOAT, INT):
+        raise KernelError(f"a feature of kind {wanted.kind}")
+    if wanted.is_list:
+        return (np.empty((count, 3), np.int64),)
+    if wanted.kind == BYTES:
+        return np.empty(count, np.int64), np.empty(count, np.int64)
+    shape, dtype = (count,) if wanted.count == 1 else (count, wanted.count), _NUMBERS[wanted.kind]
+    if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable:
+        return (out,)
+    return (np.empty(shape, dtype),)
+
+
+def _finished(data: NDArray[np.uint8], wanted: Wanted, column: tuple[NDArray[Any], ...], status: NDArray[np.uint8]) -> Any:
+    """Return a column as the caller gets it; lists are read here, now that their sizes are known."""
+    if not wanted.is_list:
+        return column if wanted.kind == BYTES else column[0]
+    spans, count = column[0], len(status)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.where(status == OK, spans[:, 2], 0), out=offsets[1:])
+    total = int(offsets[-1])
+    values = np.empty(total, _NUMBERS.get(wanted.kind, np.int64))
+    also = np.empty(total if wanted.kind == BYTES else 0, np.int64)
+    library().examples_lists(
+        address(data), data.size, address(spans), count, wanted.kind, address(offsets), address(values), address(also)
+    )
+    return (offsets, values, also) if wanted.kind == BYTES else (offsets, values)
+
+
+def gather_bytes(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: NDArray[Any]) -> NDArray[np.bool_]:
+    """Copy ``data[starts[i] : starts[i] + lengths[i]]`` over ``out[i]`` and return which rows had just the right length.
+
+    The others become zeros.
+    """
+    data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
+    if len(out) != count or not out.flags.writeable or not (out.flags.c_contiguous or out[:1].flags.c_contiguous):
+        raise KernelError(f"{count} rows do not fit {out.dtype}{out.shape}, or its rows are not contiguous")
+    row_bytes = math.prod(out.shape[1:]) * out.itemsize
+    stride = out.strides[0] if count > 1 else row_bytes
+    right = np.zeros(count, np.bool_)
+    library().gather_bytes(
+        address(data), data.size, address(starts), address(lengths), count, address(out), row_bytes, stride, address(right)
+    )
+    return right
+
+
+class FeatureStat(NamedTuple):
+    """A feature as records have it.
+
+    `kind` is `BYTES`, `FLOAT` or `INT`; 0 where no record gives it one, -1 where records disagree. `least` and `most` count the
+    values in a record that has it, `present` those records.
+    """
+
+    name: bytes
+    kind: int
+    least: int
+    most: int
+    present: int
+
+
+class ExampleStats(Owned):
+    """Learns which features the records of a file have; a record that is no Example counts as one of the `others`."""
+
+    def __init__(self) -> None:
+        super().__init__(library().examples_new(), library().examples_free, "set of statistics")
+        self._totals = np.zeros(4, np.int64)
+
+    def add(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> None:
+        """Learn from more records."""
+        data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
+        library().examples_add(
+            self.handle, address(data), data.size, address(starts), address(lengths), count, address(self._totals)
+        )
+
+    @property
+    def examples(self) -> int:
+        """How many records were Examples; one without features is one."""
+        return int(self._totals[0])
+
+    @property
+    def others(self) -> int:
+        """How many records were none."""
+        return int(self._totals[1])
+
+    @property
+    def features(self) -> tuple[FeatureStat, ...]:
+        """The features of all Examples, as first met."""
+        count, capacity = int(self._totals[2]), int(self._totals[3])
+        stats, names, ends = np.empty((count, 4), np.int64), np.empty(capacity, np.uint8), np.empty(count, np.int64)
+        library().examples_about(self.handle, address(stats), address(names), capacity, address(ends))
+        return tuple(FeatureStat(name, *stat) for name, stat in zip(_cut(names, ends), stats.tolist()))
+
+
+# ---- LMDB --------------------------------------------------------------------------------------------------------------
+
+
+class LmdbTable(NamedTuple):
+    """The entries of a database in the order of their keys: the keys' bytes back to back and where each ends, and where in the
+    file each value lies."""
+
+    key_data: NDArray[np.uint8]
+    key_ends: Ints
+    starts: Ints
+    lengths: Ints
+
+
+def walk_lmdb(fd: int, size: int) -> LmdbTable:
+    """Find every entry of the main database of the ``data.mdb`` open as `fd`, which has `size` bytes.
+
+    The file is read and not mapped, so one that shrinks or is damaged raises `CorruptShard`, with the offset of the page; so do
+    databases with several values a key or with named databases inside.
+    """
+    walk, totals = Owned(library().lmdb_new(), library().lmdb_free, "walk"), np.zeros(2, np.int64)
+    try:
+        library().lmdb_walk(walk.handle, fd, size, address(totals))
+        count, capacity = totals.tolist()
+        keys, ends, starts, lengths = np.empty(capacity, np.uint8), *(np.empty(count, np.int64) for _ in range(3))
+        library().lmdb_table(walk.handle, address(keys), capacity, address(ends), address(starts), address(lengths), count)
+    finally:
+        walk.close()
+    return LmdbTable(keys, ends, starts, lengths)

@@ -12,6 +12,7 @@ from ..observe.meters import Meters, Span
 from ..plan.nodes import MapBatch
 from ..plan.plan import Plan
 from ..source.base import Source
+from ..source.chunk import BYTES
 from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
 from .units import BatchMaker, Observer
@@ -26,12 +27,28 @@ def group_of(plan: Plan, ahead: int | None) -> int:
     """How many steps to make at once: more than one where batches are small and nothing has to be done to each as a whole."""
     if plan.batch is None:
         return _SAMPLES
-    specs = plan.specs or {}
-    nbytes = sum(spec.nbytes for spec in specs.values()) * plan.batch.size
-    plain = plan.counted and not plan.finish and plan.policy is None and specs and all(spec.fixed for spec in specs.values())
+    nbytes = batch_bytes(plan)
+    plain = plan.counted and not plan.finish and plan.policy is None and not loose_fields(plan, layout_of(plan, 1))
     if not plain or not nbytes:
         return 1
     return max(1, min(_GROUP_MOST, _GROUP_BYTES // nbytes, _GROUP_MOST if ahead is None else ahead // 2))
+
+
+def batch_bytes(plan: Plan) -> int:
+    """About how many bytes a batch takes; 0: not known."""
+    if plan.batch is None or not plan.specs or not isinstance(plan.source, Source):
+        return 0
+    sizes = [spec.nbytes if spec.fixed else plan.source.size_of(name) for name, spec in plan.specs.items()]
+    return sum(sizes) * plan.batch.size if all(sizes) else 0
+
+
+def loose_fields(plan: Plan, layout: Layout) -> bool:
+    """Whether some field's rows have to be joined when all are there: those of unknown shape, and byte strings with a rule."""
+    if plan.specs is None:
+        return True
+    placed = {name for name, _, _, _ in layout.fields}
+    ruled = {name for name, _ in plan.batch.pad} if plan.batch else set()
+    return any(name not in placed and (spec is not BYTES or name in ruled) for name, spec in plan.specs.items())
 
 
 def layout_of(plan: Plan, group: int) -> Layout:
@@ -51,7 +68,7 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
         stream += len(segment.nodes)
     stages = make_stages(plan.stages, plan.seed, stream)
     final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
-    joined = plan.specs is None or len(layout.fields) < len(plan.specs) or any(isinstance(n, MapBatch) for n in plan.finish)
+    joined = loose_fields(plan, layout) or any(isinstance(n, MapBatch) for n in plan.finish)
     return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
 
 

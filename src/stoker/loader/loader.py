@@ -25,7 +25,7 @@ from ..plan.plan import Plan
 from ..source.chunk import Chunk
 from ..units import counted, parse_bytes
 from .budget import SkipBudget
-from .build import compile_work, group_of, layout_of, make_executor, observer
+from .build import batch_bytes, compile_work, group_of, layout_of, make_executor, observer
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
 from .units import BatchUnit, Cursors, EpochEnd, Failure
@@ -260,11 +260,12 @@ class Loader:
             return 1
         if self._ahead is not None:
             return max(1, self._ahead // self._group)
-        if not self._layout.nbytes:
+        nbytes = self._layout.nbytes or batch_bytes(self._plan) * self._group
+        if not nbytes:
             return 4
         # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
         least = 2 + self._executor.workers // 6
-        return max(least, min(_AHEAD_MOST, _AHEAD_BYTES // self._layout.nbytes))
+        return max(least, min(_AHEAD_MOST, _AHEAD_BYTES // nbytes))
 
     @property
     def _share_bytes(self) -> int:

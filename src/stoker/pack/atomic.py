@@ -6,7 +6,7 @@ lets go when the process ends, however it ends; so the next writer in that folde
 it. Nothing else is ever removed, and an existing file is replaced only when asked for.
 """
 # pathlib takes no bytes, so
-# ruff: noqa: PTH
+# ruff: noqa: PTH104, PTH105, PTH108, PTH114, PTH118, PTH120, PTH208
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _REMEDIES = {
 
 
 class AtomicFile:
-    """A file being written; `publish` makes it appear, `abandon` removes every trace. As a context manager it does one or the other.
+    """A file being written; `publish` makes it appear, `abandon` removes every trace; a ``with`` block does one or the other.
 
     Not for several threads at once. Every failure is a WriteError that names the path and what to do, and leaves nothing behind.
 
@@ -81,7 +81,7 @@ class AtomicFile:
         """Append bytes, all of them."""
         if self._fd < 0 or self._finished:
             raise ClosedError(f"{self.told}: this file is complete, or was given up; nothing can be written to it any more")
-        view = memoryview(data).cast("B")
+        view = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
         with self._failing(len(view)):
             while view:
                 done = os.write(self._fd, view)
@@ -139,7 +139,8 @@ class AtomicFile:
             self._refuse_existing()
             os.rename(self.temporary, self.path)
             return
-        os.unlink(self.temporary)
+        with contextlib.suppress(OSError):  # the file is there; its second name goes with the next sweep at the latest
+            os.unlink(self.temporary)
 
     def _refuse_existing(self) -> None:
         try:

@@ -1,7 +1,7 @@
 """`tf.train.Example` messages, made without TensorFlow.
 
-An Example maps names to lists of bytes, of 64-bit integers or of 32-bit floats. The wire format leaves some freedom, and none of it
-is used: features in the order of their names, numbers packed. So equal samples give equal bytes, those that TensorFlow's
+An Example maps names to lists of bytes, of 64-bit integers or of 32-bit floats. The wire format leaves some freedom, and none of
+it is used: features in the order of their names, numbers packed. So equal samples give equal bytes, those that TensorFlow's
 deterministic serialisation gives.
 """
 
@@ -75,8 +75,8 @@ class ExampleEncoder:
             head = _LIST + varint(len(data)) + data + b"\x12"
         if kind and known not in (0, kind):
             raise ConfigError(
-                f"field {name!r}: holds {_KINDS[kind]} here and {_KINDS[known]} in an earlier sample; a feature is of one kind: convert "
-                "one of them, e.g. by float(...)"
+                f"field {name!r}: holds {_KINDS[kind]} here and {_KINDS[known]} in an earlier sample; a feature is of one kind: "
+                "convert one of them, e.g. by float(...)"
             )
         self._known[name] = kind or known, head
         return head
@@ -178,10 +178,8 @@ def _numbers(value: Any, rounding: bool) -> List:
         return FLOAT, _packed(_floats(array, rounding))
     if array.dtype.kind in "SU":
         return _strings(array.tolist())
-    raise ConfigError(
-        f"a {type(value).__name__}{f' of {array.dtype}' if isinstance(value, np.ndarray) else ''} is no list of numbers or bytes; "
-        "convert it, or pass its bytes"
-    )
+    told = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    raise ConfigError(f"{told} is no list of numbers or bytes; convert it, or pass its bytes")
 
 
 def _floats(array: NDArray[Any], rounding: bool) -> bytes:

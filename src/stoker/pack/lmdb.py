@@ -1,27 +1,21 @@
 """LMDB databases: one file, a record for each sample, each with a checksum, which LMDB itself does not have.
 
-A value is ``SKR1``, the CRC-32C of key and payload (4 bytes, little-endian), and the payload: a `tf.train.Example` with one value a
-field. An Example knows bytes, 64-bit integers and 32-bit floats only, so the entry ``__stoker__`` says, as JSON, what each field
-was, and samples come back as they went in.
+A value is ``SKR1``, the CRC-32C of key and payload (4 bytes, little-endian), and the payload: a `tf.train.Example` with one value
+a field. An Example knows bytes, 64-bit integers and 32-bit floats only, so the entry ``__stoker__`` says, as JSON, what each
+field was, and samples come back as they went in.
 """
-# names are any bytes, which pathlib takes only as text
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ..errors import ConfigError, MissingExtra, SourceEmpty, WriteError
 from ..kernel.records import crc32c
-from ..source.codecs import encode_field
 from ..source.lmdb import ABOUT, MAGIC
 from ..source.paths import AnyPath, printable
 from ..units import parse_bytes
@@ -29,49 +23,29 @@ from .atomic import AtomicFile, write_error
 from .example import ExampleEncoder
 from .samples import each, split_sample, told_sample
 from .shards import Written
+from .values import Field, field_of, loaded, merged, parse_example, stored
 
 #: LMDB is compiled with this limit
 _MAX_KEY = 511
-_PREFIX = 9
+#: bytes of `MAGIC` and checksum
+_MARK = 8
 _MAX_RECORDS = 10**8
 #: address space at the start; it is doubled when it is used up, and takes no room on the disk
 _MAP_SIZE = 1 << 30
 #: bytes gathered for one transaction
 _GATHER = 1 << 24
-#: what `source/lmdb.py` takes for the dtype of plain numbers
-_PLAIN_DTYPES = "biufc"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """What a field is, in all samples. `dtype` and `shape` belong to the kind ``array``."""
-
-    kind: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-
-    def told(self) -> str:
-        return f"{self.dtype}{list(self.shape)}" if self.kind == "array" else self.kind
-
-    def as_json(self) -> dict[str, Any]:
-        about: dict[str, Any] = {"kind": self.kind}
-        return about | {"dtype": self.dtype, "shape": list(self.shape)} if self.kind == "array" else about
-
-
-_JSON, _NPY = Field("json"), Field("npy")
-_IN_JSON = ("int", "float", "str", "json")
 
 
 def write_lmdb(path: AnyPath, samples: Iterable[Any], map_size: int | str | None = None, overwrite: bool = False) -> Written:
     """Write samples to an LMDB database, a single file that appears when it is complete.
 
-    `stoker.lmdb` gives them back as they were, in the same order: bytes, texts, whole numbers, 64-bit floats, arrays of any dtype,
-    and whatever JSON holds (where a tuple becomes a list). py-lmdb reads the file too: ``lmdb.open(path, subdir=False, lock=False)``.
-    All samples must have the same fields.
+    `stoker.lmdb` gives them back as they were, in the same order: bytes, texts, whole numbers, 64-bit floats, arrays of any
+    dtype, and whatever JSON holds (where a tuple becomes a list). All samples must have the same fields. py-lmdb reads the file
+    too: ``lmdb.open(path, subdir=False, lock=False)``.
 
-    Keys are the samples' own, or their number in eight digits. LMDB orders records by key; so unless the keys given are ascending, each
-    gets a running number in front (``00000042-name``), which keeps the samples' order. `map_size` is how much address space to begin
-    with; it grows as needed.
+    Keys are the samples' own, or their number in eight digits. LMDB orders records by key; so unless the keys given are
+    ascending, each gets a running number in front (``00000042-name``), which keeps the samples' order. `map_size` is how much
+    address space to begin with; it grows as needed.
 
     >>> import tempfile
     >>> write_lmdb(tempfile.mkdtemp() + "/train.lmdb", [{"x": 1.5, "name": "a"}, {"x": 2.5, "name": "b"}]).samples
@@ -84,7 +58,7 @@ def write_lmdb(path: AnyPath, samples: Iterable[Any], map_size: int | str | None
         with closing(each(samples)) as stream:
             for sample in stream:
                 database.add(sample)
-        return database.close()
+        return database.close(os.fsdecode(path))
     except BaseException:
         database.store.abandon()
         raise
@@ -93,8 +67,8 @@ def write_lmdb(path: AnyPath, samples: Iterable[Any], map_size: int | str | None
 class _Database:
     """Samples as entries of a store.
 
-    What a field is, and whether keys ascend, is known for sure only at the end. It is taken to be as in the first sample; when a later one
-    differs, what is written already is written again. That is rarely much: samples that differ mostly do so early.
+    What a field is, and whether keys ascend, is known for sure only at the end. It is taken to be as in the first sample; when a
+    later one differs, what is written already is written again. That is rarely much: samples that differ mostly do so early.
     """
 
     def __init__(self, store: _Store) -> None:
@@ -111,18 +85,18 @@ class _Database:
             if self._count == _MAX_RECORDS:
                 raise ConfigError(f"a database written here holds at most {_MAX_RECORDS:,} records; write several")
             self._settle(dict(values))
-            self._put(self._key(key), {name: _stored(self._fields[name], value) for name, value in values})
+            self._put(self._key(key), {name: stored(self._fields[name], value) for name, value in values})
         except ConfigError as error:
             raise ConfigError(f"{self.store.told}: {told_sample(self._count, key)}: {error}") from error
         self._count += 1
 
-    def close(self) -> Written:
+    def close(self, path: str) -> Written:
         if not self._count:
             raise SourceEmpty(f"{self.store.told}: there was no sample to write; check where they come from")
         about = {"version": 1, "records": self._count, "fields": {name: field.as_json() for name, field in self._fields.items()}}
-        payload = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
+        payload = json.dumps(about, separators=(",", ":")).encode()
         size = self.store.close(ABOUT, _marked(ABOUT, payload))
-        return Written((os.fsdecode(self.store.path),), self._count, size)
+        return Written((path,), self._count, size)
 
     def _key(self, key: bytes | None) -> bytes:
         if key is None:
@@ -135,7 +109,9 @@ class _Database:
         self._last = key
         key = _number_key(self._count, key) if self._numbered else key
         if len(key) > _MAX_KEY:
-            raise ConfigError(f"a key of {len(key):,} bytes, and LMDB takes {_MAX_KEY} at most; choose shorter ones, or leave __key__ out")
+            raise ConfigError(
+                f"a key of {len(key):,} bytes, and LMDB takes {_MAX_KEY}; choose shorter ones, or leave __key__ out"
+            )
         return key
 
     def _put(self, key: bytes, features: dict[str, bytes | int]) -> None:
@@ -143,7 +119,7 @@ class _Database:
 
     def _settle(self, values: dict[str, Any]) -> None:
         """Make the fields such that they hold this sample too."""
-        found = {name: _field_of(name, value) for name, value in values.items()}
+        found = {name: field_of(name, value) for name, value in values.items()}
         if not self._count:
             if not found:
                 raise ConfigError("it has no fields")
@@ -152,12 +128,14 @@ class _Database:
         if found.keys() != self._fields.keys():
             odd = sorted(found.keys() ^ self._fields.keys())[0]
             has, others = ("has", "have not") if odd in found else ("has not", "have")
-            raise ConfigError(f"it {has} the field {odd!r}, which the samples before {others}; give all the same fields, if need be None")
+            raise ConfigError(
+                f"it {has} the field {odd!r}, which those before {others}; give all the same fields, if need be None"
+            )
         if found == self._fields:
             return
-        merged = {name: _merged(name, self._fields[name], field) for name, field in found.items()}
-        changed = {name for name, field in merged.items() if field != self._fields[name]}
-        old, self._fields = self._fields, merged
+        settled = {name: merged(name, self._fields[name], field) for name, field in found.items()}
+        changed = {name for name, field in settled.items() if field != self._fields[name]}
+        old, self._fields = self._fields, settled
         if changed:
             self._examples = ExampleEncoder()
             self._rewrite(None, {name: old[name] for name in changed})
@@ -167,9 +145,9 @@ class _Database:
         old, self.store = self.store, self.store.another()
         try:
             for number, (key, value) in enumerate(old.entries()):
-                features = parse_example(value[len(_marked(b"", b"")) :])
+                features = parse_example(value[_MARK:])
                 for name, field in (changed or {}).items():
-                    features[name] = _stored(self._fields[name], _loaded(field, features[name]))
+                    features[name] = stored(self._fields[name], loaded(field, features[name]))
                 self._put(rename(number, key) if rename is not None else key, features)
         finally:
             old.abandon()
@@ -251,43 +229,12 @@ class _Store:
             folder = os.path.dirname(self.path)  # noqa: PTH120
             cause = next((code for code in _DISK_TROUBLE if os.strerror(code) in str(error)), None)
             if cause is None:
-                raise WriteError(f"{self.told}: LMDB cannot write it after {self._written:,} bytes: {error}. Nothing is left behind") from error
+                told = f"{self.told}: cannot be written after {self._written:,} bytes: {error}. Nothing of it is left behind"
+                raise WriteError(told) from error
             raise write_error(OSError(cause, os.strerror(cause)), self.told, folder, self._written, self._gathered) from error
 
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
-
-
-def parse_example(data: bytes) -> dict[str, bytes | int]:
-    """The features of an Example that was encoded here, of one value each."""
-    features: dict[str, bytes | int] = {}
-    _, at = _varint(data, 1)
-    while at < len(data):
-        _, at = _varint(data, at + 1)  # an entry: its name, then its feature
-        size, at = _varint(data, at + 1)
-        name, at = data[at : at + size].decode(), at + size
-        _, at = _varint(data, at + 1)
-        kind = data[at] >> 3
-        _, at = _varint(data, at + 1)
-        size, at = _varint(data, at + 1)
-        if kind == 3:
-            number, at = _varint(data, at)
-            features[name] = number - (1 << 64 if number >> 63 else 0)
-        else:
-            features[name], at = data[at : at + size], at + size
-    return features
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and the place behind it."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, at
-        shift += 7
 
 
 def _marked(key: bytes, payload: bytes) -> bytes:
@@ -296,83 +243,6 @@ def _marked(key: bytes, payload: bytes) -> bytes:
 
 def _number_key(number: int, key: bytes) -> bytes:
     return b"%08d-" % number + key
-
-
-def _field_of(name: str, value: Any) -> Field:
-    """What a value is."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return Field("bytes")
-    if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (str, float)):
-        dtype = value.dtype
-        if dtype.hasobject:
-            raise ConfigError(f"field {name!r} is an array of Python objects; use a dtype of numbers or texts")
-        return Field("array", dtype.str, value.shape) if dtype.kind in _PLAIN_DTYPES else _NPY
-    if isinstance(value, str):
-        return Field("str")
-    if isinstance(value, float):
-        return Field("float")
-    if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
-        return Field("int")
-    return _JSON
-
-
-def _merged(name: str, one: Field, other: Field) -> Field:
-    """What holds both."""
-    if one == other:
-        return one
-    if {one.kind, other.kind} <= {"array", "npy"}:
-        return _NPY
-    if one.kind in _IN_JSON and other.kind in _IN_JSON:
-        return _JSON
-    raise ConfigError(f"field {name!r} is {other.told()} here and {one.told()} in the samples before; convert one of them")
-
-
-def _stored(field: Field, value: Any) -> bytes | int:
-    """A value as what an Example holds."""
-    if field.kind == "int":
-        return int(value)
-    if field.kind == "bytes":
-        return bytes(value)
-    if field.kind == "array":
-        data: bytes = value.tobytes()
-        return data
-    if field.kind == "float":
-        return struct.pack("<d", value)
-    if field.kind == "str":
-        try:
-            return str(value).encode()
-        except UnicodeEncodeError as error:
-            raise ConfigError(f"{value!r} is no text that UTF-8 can hold; pass bytes") from error
-    if field.kind == "json":
-        _check_json(value)
-    return encode_field(field.kind, value)
-
-
-def _loaded(field: Field, stored: bytes | int) -> Any:
-    """The value again, for storing it in another way."""
-    if isinstance(stored, int):
-        return stored
-    if field.kind == "array":
-        return np.frombuffer(stored, field.dtype).reshape(field.shape)
-    if field.kind == "float":
-        return struct.unpack("<d", stored)[0]
-    return stored.decode()
-
-
-def _check_json(value: Any) -> None:
-    """Whether JSON holds a value without changing it."""
-    if isinstance(value, dict):
-        for name, part in value.items():
-            if not isinstance(name, str):
-                raise ConfigError(f"a mapping with the key {name!r}: JSON has only texts as keys")
-            _check_json(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            _check_json(part)
-    elif value is not None and not isinstance(value, (str, int, float)):
-        raise ConfigError(
-            f"a {type(value).__name__} cannot be stored; give bytes, a text, a number, an array, or lists and mappings of texts and numbers"
-        )
 
 
 def _library() -> Any:

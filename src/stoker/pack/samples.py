@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from ..errors import ConfigError
@@ -15,12 +15,11 @@ _EXAMPLE = "give mappings of field names to values, as {'__key__': 'cat/0001', '
 _EXTENSION = re.compile(r"(?<=[^/])\.[^./#]+(?=(#\d+)?$)")
 
 
-def split_sample(sample: Any) -> tuple[bytes | None, list[tuple[str, Any]]]:
+def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list[tuple[str, Any]]]:
     """The key of a sample (None without one) and its fields, in its order.
 
-    The key is its ``__key__``, or the `key_` of a pipeline's sample. The latter often name files, ``cat/0001.jpg``; then the
-    extension is left out, because in a tar it belongs to the field. Other names such as ``__url__`` are notes that other
-    tools make about a sample, and not written.
+    The key is its ``__key__``, or the `key_` of a pipeline's sample. The latter often names a file, ``cat/0001.jpg``; with `stem`
+    its extension is left out. Other names such as ``__url__`` are notes that other tools make about a sample, and not written.
     """
     if not hasattr(sample, "items"):
         raise ConfigError(f"a sample cannot be a {type(sample).__name__}; {_EXAMPLE}")
@@ -35,7 +34,7 @@ def split_sample(sample: Any) -> tuple[bytes | None, list[tuple[str, Any]]]:
         elif name == KEY:
             key = value
     if key is None and hasattr(sample, "key_"):
-        key = _EXTENSION.sub("", sample.key_)
+        key = _EXTENSION.sub("", sample.key_) if stem else sample.key_
     return _key_bytes(key), fields
 
 
@@ -44,8 +43,8 @@ def told_sample(number: int, key: bytes | None) -> str:
     return f"sample {number:,}" + ("" if key is None else f" (key {printable(key)!r})")
 
 
-def each(samples: Iterable[Any]) -> Iterator[Any]:
-    """The samples one by one. An iterator that is made here, such as a pipeline's, is closed with this one; a user's own is not."""
+def each(samples: Iterable[Any]) -> Generator[Any, None, None]:
+    """The samples one by one. An iterator made here, such as a pipeline's, is closed with this one; a user's own is not."""
     if isinstance(samples, (str, bytes)) or not hasattr(samples, "__iter__") or hasattr(samples, "keys"):
         raise ConfigError(f"samples cannot be a {type(samples).__name__}; give an iterable of them, or a pipeline")
     iterator = iter(samples)

@@ -1,6 +1,4 @@
 """Samples split over numbered shards, by bytes or by count."""
-# names are any bytes, which pathlib takes only as text
-# ruff: noqa: PTH
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ _NUMBER = re.compile(r"\{(?P<braces>:0(?P<width>\d+)d?|:d)?\}|%(?:0(?P<percent>\
 _DIGITS = 6
 
 _Encoded = TypeVar("_Encoded")
+_Takes = TypeVar("_Takes", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +31,15 @@ class Written:
     bytes: int
 
 
-class Writer(Protocol[_Encoded]):
+class Writer(Protocol[_Takes]):
     """A shard being written."""
 
     samples: int
 
     @property
     def size(self) -> int: ...
-    def size_with(self, encoded: _Encoded) -> int: ...
-    def add(self, encoded: _Encoded) -> None: ...
+    def size_with(self, encoded: _Takes) -> int: ...
+    def add(self, encoded: _Takes) -> None: ...
     def close(self) -> None: ...
     def abandon(self) -> None: ...
 
@@ -78,7 +77,7 @@ class Pattern:
             return []
         folder, begin = os.path.split(self._before)
         try:
-            names = os.listdir(folder or ".")
+            names = os.listdir(folder or ".")  # noqa: PTH208  names may be any bytes
         except OSError:
             return []  # told when it is written to
         wanted = re.compile(f"{re.escape(begin)}([0-9]{{{self._width},}}){re.escape(self._after)}", re.DOTALL)
@@ -130,8 +129,8 @@ def write_shards(
     paths.append(names.name(len(paths)))
     if overwrite and (stale := names.existing(len(paths))):
         raise WriteError(
-            f"{counted(len(paths), 'shard')} of {names.text} are written, but {_told(stale)} left from an earlier run, and would be read "
-            "with them; delete what you do not want"
+            f"{names.text}: {counted(len(paths), 'shard')} written; but {_told(stale)} left from an earlier run, and would be "
+            "read with them: delete what you do not want"
         )
     return Written(tuple(paths), number, total_bytes + writer.size)
 
@@ -140,7 +139,7 @@ def _too_small(name: str, samples: int, size: int) -> ConfigError:
     stem, dot, ending = name.rpartition(".")
     numbered = f"{stem}-{{:06d}}.{ending}" if dot and "/" not in ending else f"{name}-{{:06d}}"
     return ConfigError(
-        f"{name}: more than one shard is needed (this one is full with {counted(samples, 'sample')}, {show_bytes(size)}); name them "
+        f"{name}: more than one shard is needed (one is full with {counted(samples, 'sample')}, {show_bytes(size)}); name them "
         f"{numbered!r}, or raise the limit: max_bytes=None is none"
     )
 

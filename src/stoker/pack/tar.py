@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -34,7 +36,7 @@ MAX_NAME, MAX_FIELDS = 1 << 16, 64
 _MAX_SIZE = 8**11 - 1
 _PACKED = (".gz", ".tgz", ".zst", ".zstd", ".tzst", ".bz2", ".xz")
 
-_OWNER = b"0000444\00000000\00000000\0"
+_OWNER = b"0000444\x00" + b"0000000\x00" * 2
 _TIME = b"00000000000\0"
 _MIDDLE = b"\0" * 100 + b"ustar\x0000" + b"\0" * 64 + b"0000000\0" * 2
 _CHECKSUM = sum(_OWNER) + sum(_TIME) + sum(_MIDDLE) + 8 * ord(" ")
@@ -95,7 +97,7 @@ class TarWriter:
     @staticmethod
     def encode(sample: Any, number: int) -> Encoded:
         """What a sample is written as; `number` is its key when it has none."""
-        key, fields = split_sample(sample)
+        key, fields = split_sample(sample, stem=True)  # in a tar the extension belongs to the field
         try:
             checked = b"%09d" % number if key is None else _check_key(key)
             if not fields:
@@ -191,11 +193,11 @@ def write_tar(
 ) -> Written:
     """Write samples to tar shards, each with its index beside it.
 
-    `pattern` says where the shards' number goes: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits); a plain name is
-    one shard, and an error when one is not enough. A shard has at most `max_bytes` (None: no limit; a larger sample gets a shard of
-    its own) and `max_samples`. `samples` is any iterable of mappings (see `TarWriter`), or a pipeline without `batch`. Every shard
-    appears when it is full; if something fails, those before it stay. Shards that are there already are an error unless
-    ``overwrite=True``.
+    `pattern` says where the shards' number goes: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits); a plain name
+    is one shard, and an error when one is not enough. A shard has at most `max_bytes` (None: no limit; a larger sample gets a
+    shard of its own) and `max_samples`. `samples` is any iterable of mappings (see `TarWriter`), or a pipeline without `batch`.
+    Every shard appears when it is full; if something fails, those before it stay. Shards that are there already are an error
+    unless ``overwrite=True``.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -230,12 +232,12 @@ class _Table:
         new = [field for field in fields if field not in self._fields]
         if len(self._fields) + len(new) > MAX_FIELDS:
             raise ConfigError(
-                f"{told}: the sample {printable(key)!r} brings more than {MAX_FIELDS} different fields into one shard; put what has no "
-                "fixed names into one field, e.g. json"
+                f"{told}: with the sample {printable(key)!r} the shard has more than {MAX_FIELDS} different fields; put what has "
+                "no fixed names into one field, e.g. json"
             )
         if self._seen is None and key <= self._last:
             ends = [0, *self._key_ends]
-            self._seen = {bytes(self._key_data[a:b]) for a, b in zip(ends, ends[1:])}
+            self._seen = {bytes(self._key_data[a:b]) for a, b in pairwise(ends)}
         if self._seen is not None:
             if key in self._seen:
                 raise ConfigError(
@@ -306,7 +308,7 @@ def _extension(name: bytes, kind: bytes, data: bytes) -> bytes:
 
 
 def _split_name(name: bytes) -> tuple[bytes, bytes]:
-    """A long name in two, as ustar has it: at a slash, at most 155 bytes before and 100 behind; two empty ones when there is none."""
+    """A long name in two, as ustar has it: at a slash, at most 155 bytes before it and 100 behind; both empty where none fits."""
     at = name.find(b"/", len(name) - 101, 156)
     return (name[:at], name[at + 1 :]) if at > 0 else (b"", b"")
 
@@ -352,6 +354,7 @@ def _check_key(key: bytes) -> bytes:
     return key
 
 
+@lru_cache(maxsize=1024)
 def _check_field(field: str) -> bytes:
     name = field.encode("utf-8", "surrogateescape").lower()
     if not name or b"/" in name or b"\0" in name or b"\n" in name:

@@ -1,6 +1,6 @@
 """Where the bytes of a shard go: into a file that appears with its index beside it, or down a pipe."""
 # pathlib takes no bytes, so
-# ruff: noqa: PTH
+# ruff: noqa: PTH108, PTH116, PTH120
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO, Union
 
-from ..errors import ClosedError, ConfigError, WriteError
+from ..errors import ConfigError, WriteError
 from ..kernel.library import Bytes
 from ..source.index import SUFFIX, ShardIndex
-from ..source.paths import AnyPath, absolute, printable
+from ..source.paths import AnyPath, printable
 from .atomic import AtomicFile, sync_folder, write_error
 
 Target = Union[AnyPath, BinaryIO]
@@ -28,7 +28,7 @@ _INDEX_BEGINS = b"STOKERIX"
 class ShardFile:
     """A shard in a file. The shard appears first and its index right behind, so there is never an index without its shard.
 
-    What is in the way of the index is removed only if it is an index: then it is one of a shard that is gone, or is replaced here.
+    What is in the way of the index is removed only if it is an index: that of a shard which is gone, or is replaced here.
     """
 
     def __init__(self, path: AnyPath, *, index: bool, overwrite: bool) -> None:
@@ -57,7 +57,7 @@ class ShardFile:
                 beside.write(make_index(about.st_size, about.st_mtime_ns).to_bytes())
                 beside.finish()
             if self._had_index:
-                self._forget_index()  # before the new shard appears: an index that says another thing would be taken for the truth
+                self._forget_index()  # before the new shard appears, of which it would say what is not true
             self._file.publish()
             if beside is not None:
                 beside.publish()
@@ -87,7 +87,7 @@ class Pipe:
         self._size = 0
 
     def write(self, data: Bytes) -> None:
-        view = memoryview(data).cast("B")
+        view = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
         try:
             if not isinstance(self._stream, io.RawIOBase):
                 self._stream.write(view)
@@ -120,7 +120,7 @@ class Pipe:
         return error if isinstance(error, WriteError) else write_error(error, self.told, b"/", self._size, more)
 
 
-def open_target(target: Target, *, index: bool, overwrite: bool) -> ShardFile | Pipe:
+def open_target(target: Any, *, index: bool, overwrite: bool) -> ShardFile | Pipe:
     """Where to write to: a path, ``"-"`` for standard output, or a file object open for writing bytes."""
     if isinstance(target, (str, bytes, os.PathLike)):
         name = os.fspath(target)

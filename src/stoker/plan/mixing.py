@@ -28,12 +28,20 @@ def pattern_of(weights: Sequence[float]) -> tuple[int, ...]:
     (0, 0, 1, 0)
     """
     counts = _counts(weights)
-    total, credit = sum(counts), [0] * len(counts)
+    total, members = sum(counts), range(len(counts))
+    if len(counts) == 1:
+        return (0,)
+    # Tijdeman's rule for taking turns fairly: of the members that are owed at least 1/slack of a sample, the one that would
+    # soonest be owed too much. It keeps everyone within 1 - 1/slack of its share. Whoever is owed most would be simpler, but lets
+    # members of small weight wait for too long when there are many.
+    slack = 2 * len(counts) - 2
+    given = [0] * len(counts)
     pattern = []
-    for _ in range(total):
-        credit = [have + count for have, count in zip(credit, counts)]
-        member = max(range(len(counts)), key=credit.__getitem__)
-        credit[member] -= total
+    for place in range(1, total + 1):
+        owed = [slack * (count * place - total * had) for count, had in zip(counts, given)]  # in parts of slack * total
+        ready = (member for member in members if owed[member] >= total)
+        member = min(ready, key=lambda m: (total * (slack - 1) - owed[m]) / counts[m])
+        given[member] += 1
         pattern.append(member)
     return tuple(pattern)
 

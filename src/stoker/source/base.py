@@ -46,6 +46,10 @@ class Source(ABC):
         """Where a sample is stored, for messages."""
         return self.key(index)
 
+    def size_of(self, field: str) -> int:
+        """About how many bytes a sample's field of varying length takes, as far as that is known; 0: not known."""
+        return 0
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A short text that changes when the samples or their order do."""

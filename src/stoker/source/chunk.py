@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, SampleError
+from ..kernel.files import Arena
 
 Ints = NDArray[np.int64]
 
@@ -55,15 +56,15 @@ def array_spec(dtype: Any, *shape: int | None) -> FieldSpec:
 
 
 class BytesColumn:
-    """Byte strings back to back in one buffer: row i is ``data[starts[i] : starts[i] + lengths[i]]``.
+    """Byte strings in one buffer: row i is ``data[starts[i] : starts[i] + lengths[i]]``.
 
-    The buffer may be a worker's arena, valid until that worker's next task; `own()` makes a column that lasts.
+    `arena` is the worker's memory the buffer belongs to, valid until that worker's next task; `lasting()` makes a column that stays.
     """
 
-    __slots__ = ("data", "lengths", "starts")
+    __slots__ = ("arena", "data", "lengths", "starts")
 
-    def __init__(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> None:
-        self.data, self.starts, self.lengths = data, starts, lengths
+    def __init__(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints, arena: Arena | None = None) -> None:
+        self.data, self.starts, self.lengths, self.arena = data, starts, lengths, arena
 
     @classmethod
     def of(cls, values: Iterable[bytes]) -> BytesColumn:
@@ -80,13 +81,33 @@ class BytesColumn:
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])].tobytes()
 
+    @property
+    def nbytes(self) -> int:
+        return int(self.lengths.sum())
+
     def take(self, rows: Any) -> BytesColumn:
-        return BytesColumn(self.data, self.starts[rows], self.lengths[rows])
+        return BytesColumn(self.data, self.starts[rows], self.lengths[rows], self.arena)
 
     def own(self) -> list[bytes]:
-        view = memoryview(self.data)
-        starts, ends = self.starts.tolist(), (self.starts + self.lengths).tolist()
-        return [view[start:end].tobytes() for start, end in zip(starts, ends)]
+        return [view.tobytes() for view in self.views()]
+
+    def views(self) -> list[memoryview]:
+        """The rows without copying them; they hold the buffer."""
+        whole = memoryview(self.data)
+        return [whole[start:end] for start, end in zip(self.starts.tolist(), (self.starts + self.lengths).tolist())]
+
+    def lasting(self) -> BytesColumn:
+        """A column that no later task overwrites: its buffer is taken from the worker, or, where that is mostly empty, copied."""
+        if self.arena is None:
+            return self
+        if 2 * self.nbytes >= self.data.size:
+            self.arena.part_with(self.data)
+            return BytesColumn(self.data, self.starts, self.lengths)
+        first = int(self.starts.min(initial=self.data.size))
+        last = int((self.starts + self.lengths).max(initial=0))
+        if last - first <= 2 * self.nbytes:
+            return BytesColumn(self.data[first:last].copy(), self.starts - first, self.lengths)
+        return BytesColumn.of(self.own())
 
 
 Column = Union[NDArray[Any], BytesColumn, "list[Any]"]
@@ -168,7 +189,7 @@ class Chunk:
         names = [self.name(row) for row in range(len(self))]
         places = [self.place(row) for row in range(len(self))]
         columns: dict[str, Column] = {
-            field: column.own() if isinstance(column, BytesColumn) else column for field, column in self.columns.items()
+            field: column.lasting() if isinstance(column, BytesColumn) else column for field, column in self.columns.items()
         }
         return Chunk(
             columns,

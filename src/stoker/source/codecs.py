@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError, RecordError
-from .chunk import BYTES, OBJECT, FieldSpec, array_spec
+from .chunk import BYTES, OBJECT, BytesColumn, FieldSpec, array_spec
 
 NUMBERS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
 TEXTS = frozenset({"txt", "text", "transcript"})
@@ -73,6 +74,22 @@ def encode_field(field: str, value: Any) -> bytes:
     raise ConfigError(f"field {field!r}: a {type(value).__name__} has no bytes of its own here; {_remedy(kind, value)}")
 
 
+def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArray[np.int64] | None:
+    """The whole numbers a column holds in decimal; None when one of them is not just digits, and has to be looked at by itself."""
+    lengths = column.lengths
+    if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > 18:
+        return None
+    values = np.zeros(len(lengths), np.int64) if out is None else out
+    values[...] = 0
+    odd = False
+    for place in range(int(lengths.max())):
+        here = lengths > place
+        digits = column.data[np.where(here, column.starts + place, column.starts)].astype(np.int64) - ord("0")
+        odd = odd or bool((here & ((digits < 0) | (digits > 9))).any())
+        np.copyto(values, values * 10 + digits, where=here)
+    return None if odd else values
+
+
 def _remedy(kind: str, value: Any) -> str:
     if isinstance(value, np.ndarray):
         return "name the field '....npy' to store an array, or encode the picture to bytes first"
@@ -105,6 +122,8 @@ def _number(data: bytes) -> int:
     if len(data) > 32:
         raise ValueError("a whole number is not that long")
     value = int(data)
+    if b"_" in data:
+        raise ValueError("it is not written in digits alone")  # Python takes 1_000
     if not -(1 << 63) <= value < 1 << 63:
         raise ValueError("it does not fit 64 bits")
     return value
@@ -116,7 +135,10 @@ def _array(data: bytes) -> Any:
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise ValueError(f"npy version {version} is not known here")
-    shape, _, dtype = read(stream)
+    try:
+        shape, _, dtype = read(stream)
+    except Exception as error:  # NumPy's parser of headers raises whatever comes its way: TokenError, TypeError, MemoryError
+        raise ValueError(f"its header cannot be read: {type(error).__name__}") from error
     if dtype.hasobject:
         raise ValueError("it holds pickled Python objects, which are never read")
     size = dtype.itemsize

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordError
+from ..kernel.files import Arena
 from ..kernel.records import gather_bytes, parse_examples
 from .chunk import BytesColumn, Column, FieldSpec, Ints
 from .feature import Feature
@@ -29,6 +30,7 @@ class ExampleColumns:
         data: NDArray[np.uint8],
         starts: Ints,
         lengths: Ints,
+        arena: Arena,
         wanted: Collection[str],
         out: Mapping[str, NDArray[Any]],
         errors: dict[int, Exception],
@@ -42,7 +44,7 @@ class ExampleColumns:
         columns: dict[str, Column] = {}
         for at, name in enumerate(names):
             absent = self._note(parsed.status[:, at], name, errors)
-            columns[name] = self._column(name, parsed.columns[at], data, absent, out.get(name), errors)
+            columns[name] = self._column(name, parsed.columns[at], data, arena, absent, out.get(name), errors)
         return columns
 
     def _target(self, name: str, rows: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
@@ -64,13 +66,20 @@ class ExampleColumns:
         return np.flatnonzero(status == 1) if lenient else np.empty(0, np.int64)
 
     def _column(
-        self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]
+        self,
+        name: str,
+        got: Any,
+        data: NDArray[np.uint8],
+        arena: Arena,
+        absent: Ints,
+        out: NDArray[Any] | None,
+        errors: dict[int, Exception],
     ) -> Column:
         feature = self.features[name]
         if feature.raw:
             return self._raw(name, got, data, absent, out, errors)
         if feature.type in (bytes, str):
-            return _texts(feature, got, data, absent, errors)
+            return _texts(feature, got, data, arena, absent, errors)
         if feature.shape is None:
             offsets, values = got
             rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist())]
@@ -96,9 +105,11 @@ class ExampleColumns:
         return column
 
 
-def _texts(feature: Feature, got: Any, data: NDArray[np.uint8], absent: Ints, errors: dict[int, Exception]) -> Column:
+def _texts(
+    feature: Feature, got: Any, data: NDArray[np.uint8], arena: Arena, absent: Ints, errors: dict[int, Exception]
+) -> Column:
     if feature.shape == ():
-        column = BytesColumn(data, got[0], got[1])
+        column = BytesColumn(data, got[0], got[1], arena)
         if feature.type is bytes and not len(absent):
             return column
         values: list[Any] = [_text(feature, value, row, errors) for row, value in enumerate(column.own())]

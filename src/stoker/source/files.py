@@ -102,7 +102,7 @@ def read_column(paths: native.Paths, which: Ints, scratch: Scratch) -> tuple[Byt
     """The bytes of some files, in the worker's arena, and the error number of each row that failed."""
     data, offsets, errors = native.read_files(paths, which, scratch.arena)
     failed = {row: int(errors[row]) for row in np.flatnonzero(errors).tolist()}
-    return BytesColumn(data, offsets[:-1], np.diff(offsets)), failed
+    return BytesColumn(data, offsets[:-1], np.diff(offsets), scratch.arena), failed
 
 
 def read_error(path: bytes, code: int, key: str, place: str = "") -> ReadError:

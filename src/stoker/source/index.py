@@ -129,7 +129,7 @@ class ShardIndex:
                 extra=columns,
             )
             index._check(int(head["records"]))
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise _bad(told, f"it contradicts itself ({error})") from error
         return index
 
@@ -142,9 +142,10 @@ class ShardIndex:
             raise ValueError("places that are not 64-bit numbers")
         if self.crc is not None and (self.crc.shape != shape or self.crc.dtype != np.uint32):
             raise ValueError("checksums of another shape")
-        here = self.length >= 0
-        ends = np.where(here, self.start + np.where(here, self.length, 0), 0)  # may wrap: caught by the sign
-        if records and (int(self.length.min()) < -1 or int(self.start[here].min(initial=0)) < 0 or int(ends.min()) < 0):
+        if len(set(self.fields)) < len(self.fields):
+            raise ValueError("a field twice")
+        ends = self.start + np.maximum(self.length, 0)  # may wrap: caught by the sign
+        if records and (int(self.length.min()) < -1 or int(self.start.min()) < 0 or int(ends.min()) < 0):
             raise ValueError("a place before the beginning")
         if records and int(ends.max()) > self.size:
             raise ValueError(f"a record that ends at byte {int(ends.max())} of {self.size}")
@@ -152,7 +153,7 @@ class ShardIndex:
             ends = self.keys.ends
             if ends.shape != (records,) or ends.dtype != np.int64 or self.keys.data.dtype != np.uint8 or self.keys.data.ndim != 1:
                 raise ValueError("keys of another shape")
-            if records and (int(ends[0]) < 0 or bool((np.diff(ends) < 0).any()) or int(ends[-1]) != self.keys.data.size):
+            if records and (int(ends[0]) < 0 or bool((ends[1:] < ends[:-1]).any()) or int(ends[-1]) != self.keys.data.size):
                 raise ValueError("keys that overlap")
 
 

@@ -125,7 +125,9 @@ class _Ours(_Form):
             if row not in read.errors and not _is_right(read.data[starts[row] : starts[row] + lengths[row]], key(row)):
                 problems[row] = RecordError("does not match its checksum; it is damaged: make or fetch the database again")
         good = np.asarray([row not in problems and row not in read.errors for row in range(len(starts))])
-        columns = self._examples.parse(read.data, starts + _MARK, np.where(good, lengths - _MARK, 0), wanted, out, problems)
+        columns = self._examples.parse(
+            read.data, starts + _MARK, np.where(good, lengths - _MARK, 0), read.arena, wanted, out, problems
+        )
         for name in wanted:
             if (convert := _CONVERTERS.get(self._kinds[name]["kind"])) is not None:
                 columns[name] = _converted(name, columns[name], convert, problems)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordError, SourceEmpty
+from ..kernel.files import Arena
 from ..kernel.records import crc32c, crc32c_spans
 from ..storage.blob import Blob
 from ..storage.fetch import fetch
@@ -30,9 +31,10 @@ class Read:
     at: Ints
     lengths: Ints
     errors: dict[int, Exception]
+    arena: Arena
 
     def column(self, field: int) -> BytesColumn:
-        return BytesColumn(self.data, self.at[:, field], np.maximum(self.lengths[:, field], 0))
+        return BytesColumn(self.data, self.at[:, field], np.maximum(self.lengths[:, field], 0), self.arena)
 
 
 class RecordSource(Source):
@@ -52,6 +54,7 @@ class RecordSource(Source):
             raise SourceEmpty(f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them")
         self._start = self._joined([index.start for index in indexes], 0)
         self._length = self._joined([index.length for index in indexes], -1)
+        self._mean = np.maximum(self._length, 0).mean(axis=0)
         sums = [index.crc for index in indexes]
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
 
@@ -73,6 +76,9 @@ class RecordSource(Source):
     def shards_of(self, indices: Ints) -> Ints:
         """The same for many."""
         return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
+
+    def size_of(self, field: str) -> int:
+        return int(self._mean[self.stored.index(field)]) if field in self.stored else 0
 
     def fingerprint(self) -> str:
         """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""
@@ -113,7 +119,7 @@ class RecordSource(Source):
             for span in np.flatnonzero(wrong).tolist():
                 if length.flat[span] >= 0:
                     errors.setdefault(span // width, self._wrong_sum(int(indices[span // width]), fields[span % width]))
-        return Read(got.data, got.at.reshape(start.shape), length, errors)
+        return Read(got.data, got.at.reshape(start.shape), length, errors, scratch.arena)
 
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]

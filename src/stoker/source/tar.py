@@ -13,7 +13,7 @@ from ..storage.blob import Blob
 from ..storage.scratch import Scratch
 from .base import Rows
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
-from .codecs import PICKLES, decode_field, kind_of, spec_of
+from .codecs import PICKLES, decimals, decode_field, kind_of, spec_of
 from .index import ShardIndex
 from .records import Read, RecordSource
 
@@ -86,6 +86,8 @@ class TarSource(RecordSource):
         missing = set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
         if spec is BYTES and not missing:
             return column
+        if spec.kind == "array" and not missing and not read.errors and (numbers := decimals(column, into)) is not None:
+            return numbers
         decode = self._decoder(name) if spec is not BYTES else _keep
         values = decode_column(column, name, decode, read.errors, missing, self._defaults.get(name, 0))
         if spec.kind != "array":

@@ -52,7 +52,7 @@ class TfrecordSource(RecordSource):
             columns = {name: read.column(0) for name in wanted}
         elif wanted:
             bad: dict[int, Exception] = {}
-            columns = self._examples.parse(read.data, starts, lengths, wanted, out, bad)
+            columns = self._examples.parse(read.data, starts, lengths, read.arena, wanted, out, bad)
             for row, error in bad.items():
                 errors.setdefault(row, self._placed(error, int(indices[row])))
         return Rows(columns, errors)

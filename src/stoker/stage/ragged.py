@@ -9,6 +9,7 @@ import numpy as np
 
 from ..batch.collate import collate
 from ..batch.fields import Batch
+from ..batch.strings import ByteStrings
 from ..errors import BatchError
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
 from ..source.chunk import OBJECT, Chunk, Ints
@@ -106,7 +107,7 @@ def map_batch(fn: Function, columns: dict[str, Any], rows: int, name: Any) -> di
 
 def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:
     for name, column in columns.items():
-        length = len(column) if isinstance(column, list) or getattr(column, "shape", ()) != () else rows
+        length = len(column) if isinstance(column, (list, ByteStrings)) or getattr(column, "shape", ()) != () else rows
         if length != rows:
             raise BatchError(
                 f"{describe_function(fn)} made {length} rows of {rows} in the field {name!r}; a batch function keeps their "

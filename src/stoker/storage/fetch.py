@@ -36,9 +36,12 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     """
     order = np.lexsort((offsets, which))
     which, offsets, lengths = which[order], offsets[order], lengths[order]
-    held = {number: blobs[number].hold() for number in dict.fromkeys(which.tolist())}
+    used = np.flatnonzero(np.bincount(which, minlength=1)).tolist()
+    held = {number: blobs[number].hold() for number in used}
     try:
-        fds = np.fromiter((held[number] for number in which.tolist()), np.int32, len(which))
+        table = np.full(used[-1] + 1 if used else 1, -1, np.int32)
+        table[used] = [held[number] for number in used]
+        fds = table[which]
         runs = _Runs(which, offsets, lengths, np.where(fds >= 0, LOCAL_GAP, REMOTE_GAP))
         if runs.total > arena.buffer.size:
             arena.grow(runs.total, keep=0)

@@ -47,7 +47,7 @@ class Target:
     @classmethod
     def of(cls, url: str) -> Target:
         """Raises ValueError, whose text holds nothing of the URL, when it cannot be asked for."""
-        if any(ord(character) < 33 and character != " " or ord(character) == 127 for character in url):
+        if any(ord(character) < 32 or ord(character) == 127 for character in url):
             raise ValueError("it holds a control character")
         try:
             parts = urlsplit(url)
@@ -181,7 +181,7 @@ class HttpRemote(Remote):
         if not self._warned:
             self._warned = True
             _log.warning(
-                "%s: the server cannot send a part of a file, so every read begins at byte 0 and what is not needed is thrown away; "
+                "%s: the server cannot send a part of a file, so every read begins at byte 0 and throws away what it skips; "
                 "read it through a cache of whole shards, or from another server",
                 self.url,
             )
@@ -222,9 +222,7 @@ class HttpRemote(Remote):
         if connection is not None:
             try:
                 return _Answer(pool, connection, method, target, headers, patience, reach)
-            except Fault as fault:
-                if not isinstance(fault, _Unanswered):
-                    raise
+            except _Unanswered:
                 pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
         try:
             connection = pool.connect(patience.connect_s)

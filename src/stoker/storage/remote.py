@@ -20,6 +20,7 @@ class RemoteBlob(Blob):
         self._clock = clock or Clock()
         self.url, self.name, self.address = remote.url, remote.name, remote.address
         self._stat: Stat | None = None
+        self._closing = threading.Event()
         self._renew()
         after_fork(self, RemoteBlob._renew)
 
@@ -77,7 +78,7 @@ class RemoteBlob(Blob):
         stat = self.stat()
         if not 0 <= start <= stop <= stat.size:
             raise ShardChanged(
-                f"{self.url}: has {stat.size:,} bytes, and bytes {start:,} to {stop:,} were to be read; its index is of another file",
+                f"{self.url}: has {stat.size:,} bytes, and {start:,} to {stop:,} were to be read; its index is of another file",
                 shard=self.url,
                 offset=start,
             )

@@ -4,8 +4,8 @@ A place (`Remote`) makes single attempts and says `Fault` when one fails. What f
 try again, from the last good byte, after a pause; or give up, with an error that names the URL. So a new kind of place is one
 small class, and a test that needs a broken network needs no network.
 
-How long anything can take: a read that moves nothing gives up after `budget_s`, and one wait within an attempt lasts `connect_s` or
-`silence_s` at most. A server that sends a byte a second is as bad as one that sends none: what moves less than
+How long anything can take: a read that moves nothing gives up after `budget_s`, and one wait within an attempt lasts `connect_s`
+or `silence_s` at most. A server that sends a byte a second is as bad as one that sends none: what moves less than
 `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as having moved.
 """
 
@@ -32,7 +32,7 @@ _SKIP_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, and how often to try again. The sum stays below the loader's watchdog, so that the error names the URL."""
+    """How long to wait, and how often to try again. In all less than the loader's watchdog, so that the error names the URL."""
 
     connect_s: float = 10.0
     #: the longest wait for the next byte, the first one included
@@ -134,7 +134,7 @@ class Remote(ABC):
 
     @abstractmethod
     def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
-        """Ask for bytes from `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier. Raises Fault."""
+        """Ask for bytes `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier. Raises Fault."""
 
     @abstractmethod
     def sibling(self, suffix: str) -> Remote:

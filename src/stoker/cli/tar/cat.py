@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from ...source.tarstream import TarSample
 from ...units import parse_bytes
 from .inputs import Shards, samples_of, shard_names
 from .meter import Meter, Progress
@@ -36,14 +38,14 @@ def cat(
 ) -> None:
     """Concatenate shards into one archive.
 
-    Samples come out as they lie, shard by shard: `--skip` leaves out the first ones, `--shuffle` mixes what follows, `-c` ends it.
-    Every byte read is checked; a damaged shard ends the command with its name and the place, and then no FILE is made.
+    Samples come out as they lie, shard by shard: `--skip` leaves out the first ones, `--shuffle` mixes what follows, `-c` ends
+    it. A damaged shard ends the command with its name and the place, and then no FILE is made.
 
     Example: `stoker tar cat 'train-{0000..0009}.tar' -c 1000 --shuffle 500 > some.tar`
     """
     names, most = shard_names(shards), parse_bytes(memory, "--memory")
     with archive(output, overwrite, names) as out, Meter("cat", progress) as meter:
-        samples = islice(samples_of(names), skip, None)
+        samples: Iterator[TarSample] = islice(samples_of(names), skip, None)
         if shuffle > 1:
             samples = shuffled(samples, shuffle, seed, most, complain)
         for sample in meter.watch(islice(samples, count)):

@@ -25,7 +25,7 @@ _LONG = {b"key", b"field", b"path", b"text"}
 
 
 def create(
-    plan: Annotated[str, typer.Argument(metavar="[PLAN]", help="A .csv or .tsv file; `-` is standard input.")] = "-",
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A .csv or .tsv file; `-` is standard input.")] = "-",
     folder: Annotated[
         Path, typer.Option("-C", "--folder", metavar="DIR", help="Where paths of the plan begin.", show_default="here")
     ] = Path(),
@@ -40,8 +40,8 @@ def create(
 
     The plan is a table in one of three forms, told apart by its first line:
 
-    `key,field,path,text` as the first line (`path` or `text` may be left out, the order is free): a row for each field. A sample's
-    rows lie together. The content is the file at `path`, or, where that cell is empty, the `text`.
+    `key,field,path,text` as the first line (`path` or `text` may be left out, the order is free): a row for each field. A
+    sample's rows lie together. The content is the file at `path`, or, where that cell is empty, the `text`.
 
     `key` or `__key__`, and names of fields, as the first line: a row for each sample, a column for each field. A column named
     `@jpg` holds paths of files for the field `jpg`; any other holds the content itself. This is what `stoker tar tsv` prints.
@@ -73,7 +73,7 @@ def _open_plan(plan: str, told: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        stream = open(plan, "rb")
+        stream = open(plan, "rb")  # noqa: SIM115  closed below
     except FileNotFoundError as error:
         raise SourceNotFound(f"{told}: there is no such plan") from error
     except OSError as error:
@@ -87,7 +87,7 @@ def _entries(rows: Iterator[tuple[int, Row]], told: str) -> Iterator[Entry]:
     first = next(rows, None)
     if first is None:
         return
-    number, head = first
+    head = first[1]
     head[0] = head[0].removeprefix(b"\xef\xbb\xbf")  # what some programs put in front of UTF-8
     names = [cell.strip().lower() for cell in head]
     if {b"key", b"field"} <= set(names) <= _LONG and len(set(names)) == len(names):
@@ -137,12 +137,17 @@ def _checked(row: Row, width: int, number: int, told: str) -> Row:
 
 
 def _hint(row: Row) -> str:
-    return "cells are parted by tabs in a .tsv, by commas in a .csv (--format says which)" if len(row) == 1 else "quote, or escape, what is no separator"
+    return (
+        "cells are parted by tabs in a .tsv, by commas in a .csv (--format says which)"
+        if len(row) == 1
+        else "quote, or escape, what is no separator"
+    )
 
 
 def _samples(entries: Iterator[Entry], folder: bytes, told: str) -> Iterator[TarSample]:
     """Entries of one key that lie together, as a sample; files are read only now."""
-    key, fields = None, {}
+    key: bytes | None = None
+    fields: dict[str, bytes] = {}
     for number, own, field, content, is_path in entries:
         if own != key:
             if key is not None:

@@ -14,9 +14,8 @@ import typer
 from ...errors import ConfigError, SourceEmpty
 from ...source.paths import printable
 from ...source.tarstream import TarSample
-from ...units import counted
 from .inputs import Shards, samples_of, shard_names
-from .outputs import Output, Overwrite, archive
+from .outputs import Output, Overwrite, archive, check_output
 from .show import describe
 
 Matches = Callable[[TarSample], bool]
@@ -29,9 +28,7 @@ def first(
     match: Annotated[
         str | None, typer.Option(metavar="REGEX", help="The content of --field, or of any field, holds a match.")
     ] = None,
-    get: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="Write the bytes of this field alone, not an archive.")
-    ] = None,
+    get: Annotated[str | None, typer.Option(metavar="FIELD", help="Write the bytes of this field alone, not an archive.")] = None,
     output: Output = "-",
     overwrite: Overwrite = False,
 ) -> None:
@@ -43,19 +40,16 @@ def first(
     Example: `stoker tar first train-0000.tar -f cls --match '^304$' --get jpg > one.jpg`
     """
     matches = _condition(key, field, match)
-    if get is not None and output == "-" and sys.stdout.isatty():
-        raise ConfigError("the bytes of a field would go to the terminal; send standard output to a file, or name one with -o")
     names = shard_names(shards)
-    seen = 0
-    for sample in samples_of(names):
-        seen += 1
-        if matches(sample):
-            break
-    else:
-        raise SourceEmpty(f"none of {counted(seen, 'sample')} matches")
+    as_text = get is None and output == "-" and sys.stdout.isatty()
+    if not as_text:
+        check_output(output, overwrite, names)
+    sample = next(filter(matches, samples_of(names)), None)
+    if sample is None:
+        raise SourceEmpty("no sample matches")
     if get is not None:
         _give_field(sample, get, output, overwrite)
-    elif output == "-" and sys.stdout.isatty():
+    elif as_text:
         describe(sample)
     else:
         with archive(output, overwrite) as out:

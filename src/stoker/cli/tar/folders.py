@@ -1,10 +1,10 @@
 """A sample as the files of a folder, and the files of a folder as samples again.
 
-No name of a file comes from the data unchecked. The files are called ``sample.FIELD``; in FIELD only letters, digits, ``.``, ``_``
-and ``-`` stay as they are, and a table remembers what it was.
+No name of a file comes from the data unchecked. The files are called ``sample.FIELD``; in FIELD only letters, digits, ``.``,
+``_`` and ``-`` stay as they are, and a table remembers what it was.
 """
 # pathlib takes no bytes, so
-# ruff: noqa: PTH
+# ruff: noqa: PTH208
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def safe_name(field: str, taken: Mapping[bytes, object]) -> str:
 
 
 def collect(folder: str, sample: TarSample, table: Mapping[bytes, str]) -> list[TarSample]:
-    """The samples that a folder holds: ``sample.FIELD`` are the fields of the sample itself, ``sampleMORE.FIELD`` those of another
-    whose key has MORE at its end. Other files, and folders, are nobody's.
+    """The samples that a folder holds.
 
-    Fields come in the order they had, new ones behind them by name.
+    ``sample.FIELD`` are the fields of the sample itself, ``sampleMORE.FIELD`` those of another whose key has MORE at its end.
+    Other files, and folders, are nobody's. Fields come in the order they had, new ones behind them by name.
     """
     found: dict[bytes, dict[str, bytes]] = {}
     order = {field: number for number, field in enumerate(sample.fields)}
@@ -80,9 +80,13 @@ def _read(path: bytes, shown: str, sample: TarSample) -> bytes | None:
         if stat.S_ISDIR(mode):
             return None
         if not stat.S_ISREG(mode):
-            raise FunctionError(f"the sample {key}: the command made {shown}, which is no plain file; copy what it stands for", key=key)
+            raise FunctionError(
+                f"the sample {key}: the command made {shown}, which is no plain file; copy what it stands for", key=key
+            )
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             return file.read()
     except OSError as error:
-        raise FunctionError(f"the sample {key}: {shown}, which the command made, cannot be read: {error.strerror}", key=key) from error
+        raise FunctionError(
+            f"the sample {key}: {shown}, which the command made, cannot be read: {error.strerror}", key=key
+        ) from error

@@ -23,7 +23,7 @@ ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 Shards = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SHARDS]...",
+        metavar="SHARDS",
         help="Paths, globs, braces, URLs; `-` is standard input.",
         show_default="standard input",
     ),
@@ -112,10 +112,16 @@ class _Pipe(Blob):
             yield from iter(lambda: self._stream.read1(piece), b"")  # type: ignore[attr-defined]
 
     def stat(self) -> Stat:
-        raise ReadError(f"{self.url}: a pipe has no size", origin=self.url)
+        raise self._only_once()
 
     def read_into(self, offset: int, view: memoryview) -> None:
-        raise ReadError(f"{self.url}: a pipe is read from its beginning only", origin=self.url)
+        raise self._only_once()
 
     def read_all(self, limit: int) -> bytes:
-        raise ReadError(f"{self.url}: a pipe is read in pieces only", origin=self.url)
+        raise self._only_once()
+
+    def sibling(self, suffix: str) -> Blob:
+        raise self._only_once()
+
+    def _only_once(self) -> ReadError:
+        return ReadError(f"{self.url}: a pipe can only be read once, from its beginning", origin=self.url)

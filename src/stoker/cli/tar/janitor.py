@@ -1,8 +1,8 @@
 """Cleans up after a command that was killed: ends what it had started and removes its folder.
 
-Run as a program of its own, with the folder as its argument. Lines on its standard input, ``+123`` and ``-123``, say which process
-groups live. When that input ends, the command has ended, however it did: whatever it left is killed and removed. Nothing of
-Stoker is imported here, so that it starts at once and cannot fail with it.
+Run as a program of its own, with the folder as its argument. Lines on its standard input, ``+123`` and ``-123``, say which
+process groups live. When that input ends, the command has ended, however it did: whatever it left is killed and removed.
+Nothing of Stoker is imported here, so that it starts at once and cannot fail with it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import signal
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 
@@ -29,10 +31,8 @@ def watch(lines: Iterable[str], folder: str) -> None:
 
 def kill_group(group: int) -> None:
     """End a process group, if it is still there."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def remove_folder(folder: str) -> None:
@@ -45,12 +45,10 @@ def remove_folder(folder: str) -> None:
 
 def _allow(act: Callable[..., Any], path: str, _: Any) -> None:
     """Make the folder of what could not be removed writable, for the next try."""
-    for place in (os.path.dirname(path), path):
-        try:
-            if stat.S_ISDIR(os.lstat(place).st_mode):
-                os.chmod(place, 0o700)
-        except OSError:
-            pass
+    for place in (Path(path).parent, Path(path)):
+        with suppress(OSError):
+            if stat.S_ISDIR(place.lstat().st_mode):
+                place.chmod(0o700)
 
 
 if __name__ == "__main__":

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ...errors import ConfigError
-from ...pack.tar import TarWriter
+from ...errors import ConfigError, RecordError
+from ...pack.tar import Encoded, TarWriter
+from ...source.paths import printable
 from ...source.tarstream import TarSample
 from ..screen import check_writable
 from .inputs import same_file, told
 
-Output = Annotated[
-    str,
-    typer.Option("-o", "--output", metavar="FILE", help="Where the archive goes; `-` is standard output."),
-]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where the archive goes; `-` is standard output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")]
+
+_NOTE = re.compile(r"__.*__", re.DOTALL)
 
 
 class Archive:
@@ -29,27 +31,60 @@ class Archive:
 
     def __init__(self, writer: TarWriter) -> None:
         self._writer = writer
-        self.samples = 0
+
+    @property
+    def samples(self) -> int:
+        """How many it has."""
+        return self._writer.samples
 
     def write(self, sample: TarSample) -> None:
         """Append a sample."""
-        self._writer.write({"__key__": sample.key, **sample.fields})
-        self.samples += 1
+        try:
+            self._writer.add(encode(sample, self.samples))
+        except ConfigError as error:
+            raise RecordError(str(error), key=printable(sample.key)) from error
 
 
 @contextmanager
 def archive(output: str, overwrite: bool, inputs: Sequence[str] = ()) -> Iterator[Archive]:
-    """An archive to write to. If the block raises, a file is not made, and a pipe is left without its end, so its reader notices."""
+    """An archive to write to. If the block raises, no file is made, and a pipe is left without its end, so its reader notices."""
     check_output(output, overwrite, inputs)
     with TarWriter(output, overwrite=overwrite) as writer:
         yield Archive(writer)
+
+
+def encode(sample: TarSample, number: int) -> Encoded:
+    """What a sample is written as. One that no reader would read as it is raises RecordError."""
+    fields: dict[str, Any] = {}
+    for name, data in sample.fields.items():
+        if _NOTE.fullmatch(name):
+            raise RecordError(
+                f"the sample {printable(sample.key)}: names such as {name!r} are not for fields", key=printable(sample.key)
+            )
+        fields[spelled(name)] = data
+    try:
+        return TarWriter.encode({"__key__": sample.key, **fields}, number)
+    except ConfigError as error:
+        raise RecordError(str(error), key=printable(sample.key)) from error
+
+
+def spelled(name: str) -> str:
+    """A field's name as writers take it, from `printable` text: bytes that are no text are surrogates there."""
+    if "\\" not in name:
+        return name
+    data = re.sub(
+        rb"\\(?:\\|x([0-9a-f]{2}))", lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", name.encode()
+    )
+    return data.decode("utf-8", "surrogateescape")
 
 
 def check_output(output: str, overwrite: bool, inputs: Sequence[str]) -> None:
     """Find out before the work what stands against writing there."""
     if output == "-":
         if sys.stdout.isatty():
-            raise ConfigError("an archive would go to the terminal; name a file with -o, or pipe it into another command")
+            raise ConfigError(
+                "the result is no text, and would go to the terminal; name a file with -o, or pipe it into another command"
+            )
         _check_apart(inputs)
         return
     path = Path(output)
@@ -65,5 +100,5 @@ def _check_apart(inputs: Sequence[str]) -> None:
     except (OSError, ValueError):
         return  # no file at all
     for name in inputs:
-        if os.path.stat.S_ISREG(about.st_mode) and same_file(name, about):
+        if stat.S_ISREG(about.st_mode) and same_file(name, about):
             raise ConfigError(f"{told(name)} is read and written at once; write to another file, or use -o and --overwrite")

@@ -38,9 +38,9 @@ def pcat(
 ) -> None:
     """Concatenate and shuffle shards, several read at once.
 
-    Of the `-j` shards that are open each gives a sample in turn, and where one ends the next takes its place; the result then goes
-    through the buffer of `--shuffle`. The order depends on the shards, `-j`, `--shuffle` and `--seed`, and never on which shard was
-    faster, so the same command gives the same archive again.
+    Of the `-j` shards that are open each gives a sample in turn, and where one ends the next takes its place; the result then
+    goes through the buffer of `--shuffle`. The order depends on the shards, `-j`, `--shuffle` and `--seed`, and never on which
+    shard was faster, so the same command gives the same archive again.
 
     Example: `stoker tar pcat 's3://bucket/train-{0000..0147}.tar' -j 16 --shuffle 5000 --seed 1 | stoker tar split -o mixed`
     """

@@ -26,14 +26,23 @@ from .shell import Ended, Workshop
 
 
 def proc(
-    command: Annotated[str, typer.Option("-c", "--command", metavar="COMMAND", help="What to run, by `/bin/sh`.", show_default=False)],
+    command: Annotated[
+        str, typer.Option("-c", "--command", metavar="COMMAND", help="What to run, by `/bin/sh`.", show_default=False)
+    ],
     shards: Shards = None,
     parallel: Annotated[
-        int | None, typer.Option("-p", "--parallel", min=1, metavar="N", help="Samples at once.", show_default="the cores of this machine")
+        int | None,
+        typer.Option("-p", "--parallel", min=1, metavar="N", help="Samples at once.", show_default="the cores of this machine"),
     ] = None,
     fields: Annotated[
         str | None,
-        typer.Option("-f", "--fields", metavar="NAMES", help="Only these fields become files; the others stay as they are.", show_default="all"),
+        typer.Option(
+            "-f",
+            "--fields",
+            metavar="NAMES",
+            help="Only these fields become files; the others stay as they are.",
+            show_default="all",
+        ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
     keep_going: Annotated[
@@ -45,11 +54,13 @@ def proc(
 ) -> None:
     """Run a shell command on each sample, and make an archive of what it leaves.
 
-    The command runs in a folder of its own with the sample's fields as files: `sample.jpg`, `sample.cls`, and so on, whatever the
-    sample's key, so that one command fits all and no name comes from the data. (A field's name keeps letters, digits, `.`, `_` and
-    `-`; other characters become `_` there, and what they were in the archive.) The key itself is in the file `__key__`. Afterwards the files
-    `sample.*` are the sample's fields: changed, added, or gone. Without any the sample is left out. `sample-1.jpg` is the field
-    `jpg` of one more sample whose key ends in `-1`. All other files are thrown away, and so is what the command prints, unless it fails.
+    The command runs in a folder of its own with the sample's fields as files: `sample.jpg`, `sample.cls`, and so on, whatever
+    the sample's key, so that one command fits all and no name comes from the data. (A field's name keeps letters, digits, `.`,
+    `_` and `-`; other characters become `_` there, and in the result what they were.) The key is in the file `__key__`.
+
+    Afterwards the files `sample.*` are the sample's fields: changed, added, or gone. Without any the sample is left out.
+    `sample-1.jpg` is the field `jpg` of one more sample whose key ends in `-1`. All other files are thrown away, and so is what
+    the command prints, unless it fails.
 
     The order of the samples stays. A command that fails, with its last words, ends everything; what the command started, and
     the folders (in `$TMPDIR`), are gone in any case, even if this program is killed.
@@ -61,7 +72,11 @@ def proc(
     if wanted is not None and not wanted:
         raise ConfigError("--fields names no field; write it as in -f jpg,cls")
     failed = dropped = 0
-    with archive(output, overwrite, names) as out, Meter("proc", progress) as meter, _workers(command, timeout, many) as (pool, shop):
+    with (
+        archive(output, overwrite, names) as out,
+        Meter("proc", progress) as meter,
+        _workers(command, timeout, many) as (pool, shop),
+    ):
         waiting: deque[Future[list[TarSample]]] = deque()
         for sample in meter.watch(samples_of(names)):
             waiting.append(pool.submit(process, shop, sample, wanted))
@@ -111,7 +126,7 @@ def _settle(future: Future[list[TarSample]], out: Archive, keep_going: bool, fai
 
 @contextmanager
 def _workers(command: str, timeout_s: float, many: int) -> Iterator[tuple[ThreadPoolExecutor, Workshop]]:
-    """Threads that run commands. At the end, however it comes: commands first, then the threads that wait for them, then folders."""
+    """Threads that run commands. At the end, however it comes, go the commands, the threads that wait for them, the folders."""
     shop = Workshop(command, timeout_s)
     pool = ThreadPoolExecutor(many, "stoker-proc")
     try:
@@ -136,5 +151,8 @@ def _failure(key: str, ended: Ended) -> FunctionError:
 
 
 def _indented(words: str) -> str:
-    lines = ["".join(character if character.isprintable() or character == "\t" else "?" for character in line) for line in words.splitlines()]
+    lines = [
+        "".join(character if character.isprintable() or character == "\t" else "?" for character in line)
+        for line in words.splitlines()
+    ]
     return "\n".join(f"  | {line}" for line in lines[-20:])

@@ -1,4 +1,4 @@
-"""Samples that can be read again at random, and an order for any number of them, in little memory. What `stoker tar sort` needs."""
+"""Samples that can be read again at random, and an order for any number of them, in little memory: for `stoker tar sort`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Shelf:
             fd = self._copy.fileno()
         found = list(tar_samples([_pread(fd, place, name), _END], name))
         if len(found) != 1:
-            raise ShardChanged(f"{name}: was changed while it was read; try again when nobody writes to it", shard=name, offset=place.start)
+            raise ShardChanged(
+                f"{name}: was changed while it was read; try again when nobody writes to it", shard=name, offset=place.start
+            )
         return found[0]
 
     def close(self) -> None:

@@ -55,7 +55,7 @@ class Workshop:
         with self._lock:
             self._made += 1
             name = f"{self.root}/{self._made}"
-        os.mkdir(name, 0o700)
+        Path(name).mkdir(0o700)
         return name
 
     def run(self, folder: str) -> Ended:

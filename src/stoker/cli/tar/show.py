@@ -24,9 +24,11 @@ _WIDTH = 120
 #: bytes looked at to tell what a field holds
 _LOOK = 1024
 _KINDS = {
-    b"\xff\xd8\xff": "JPEG image", b"\x89PNG": "PNG image", b"GIF8": "GIF image", b"\x93NUMPY": "NumPy array", b"PK\x03\x04": "zip archive",
-    b"\x1f\x8b": "gzip data", b"\x28\xb5\x2f\xfd": "zstd data", b"%PDF": "PDF", b"OggS": "Ogg audio", b"fLaC": "FLAC audio", b"RIFF": "RIFF (WebP, WAV)",
+    b"\xff\xd8\xff": "JPEG image", b"\x89PNG": "PNG image", b"GIF8": "GIF image", b"RIFF": "RIFF (WebP, WAV)", b"%PDF": "PDF",
+    b"\x93NUMPY": "NumPy array", b"PK\x03\x04": "zip archive", b"\x1f\x8b": "gzip data", b"\x28\xb5\x2f\xfd": "zstd data",
+    b"OggS": "Ogg audio", b"fLaC": "FLAC audio",
 }  # fmt: skip
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def show(
@@ -61,12 +63,12 @@ def _print_table(samples: Iterable[TarSample]) -> int:
         names = max(5, *(len(name) for sample in rows for name in sample.fields))
         key_width = max(3, *map(len, keys))
         if print_head:
-            _line(width, f"{'key':<{key_width}}  {'field':<{names}}  {'size':>9}  content")
+            _line(f"{'key':<{key_width}}  {'field':<{names}}  {'size':>9}  content")
             print_head = False
         for key, sample in zip(keys, rows):
             for field, data in sample.fields.items():
                 begin = f"{key:<{key_width}}  {field:<{names}}  {show_bytes(len(data)):>9}  "
-                _line(width, begin + content(data, max(16, width - len(begin))))
+                _line(begin + content(data, max(16, width - len(begin))))
                 key = ""
     return shown
 
@@ -95,7 +97,7 @@ def content(data: bytes, width: int) -> str:
     if text is None:
         kind = next((kind for magic, kind in _KINDS.items() if data.startswith(magic)), "binary")
         return f"({kind})"
-    line = printable(text[:width].encode()) if text else "(empty)"
+    line = "".join(_ESCAPES.get(character, character) for character in text[:width]) if text else "(empty)"
     return line if len(text) <= width and len(line) <= width else line[: width - 1] + "…"
 
 
@@ -111,7 +113,7 @@ def _text(data: bytes) -> str | None:
     return text if all(character.isprintable() or character in "\t\n\r" for character in text) else None
 
 
-def _line(width: int, text: str) -> None:
+def _line(text: str) -> None:
     sys.stdout.write(text.rstrip() + "\n")
 
 

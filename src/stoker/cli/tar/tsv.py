@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -17,8 +18,6 @@ from .inputs import Shards, samples_of, shard_names
 from .meter import Meter, Progress
 from .tables import csv_line, tsv_line
 
-from itertools import islice
-
 
 def tsv(
     shards: Shards = None,
@@ -27,7 +26,8 @@ def tsv(
     ] = "key",
     csv: Annotated[bool, typer.Option("--csv", help="Commas and quotes instead of tabs and backslashes.")] = False,
     missing: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands for a field that a sample does not have.", show_default="an error")
+        str | None,
+        typer.Option(metavar="TEXT", help="What stands for a field that a sample does not have.", show_default="an error"),
     ] = None,
     strip: Annotated[bool, typer.Option("--strip", help="Without blanks and newlines at the ends of a cell.")] = False,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with a line of the columns' names.")] = True,
@@ -36,8 +36,9 @@ def tsv(
 ) -> None:
     r"""Print fields as a table, a row for each sample.
 
-    TSV: a tab between cells; in a cell `\t`, `\n`, `\r` and `\\` stand for tab, newline, carriage return and backslash, and every other
-    byte is itself. `--csv`: cells that need it are quoted, and quotes in them doubled. `stoker tar create` reads both back.
+    TSV: a tab between cells; in a cell `\t`, `\n`, `\r` and `\\` stand for tab, newline, carriage return and backslash, and
+    every other byte is itself. `--csv`: cells that need it are quoted, and quotes in them doubled. `stoker tar create` reads
+    both back.
 
     Example: `stoker tar tsv 'train-*.tar' -f key,cls --strip | sort -n -k 2`
     """
@@ -65,6 +66,7 @@ def _cell(sample: TarSample, name: str, missing: str | None) -> bytes:
     if missing is None:
         key = printable(sample.key)
         raise RecordError(
-            f"the sample {key} has no field {name!r}; it has {', '.join(sample.fields)}. --missing '' leaves such cells empty", key=key
+            f"the sample {key} has no field {name!r}; it has {', '.join(sample.fields)}. --missing '' leaves such cells empty",
+            key=key,
         )
     return os.fsencode(missing)

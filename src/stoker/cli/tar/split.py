@@ -1,0 +1,173 @@
+"""`stoker tar split`: one stream of samples as numbered shards."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Annotated, BinaryIO, cast
+
+import typer
+
+from ...errors import ConfigError, CorruptIndex, ShardChanged, WriteError
+from ...pack.shards import Pattern, write_shards
+from ...pack.tar import TarWriter
+from ...source.index import SUFFIX
+from ...source.paths import printable
+from ...storage.local import LocalBlob
+from ...units import counted, parse_bytes
+from ..screen import check_writable, tell
+from .inputs import Shards, samples_of, shard_names
+from .meter import Meter, Progress
+from .outputs import encode
+
+
+def split(
+    shards: Shards = None,
+    size: Annotated[
+        str, typer.Option("-s", "--size", metavar="BYTES", help="No shard is larger, as in `1e9` or `500MB`.")
+    ] = "1e9",
+    samples: Annotated[
+        int | None,
+        typer.Option("-n", "--samples", min=1, metavar="N", help="No shard has more samples.", show_default="any number"),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="NAME", help="NAME-000000.tar and so on; or a pattern, as in `out-%04d.tar`.")
+    ] = "shard",
+    maxshards: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Stop after N shards, and leave out the rest.", show_default="any number"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that exist and differ.")] = False,
+    progress: Progress = None,
+) -> None:
+    """Split samples into shards, each with its index beside it.
+
+    A shard is as large as `-s` and `-n` allow; only a sample that is larger by itself makes a larger one. Shards appear whole,
+    one after another, and the same samples make the same bytes. So a run that was stopped can be started again: shards
+    that are there already are compared with what would be written, and stay. One that differs is left alone and ends the
+    command, unless `--overwrite` is given.
+
+    Example: `find . -name '*.jpg' | tar -cf - -T - | stoker tar split -s 1e9 -o train`
+    """
+    names = shard_names(shards)
+    pattern = Pattern(output if "%" in output or "{" in output else f"{output}-%06d.tar")
+    if pattern.single:
+        raise ConfigError(f"{output}: has no place for the shard's number; write NAME, or a pattern such as out-%06d.tar")
+    check_writable(Path(pattern.name(0)))
+    opener = _Opener(overwrite, maxshards)
+    with Meter("split", progress) as meter:
+        try:
+            write_shards(
+                pattern.text,
+                meter.watch(samples_of(names)),
+                encode,
+                opener.open,
+                max_bytes=_bytes(size),
+                max_samples=samples,
+                overwrite=True,  # what may be replaced, the opener decides
+            )
+        except _Enough:
+            typer.echo(f"note: stopped after {counted(opener.opened, 'shard')} (--maxshards); the rest is left out", err=True)
+    tell(f"{counted(opener.opened, 'shard')}, {pattern.name(0)} to {pattern.name(opener.opened - 1)}" + opener.told())
+
+
+class _Enough(Exception):
+    """All shards that were asked for are written."""
+
+
+class _Opener:
+    """Opens shard after shard, as many as were asked for; one that is there already is compared instead."""
+
+    def __init__(self, overwrite: bool, most: int | None) -> None:
+        self._overwrite, self._most = overwrite, most
+        self.opened = self.compared = 0
+
+    def open(self, path: str) -> TarWriter:
+        if self.opened == self._most:
+            raise _Enough
+        self.opened += 1
+        if os.path.lexists(path) and not self._overwrite:
+            self.compared += 1
+            return _Compared(path)
+        return TarWriter(path, overwrite=self._overwrite)
+
+    def told(self) -> str:
+        return f"; {self.compared:,} of them were there before" if self.compared else ""
+
+
+class _Compared(TarWriter):
+    """Writes nothing: compares a shard that is there with what would be written, and gives it an index if it has none."""
+
+    def __init__(self, path: str) -> None:
+        self._there = _There(path)
+        super().__init__(cast(BinaryIO, self._there))
+        self._place = os.fsencode(path)
+
+    def close(self) -> None:
+        was_open = self._open
+        super().close()
+        if was_open:
+            self._there.check_end()
+            self._there.close()
+            self._check_index()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._there.close()
+
+    def _check_index(self) -> None:
+        """A run that was killed may have left a shard without its index."""
+        from ...source.indexing import build_index, find_index, keep_index
+
+        blob = LocalBlob(self._place)
+        try:
+            known = os.path.lexists(self._place + SUFFIX.encode()) and find_index(blob, "tar") is not None
+        except (CorruptIndex, ShardChanged):
+            known = False
+        if not known:
+            keep_index(blob, build_index(blob, "tar", sealed=True))
+
+
+class _There(io.BufferedIOBase):
+    """A file to write to that only compares."""
+
+    def __init__(self, path: str) -> None:
+        self._told = printable(os.fsencode(path))
+        try:
+            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115  closed with this
+        except OSError as error:
+            raise WriteError(f"{self._told}: is in the way, and cannot be read: {error.strerror}") from error
+        self._size = 0
+
+    def write(self, data: object) -> int:
+        own = bytes(memoryview(data))  # type: ignore[arg-type]
+        if self._file.read(len(own)) != own:
+            raise self._differs()
+        self._size += len(own)
+        return len(own)
+
+    def check_end(self) -> None:
+        if self._file.read(1):
+            raise self._differs()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _differs(self) -> WriteError:
+        return WriteError(
+            f"{self._told}: is there already, and differs behind byte {self._size:,} from what would be written; it is left as "
+            "it is: give another name with -o, or --overwrite"
+        )
+
+
+def _bytes(text: str) -> int:
+    """A size: 1e9 as tarproc has it, or 500MB."""
+    try:
+        value = float(text)
+    except ValueError:
+        return parse_bytes(text, "--size")
+    if not 1 <= value < 1 << 62:
+        raise ConfigError(f"--size {text} is no size; write a number of bytes, as in 1e9 or 500MB")
+    return int(value)

@@ -1,0 +1,638 @@
+"""A cache of remote files on a local disk, shared by all processes that name the same folder.
+
+Its unit is a whole shard, or a block of one. A unit is fetched once, checked when a process first reads it, and goes when room is
+needed: first what nobody is known to need, the least recently used before others, then what is needed last. What is needed is
+known because the plan is: `Cache.foresee` is told, and `Cache.fetch_ahead` fetches in that order.
+
+Nothing here makes a read fail that would work without it: where the folder is full, read-only or slow, or the limit is too small,
+bytes are read past the cache, and a warning says so once. The one exception is a disk that damages what it is given, again and
+again.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Union
+
+from ..errors import ConfigError, CorruptShard, StokerError
+from ..units import parse_bytes, show_bytes
+from .blob import Blob, Stat
+from .cache_file import Damaged, UnitFile, UnitWriter, file_bytes, read_fully
+from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
+from .cache_units import OpenUnits
+from .foresight import Foresight
+from .fork import after_fork
+from .remote import RemoteBlob
+
+_log = logging.getLogger("stoker")
+#: how often a unit may turn out damaged, in one process
+_MOST_DAMAGED = 3
+#: the longest wait for a unit that another thread or process is fetching; then it is read past the cache
+_WAIT_S = 20.0
+#: with threads that fetch ahead, units up to this size are waited for; of larger ones the part needed is read past the cache
+_WORTH_WAITING_BYTES = 64 << 20
+#: how long the cache is left alone after the disk failed
+_REST_S = 30.0
+#: how often the use of a unit is noted, at most
+_NOTE_S = 1.0
+#: bytes asked for at once while a block is fetched
+_REQUEST_BYTES = 16 << 20
+#: pieces of a unit that `hold` checks beforehand
+_CHECK_AHEAD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What the cache keeps or drops as one: `length` bytes of a blob from `start` on. Units of the same bytes are equal."""
+
+    name: str
+    digest: bytes = field(compare=False, repr=False)
+    blob: Blob = field(compare=False, repr=False)
+    start: int = field(compare=False)
+    length: int = field(compare=False)
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What a cache did in this process: reads served, units fetched, reads past the cache, files found damaged, files deleted."""
+
+    hits: int = 0
+    fetched: int = 0
+    fetched_bytes: int = 0
+    past: int = 0
+    damaged: int = 0
+    evicted: int = 0
+
+
+def room_for(sizes: Iterable[int]) -> int:
+    """The limit with which a cache holds files of these sizes at once, checksums and all.
+
+    >>> room_for([1000, 1000])
+    10320
+    """
+    return BOOKS_BYTES + sum(map(file_bytes, sizes))
+
+
+class Cache:
+    """Remote files kept on a local disk, at most `limit` bytes of them.
+
+    ``block=None`` keeps whole shards, which suits reading in order; ``block="4MiB"`` keeps the parts that were read. Any number of
+    threads and processes may use the same folder. Only files that a cache made are ever deleted.
+
+    >>> Cache("/tmp/shards", limit="1GB", block="4MB")
+    Cache('/tmp/shards', limit='1.0 GB', block='4.0 MB')
+    """
+
+    def __init__(self, folder: Union[str, os.PathLike[str]], limit: int | str = "100GB", block: int | str | None = None) -> None:
+        if not os.fspath(folder):
+            raise ConfigError("Cache(folder='') names no folder")
+        self.folder = Path(folder).expanduser().absolute()
+        self.limit = parse_bytes(limit, "limit")
+        self.block = None if block is None else parse_bytes(block, "block")
+        if self.block is not None and not 1 << 16 <= self.block <= 1 << 32:
+            raise ConfigError(f"Cache(block={block!r}): choose a size from 64KiB to 4GiB, or None for whole shards")
+        self._folder = Folder(self.folder, self.limit)
+        self._files = OpenUnits()
+        self._note_s = _NOTE_S
+        self._damaged: dict[str, int] = {}
+        self._shunned: set[str] = set()  # damaged, and cannot be deleted
+        self._warned: set[str] = set()
+        self._resting_until_s = float("-inf")
+        self._begin_process(CacheCounts())
+        after_fork(self, Cache._after_fork)
+
+    def _begin_process(self, counts: CacheCounts) -> None:
+        self._work = threading.Condition()  # guards what follows; its owner never waits for disk or network
+        self._counts = counts
+        self._flights: dict[str, _Flight] = {}
+        self._urgent: deque[Unit] = deque()
+        self._failed: set[str] = set()
+        self._foreseen: Foresight[Unit] = Foresight()
+        self._full_at: int | None = None
+        self._fetchers = 0
+
+    # ---- what users and the loader call ------------------------------------------------------------------------------------
+
+    def wrap(self, blob: Blob) -> CachedBlob:
+        """The same file, read through the cache."""
+        return CachedBlob(self, blob)
+
+    def foresee(self, units: Iterable[Unit]) -> None:
+        """Say which units will be needed from now on, the first one first; a unit may come more than once.
+
+        What was said before is forgotten. `advance` tells how far the reading has come.
+        """
+        foreseen = Foresight(units)
+        with self._work:
+            self._foreseen, self._full_at = foreseen, None
+            self._failed.clear()
+            self._work.notify_all()
+
+    def advance(self, count: int) -> None:
+        """Say that the first `count` of the units foreseen, and not yet passed, have been read."""
+        with self._work:
+            self._foreseen.advance(count)
+            self._full_at = None
+            self._work.notify_all()
+
+    def next_fetch(self) -> Callable[[], None] | None:
+        """The next thing to fetch, as a call that fetches it and raises no error of ours; None: there is nothing to do now.
+
+        Any number of threads may ask; whoever gets a call must make it. What is fetched ahead never displaces what is needed sooner.
+        """
+        with self._work:
+            unit, place = self._choose()
+            if unit is None:
+                return None
+            flight = self._flights.setdefault(unit.name, _Flight())
+            flight.begun = True
+        return lambda: self._fetch_quietly(unit, flight, place)
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        """Fetch what will be needed until `stop` is set: the work of a thread of the caller's, or of several."""
+        with self._work:
+            self._fetchers += 1
+        try:
+            while not stop.is_set():
+                fetch = self.next_fetch()
+                if fetch is not None:
+                    fetch()
+                    continue
+                with self._work:
+                    self._work.wait(0.1)
+        finally:
+            with self._work:
+                self._fetchers -= 1
+                if not self._fetchers:
+                    self._give_up_urgent()
+
+    def counts(self) -> CacheCounts:
+        """What happened so far, in this process."""
+        with self._work:
+            return replace(self._counts, evicted=self._folder.evicted)
+
+    def close(self) -> None:
+        """Close files that nobody reads; it may be used again."""
+        self._files.close()
+
+    def __repr__(self) -> str:
+        block = "" if self.block is None else f", block={show_bytes(self.block)!r}"
+        return f"Cache({str(self.folder)!r}, limit={show_bytes(self.limit)!r}{block})"
+
+    def __reduce__(self) -> tuple[type[Cache], tuple[str, int, int | None]]:
+        return Cache, (str(self.folder), self.limit, self.block)
+
+    # ---- what CachedBlob calls ---------------------------------------------------------------------------------------------
+
+    def read(self, unit: Unit, offset: int, view: memoryview, *, in_order: bool = False) -> bool:
+        """Fill a view from a unit, which is fetched if need be; returns False when it has to be read past the cache.
+
+        `in_order`: the reader will want the rest of the unit too, so it is worth waiting for.
+        """
+        for _ in range(_MOST_DAMAGED + 2):
+            file = self.pin(unit, offset, offset + len(view))
+            if file is not None:
+                try:
+                    file.read(offset, view)
+                except Damaged as damage:
+                    self._heal(unit, file, damage)
+                    continue
+                finally:
+                    self._files.unpin(file)
+                self._count(hits=1)
+                return True
+            if unit.name in self._shunned or self._is_resting() or not self._is_small_enough(unit):
+                break
+            flight, mine = self._board(unit)
+            if mine:
+                if not self._fetch(unit, flight):
+                    break
+                continue
+            if flight.read(offset, view, self._worth_waiting_s(unit, in_order)):
+                self._count(hits=1)
+                return True
+            if flight.error is not None:
+                raise copy.copy(flight.error) from flight.error
+            if not flight.kept:
+                break
+        self._count(past=1)
+        return False
+
+    def pin(self, unit: Unit, start: int, stop: int) -> UnitFile | None:
+        """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned."""
+        try:
+            file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest)
+        except Damaged as damage:
+            self._heal(unit, None, damage)
+            return None
+        except OSError as error:
+            self._rest(error)
+            return None
+        if file is None:
+            return None
+        try:
+            file.check(start, stop)
+        except Damaged as damage:
+            self._files.unpin(file)
+            self._heal(unit, file, damage)
+            return None
+        now = time.monotonic()
+        if now - file.noted_s >= self._note_s:
+            file.noted_s = now
+            with suppress(OSError):
+                file.note_use(self._folder.tick(self._note_s))
+        return file
+
+    def hold(self, unit: Unit) -> int:
+        """A descriptor of a unit's file once all of it has been checked, a few pieces more with each call; else -1."""
+        file = self.pin(unit, 0, 0)
+        if file is None:
+            return -1
+        try:
+            if file.check_more(_CHECK_AHEAD):
+                return file.fd
+        except Damaged as damage:
+            self._heal(unit, file, damage)
+        self._files.unpin(file)
+        return -1
+
+    def release(self, fd: int) -> None:
+        """Give back a descriptor that `hold` or `local` gave."""
+        self._files.unpin_fd(fd)
+
+    def warn_once(self, kind: str, message: str, *args: object) -> None:
+        with self._work:
+            if kind in self._warned:
+                return
+            self._warned.add(kind)
+        _log.warning(message, *args)
+
+    # ---- fetching ----------------------------------------------------------------------------------------------------------
+
+    def _board(self, unit: Unit) -> tuple[_Flight, bool]:
+        """The flight that fetches a unit, and whether this thread has to make it."""
+        with self._work:
+            flight = self._flights.get(unit.name)
+            if flight is not None:
+                return flight, False
+            flight = self._flights[unit.name] = _Flight()
+            if not self._fetchers:
+                flight.begun = True
+                return flight, True
+            self._failed.discard(unit.name)
+            self._urgent.append(unit)
+            self._work.notify()
+            return flight, False
+
+    def _choose(self) -> tuple[Unit | None, int]:
+        """What to fetch now, and its place in what is foreseen; with `_work` held."""
+        while self._urgent:
+            unit = self._urgent.popleft()
+            flight = self._flights.get(unit.name)
+            if flight is not None and not flight.begun:
+                return unit, self._foreseen.next_need(unit.name) or 0
+        foreseen = self._foreseen
+        if self._full_at == foreseen.position or time.monotonic() < self._resting_until_s:
+            return None, 0
+        while foreseen.ahead < len(foreseen):
+            unit, place = foreseen[foreseen.ahead], foreseen.ahead
+            foreseen.ahead += 1
+            if unit.name not in self._flights and unit.name not in self._failed and not self._is_here(unit):
+                return unit, place
+        return None, 0
+
+    def _is_here(self, unit: Unit) -> bool:
+        return self._files.has(unit.name) or self._folder.unit_path(unit.name).exists()
+
+    def _fetch_quietly(self, unit: Unit, flight: _Flight, place: int) -> None:
+        """Fetch ahead. An error is kept for who needs the unit: it may be gone by then, or nobody may come."""
+        try:
+            if not self._is_small_enough(unit) or not self._fetch(unit, flight, place):
+                with self._work:
+                    self._failed.add(unit.name)
+        except StokerError as error:
+            _log.info("%s: could not be fetched ahead: %s", unit.blob.url, error)
+            with self._work:
+                self._failed.add(unit.name)
+        finally:
+            self._land(unit, flight)
+
+    def _fetch(self, unit: Unit, flight: _Flight, place: int | None = None) -> bool:
+        """Fetch a unit; returns whether it is in the cache now. `place`: fetched ahead, for that place in what is foreseen."""
+        try:
+            flight.kept = self._download(unit, flight, place)
+        except StokerError as error:
+            flight.error = error
+            raise
+        except OSError as error:
+            self._rest(error)
+        finally:
+            self._land(unit, flight)
+        return flight.kept
+
+    def _land(self, unit: Unit, flight: _Flight) -> None:
+        with self._work:
+            if self._flights.get(unit.name) is flight:
+                del self._flights[unit.name]
+        flight.land()
+
+    def _download(self, unit: Unit, flight: _Flight, place: int | None) -> bool:
+        claim = self._claim(unit, place)
+        if not isinstance(claim, Claim):
+            return claim is Refusal.HERE
+        self._files.drop_stale()
+        flight.claim, writer = claim, UnitWriter(claim.fd, unit.length)
+        try:
+            self._folder.allocate(claim, self._order(unit, place))
+            for piece in _pieces(unit):
+                writer.add(piece)
+                flight.progress(writer.written)
+            writer.finish(unit.digest)
+            flight.seal()
+            self._folder.publish(claim)
+        except BaseException:
+            flight.seal()
+            self._folder.abandon(claim)
+            raise
+        self._count(fetched=1, fetched_bytes=unit.length)
+        return True
+
+    def _claim(self, unit: Unit, place: int | None) -> Claim | Refusal:
+        deadline, pause = time.monotonic() + _WAIT_S, 0.005
+        while True:
+            answer = self._folder.claim(unit.name, file_bytes(unit.length), self._order(unit, place))
+            if answer is Refusal.NO_ROOM and place is not None:
+                with self._work:
+                    self._full_at = self._foreseen.position
+                    self._foreseen.ahead = min(self._foreseen.ahead, max(place, self._foreseen.position))
+            if answer is not Refusal.BUSY or place is not None or time.monotonic() > deadline:
+                return answer
+            time.sleep(pause)
+            pause = min(0.1, pause * 1.5)
+
+    def _order(self, unit: Unit, place: int | None) -> Callable[[str, int], tuple[int, int] | None]:
+        """Which units go first when room is made for this one. What is needed before it stays."""
+
+        def order(name: str, stamp: int) -> tuple[int, int] | None:
+            with self._work:
+                before = self._foreseen.next_need(unit.name) if place is None else place
+                return self._foreseen.rank(name, stamp, before or 0)
+
+        return order
+
+    def _worth_waiting_s(self, unit: Unit, in_order: bool) -> float:
+        return _WAIT_S if in_order or not self._fetchers or unit.length <= _WORTH_WAITING_BYTES else 0.0
+
+    def _is_small_enough(self, unit: Unit) -> bool:
+        need = room_for([unit.length])
+        if need <= self.limit:
+            return True
+        message = "%s is read past the cache in %s: it needs %s, and limit=%s; give more, or cache blocks (block='4MiB')"
+        self.warn_once("limit", message, unit.blob.url, self.folder, show_bytes(need), show_bytes(self.limit))
+        return False
+
+    # ---- trouble -----------------------------------------------------------------------------------------------------------
+
+    def _heal(self, unit: Unit, file: UnitFile | None, damage: Damaged) -> None:
+        """Delete a damaged file, so that it is fetched again; raise when that does not help."""
+        path = self._folder.unit_path(unit.name)
+        with self._work:
+            times = self._damaged[unit.name] = self._damaged.get(unit.name, 0) + 1
+            self._counts.damaged += 1
+        _log.warning("%s: its copy in the cache is damaged (%s: %s) and is fetched again", unit.blob.url, path, damage)
+        self._files.drop(unit.name, file)
+        try:
+            inode = file.inode if file is not None else path.lstat().st_ino
+            self._folder.discard(unit.name, inode)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self._shunned.add(unit.name)
+        if times > _MOST_DAMAGED:
+            raise CorruptShard(
+                f"{unit.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put the "
+                "cache on another",
+                shard=unit.blob.url,
+                offset=unit.start,
+            )
+
+    def _rest(self, error: OSError) -> None:
+        with self._work:
+            self._resting_until_s = time.monotonic() + _REST_S
+        kind = errno.errorcode.get(error.errno or 0, "?")
+        self.warn_once(kind, "%s: the cache cannot be used now (%s); reading past it", self.folder, error.strerror or error)
+
+    def _is_resting(self) -> bool:
+        return time.monotonic() < self._resting_until_s
+
+    def _give_up_urgent(self) -> None:
+        for unit in self._urgent:
+            flight = self._flights.get(unit.name)
+            if flight is not None and not flight.begun:
+                del self._flights[unit.name]
+                flight.land()
+        self._urgent.clear()
+
+    def _count(self, hits: int = 0, fetched: int = 0, fetched_bytes: int = 0, past: int = 0) -> None:
+        with self._work:
+            self._counts.hits += hits
+            self._counts.fetched += fetched
+            self._counts.fetched_bytes += fetched_bytes
+            self._counts.past += past
+
+    def _after_fork(self) -> None:
+        """In a forked child: downloads are the parent's, and its locks are nobody's here. What is open may be read on."""
+        for flight in self._flights.values():
+            if flight.claim is not None:
+                flight.claim.let_go()
+        self._begin_process(CacheCounts())
+        self._folder.renew()
+        self._files.renew()
+
+
+class _Flight:
+    """A unit that is being fetched in this process. Other threads read from the same file what is there already."""
+
+    def __init__(self) -> None:
+        self._moved = threading.Condition()
+        self._ready = 0  # bytes, from the unit's first on; -1: no more reading
+        self._readers = 0
+        self._done = False
+        #: whether a thread is at it
+        self.begun = False
+        #: how it ended
+        self.kept = False
+        self.error: StokerError | None = None
+        self.claim: Claim | None = None
+
+    def read(self, offset: int, view: memoryview, wait_s: float) -> bool:
+        """Fill the view as soon as its bytes are there; returns False when they will not be, or not in time."""
+        deadline = time.monotonic() + wait_s
+        with self._moved:
+            while 0 <= self._ready < offset + len(view) and not self._done:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._moved.wait(left)
+            if self.claim is None or self._ready < offset + len(view):
+                self._wait_for_end(deadline)
+                return False
+            self._readers += 1
+            fd = self.claim.fd
+        try:
+            return read_fully(fd, offset, view)
+        finally:
+            with self._moved:
+                self._readers -= 1
+                self._moved.notify_all()
+
+    def progress(self, ready: int) -> None:
+        with self._moved:
+            self._ready = ready
+            self._moved.notify_all()
+
+    def seal(self) -> None:
+        """Let no one begin to read any more, and wait for those who do: they copy bytes that are there, and soon end."""
+        with self._moved:
+            self._ready = -1
+            while self._readers:
+                self._moved.wait(1.0)
+
+    def land(self) -> None:
+        with self._moved:
+            self._done = True
+            self._moved.notify_all()
+
+    def _wait_for_end(self, deadline: float) -> None:
+        while not self._done and (left := deadline - time.monotonic()) > 0:
+            self._moved.wait(left)
+
+
+class CachedBlob(Blob):
+    """A file read through a cache. Index files beside it, and a file whose server tells no version, are not cached."""
+
+    def __init__(self, cache: Cache, inner: Blob) -> None:
+        self._cache, self._inner = cache, inner
+        self.url, self.name = inner.url, inner.name
+        self._units: list[Unit] | None = None
+
+    def stat(self) -> Stat:
+        return self._inner.stat()
+
+    def units(self, offset: int = 0, length: int | None = None) -> Sequence[Unit]:
+        """The units in which some bytes lie (all, unless told which), in order: what `Cache.foresee` takes."""
+        units = self._all_units()
+        if length is None:
+            length = self.stat().size - offset
+        if not units or length <= 0:
+            return ()
+        size = units[0].length
+        return units[offset // size : (offset + length - 1) // size + 1]
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        view = view.cast("B")
+        if offset < 0 or offset + len(view) > self.stat().size:
+            self._inner.read_into(offset, view)  # says what is wrong
+            return
+        units = self.units(offset, len(view))
+        if not units:
+            self._inner.read_into(offset, view)
+        for unit in units:
+            first = max(offset, unit.start)
+            part = view[first - offset : unit.start + unit.length - offset]
+            if not self._cache.read(unit, first - unit.start, part):
+                self._inner.read_into(first, part)
+
+    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
+        """Pieces in one buffer, which the next piece overwrites."""
+        buffer = memoryview(bytearray(piece))
+        for unit in self.units(offset):
+            while offset < unit.start + unit.length:
+                view = buffer[: unit.start + unit.length - offset]
+                if not self._cache.read(unit, offset - unit.start, view, in_order=True):
+                    yield from self._inner.stream(offset, piece)
+                    return
+                yield view
+                offset += len(view)
+        if offset < self.stat().size:
+            yield from self._inner.stream(offset, piece)
+
+    def read_all(self, limit: int) -> bytes:
+        return self._inner.read_all(limit)
+
+    def sibling(self, suffix: str) -> Blob:
+        return self._inner.sibling(suffix)
+
+    def hold(self) -> int:
+        try:
+            units = self._all_units()
+            return self._cache.hold(units[0]) if len(units) == 1 else -1
+        except StokerError:
+            return -1  # told when it is read
+
+    def local(self, offset: int, length: int) -> tuple[int, int] | None:
+        """A descriptor and the place in it where these bytes lie, if they are here, in one file, and right; until `release`."""
+        units = self.units(offset, length)
+        if len(units) != 1:
+            return None
+        first = offset - units[0].start
+        file = self._cache.pin(units[0], first, first + length)
+        return None if file is None else (file.fd, first)
+
+    def release(self, fd: int) -> None:
+        self._cache.release(fd)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __repr__(self) -> str:
+        return f"CachedBlob({self.url!r})"
+
+    def __reduce__(self) -> tuple[type[CachedBlob], tuple[Cache, Blob]]:
+        return CachedBlob, (self._cache, self._inner)
+
+    def _all_units(self) -> list[Unit]:
+        units = self._units
+        if units is None:
+            units = self._units = self._make_units()
+        return units
+
+    def _make_units(self) -> list[Unit]:
+        stat, block = self.stat(), self._cache.block
+        if not stat.version:
+            message = (
+                "%s is read past the cache: the server tells neither ETag nor Last-Modified, so an old copy could not be told"
+            )
+            self._cache.warn_once("version", message, self.url)
+            return []
+        address = self._inner.address if isinstance(self._inner, RemoteBlob) else self.url
+        units = []
+        for start in range(0, stat.size, block or stat.size or 1):
+            length = min(block or stat.size, stat.size - start)
+            text = "\0".join((address, stat.version, str(stat.size), str(start), str(length)))
+            digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+            units.append(Unit(digest.hex()[:48], digest, self._inner, start, length))
+        return units
+
+
+def _pieces(unit: Unit) -> Iterator[memoryview | bytes]:
+    """A unit's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
+    if not unit.start and unit.length == unit.blob.stat().size:
+        yield from unit.blob.stream()
+        return
+    buffer = memoryview(bytearray(min(unit.length, _REQUEST_BYTES)))
+    for start in range(unit.start, unit.start + unit.length, len(buffer)):
+        view = buffer[: unit.start + unit.length - start]
+        unit.blob.read_into(start, view)
+        yield view

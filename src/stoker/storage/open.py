@@ -1,0 +1,73 @@
+"""From what a user writes to the file it means. Which schemes there are is said here; none runs a command, none is a plug-in."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Union
+from urllib.parse import unquote_to_bytes
+
+from ..errors import ConfigError
+from .blob import Blob
+from .cache import Cache
+from .http import HttpRemote
+from .local import LocalBlob
+from .objects import STORES, ObjectRemote
+from .remote import RemoteBlob
+from .retry import Patience
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+#: words that mean a scheme to some program, also without the slashes; a file of such a name is written ./pipe:x
+_WORDS = re.compile(
+    r"(pipe|exec|shell|cmd|file|data|https?|ftps?|sftp|ssh|scp|rsync|s3a?|gs|gcs|az|abfss?|adl|hdfs|hf|webhdfs|zip|gopen|javascript):",
+    re.IGNORECASE,
+)
+ALLOWED = "a path, file:///path, http://, https://, s3://, gs:// and az://"
+
+
+def open_blob(
+    url: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]], *, cache: Cache | None = None, patience: Patience | None = None
+) -> Blob:
+    """The file at a path or URL, not yet looked at; a remote one is read through `cache`, if there is one.
+
+    A `Path` and bytes are always paths; text may be a URL. In ``file:`` URLs ``%20`` and its like are decoded, in ``http(s):`` they
+    go to the server as they are, the names of objects are taken literally.
+
+    >>> open_blob("train-0000.tar").name
+    'train-0000.tar'
+    """
+    if not isinstance(url, str):
+        path = os.fsencode(url)
+        return _local(path)
+    found = _SCHEME.match(url)
+    if found is None:
+        word = _WORDS.match(url)
+        if word is not None:
+            raise ConfigError(
+                f"{word[1]}: is not a place to read from; use {ALLOWED}; a file of such a name is written ./{word[1]}:..."
+            )
+        return _local(os.fsencode(url))
+    scheme = found[1].lower()
+    if scheme == "file":
+        return _local(_path_of(url[found.end() :]))
+    if scheme in ("http", "https"):
+        blob = RemoteBlob(HttpRemote(url), patience)
+    elif scheme in STORES:
+        blob = RemoteBlob(ObjectRemote(url), patience)
+    else:
+        raise ConfigError(f"{scheme}:// is not a place to read from; use {ALLOWED}")
+    return cache.wrap(blob) if cache is not None else blob
+
+
+def _local(path: bytes) -> LocalBlob:
+    if not path or b"\0" in path:
+        raise ConfigError("an empty path, or one with a NUL byte, names no file")
+    return LocalBlob(path)
+
+
+def _path_of(rest: str) -> bytes:
+    """The path in what stands behind ``file://``."""
+    host, slash, path = rest.partition("/")
+    if not slash or host not in ("", "localhost") or "?" in path or "#" in path:
+        raise ConfigError("a file: URL must be file:///absolute/path, on this machine, with '?' and '#' written as %3F and %23")
+    return b"/" + unquote_to_bytes(path)

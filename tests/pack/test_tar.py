@@ -1,0 +1,467 @@
+"""`TarWriter`: what it writes is what every tar reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.errors import ClosedError, ConfigError, WriteError
+from stoker.kernel.records import TarScan
+from stoker.pack.tar import MAX_FIELDS, TarWriter, member_headers
+from stoker.source.index import ShardIndex
+from stoker.source.indexing import build_index
+from stoker.source.tarstream import tar_samples
+from stoker.storage.local import LocalBlob
+
+needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs the tar command")
+
+#: names that have brought other writers and readers down
+KEYS = [
+    b"plain", b"a/b/c", b"sp ace", b"caf\xc3\xa9", b"\xff\xfe", b"tab\there", b"star*", b"-dash", b"back\\slash", b"quote'\"", b"{1..3}",
+    b"deep/" * 30 + b"end", b"n" * 95, b"n" * 96, b"n" * 97, b"n" * 300, b"p" * 155 + b"/" + b"n" * 96, b"p" * 156 + b"/" + b"n" * 96,
+    b"p" * 155 + b"/" + b"n" * 97, b"\xc3\xa9" * 60, b"\xff" * 60, b"\xff" * 300, b"d" * 60 + b"/\xff/" + b"n" * 90, b"x.y/z",
+]  # fmt: skip
+
+
+def written(path: Path, samples: list[dict[str, Any]], **options: Any) -> Path:
+    with TarWriter(path, **options) as shard:
+        for sample in samples:
+            shard.write(sample)
+    return path
+
+
+def numbered(count: int, size: int = 100) -> list[dict[str, Any]]:
+    return [{"__key__": f"k{n:05d}", "bin": bytes([n % 256]) * (size + n), "cls": n} for n in range(count)]
+
+
+def by_tarfile(path: Path) -> dict[bytes, bytes]:
+    with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as archive:
+        found = {}
+        for member in archive:
+            content = archive.extractfile(member)
+            assert content is not None and member.isreg()
+            found[member.name.encode("utf-8", "surrogateescape")] = content.read()
+    return found
+
+
+def index_of(path: Path) -> ShardIndex:
+    return ShardIndex.from_bytes(Path(f"{path}.stk").read_bytes(), str(path))
+
+
+# ---- who reads it -----------------------------------------------------------------------------------------------------------
+
+
+def test_pythons_tarfile_reads_every_name_and_byte(tmp_path: Path) -> None:
+    samples = [{"__key__": key, "bin": key * 3, "seg.png": b""} for key in KEYS]
+    found = by_tarfile(written(tmp_path / "a.tar", samples))
+    expected = {}
+    for key in KEYS:
+        expected |= {key + b".bin": key * 3, key + b".seg.png": b""}
+    assert found == expected
+    assert list(found) == list(expected)
+
+
+@needs_tar
+def test_gnu_tar_lists_and_unpacks_every_name_and_byte(tmp_path: Path) -> None:
+    keys = [key for key in KEYS if max(map(len, key.split(b"/"))) < 250]  # no disk has longer names
+    written(tmp_path / "a.tar", [{"__key__": key, "bin": key * 3} for key in keys])
+    listed = subprocess.run(["tar", "tf", "a.tar", "--quoting-style=literal"], cwd=tmp_path, capture_output=True, check=True)
+    assert listed.stdout.split(b"\n")[:-1] == [key + b".bin" for key in keys]
+    assert listed.stderr == b""
+    (tmp_path / "out").mkdir()
+    subprocess.run(["tar", "xf", "../a.tar"], cwd=tmp_path / "out", check=True)
+    for key in keys:
+        with open(os.fsencode(tmp_path / "out") + b"/" + key + b".bin", "rb") as file:
+            assert file.read() == key * 3
+
+
+def test_webdataset_reads_the_samples(tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    keys = [key.decode() for key in KEYS if key.isascii() and key != b"x.y/z"]  # webdataset looks for the first dot of a whole path
+    path = written(tmp_path / "a.tar", [{"__key__": key, "bin": key.encode(), "cls": n, "txt": key} for n, key in enumerate(keys)])
+    found = list(webdataset.WebDataset(str(path), shardshuffle=False, empty_check=False).decode())
+    assert [(sample["__key__"], sample["bin"], sample["cls"], sample["txt"]) for sample in found] == [
+        (key, key.encode(), n, key) for n, key in enumerate(keys)
+    ]
+
+
+def test_our_own_reader_gives_back_what_was_written(tmp_path: Path) -> None:
+    samples = [{"__key__": key, "bin": key, "seg.png": b"x" * n} for n, key in enumerate(KEYS)]
+    path = written(tmp_path / "a.tar", samples)
+    found = list(tar_samples([path.read_bytes()], "a.tar"))
+    assert [(sample.key, sample.fields) for sample in found] == [
+        (key, {"bin": key, "seg.png": b"x" * n}) for n, key in enumerate(KEYS)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(min_size=1, max_size=130).filter(lambda key: not set(key) & set(b"\0\n./")),
+            st.binary(max_size=130).filter(lambda key: not set(key) & set(b"\0\n/") and key not in (b"", b".", b"..")),
+            st.binary(max_size=1030),
+        ),
+        max_size=8,
+        unique_by=lambda parts: (parts[0], parts[1]),
+    )
+)
+def test_any_name_and_content_come_back(tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[bytes, bytes, bytes]]) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.tar"
+    keys = [folder + b"/" + name for name, folder, _ in parts]
+    written(path, [{"__key__": key, "x": content} for key, (_, _, content) in zip(keys, parts)])
+    expected = {key + b".x": content for key, (_, _, content) in zip(keys, parts)}
+    assert by_tarfile(path) == expected
+    scan = TarScan()
+    scan.feed(path.read_bytes())
+    scan.finish()
+    assert scan.samples == len(parts)
+
+
+# ---- bytes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_samples_give_the_same_bytes(tmp_path: Path) -> None:
+    samples = [{"__key__": key, "bin": key, "json": {"b": 1, "a": [2]}} for key in KEYS]
+    one, two = written(tmp_path / "1.tar", samples), written(tmp_path / "2.tar", samples)
+    assert one.read_bytes() == two.read_bytes()
+    with tarfile.open(one) as archive:
+        for member in archive:
+            assert (member.mode, member.uid, member.gid, member.uname, member.gname, member.mtime) == (0o444, 0, 0, "", "", 0)
+
+
+def test_a_shard_ends_with_empty_blocks_in_whole_records(tmp_path: Path) -> None:
+    for count in (0, 1, 7, 20):
+        data = written(tmp_path / f"{count}.tar", numbered(count)).read_bytes()
+        assert len(data) % 10240 == 0 and data[-1024:] == bytes(1024)
+
+
+def test_large_members_are_written_between_small_ones(tmp_path: Path) -> None:
+    samples = [{"__key__": f"{n:03d}", "a": b"small", "b": os.urandom((n % 3) * 1_500_000 + 1), "c": b"last"} for n in range(7)]
+    path = written(tmp_path / "a.tar", samples)
+    found = by_tarfile(path)
+    assert [found[f"{n:03d}.b".encode()] for n in range(7)] == [sample["b"] for sample in samples]
+    same_index(path)
+
+
+@pytest.mark.parametrize("size", [8**11 - 1, 8**11, 1 << 40])
+@pytest.mark.parametrize("name", [b"k.bin", b"\xc3\xa9.bin", b"\xff" * 200 + b".bin"])
+def test_members_beyond_8_gib_are_announced_so_that_others_read_them(tmp_path: Path, size: int, name: bytes) -> None:
+    path = tmp_path / "big.tar"
+    headers = member_headers(name, size)
+    end = len(headers) + size + -size % 512 + 1024
+    try:
+        with open(path, "wb") as file:
+            file.write(headers)
+            file.truncate(end)  # a hole instead of so many bytes
+    except OSError:
+        pytest.skip("this disk takes no file that large")
+    with tarfile.open(path, encoding="utf-8", errors="surrogateescape") as archive:
+        member = archive.next()
+        assert member is not None
+        assert (member.name.encode("utf-8", "surrogateescape"), member.size, member.offset_data) == (name, size, len(headers))
+    if shutil.which("tar"):
+        listed = subprocess.run(["tar", "tvf", str(path), "--quoting-style=literal"], capture_output=True, check=True, timeout=60)
+        assert str(size).encode() in listed.stdout and listed.stdout.endswith(name + b"\n")
+
+
+# ---- the index --------------------------------------------------------------------------------------------------------------
+
+
+def same_index(path: Path) -> None:
+    """The index that was written beside a shard says what one made by reading it does."""
+    ours, read = index_of(path), build_index(LocalBlob(os.fsencode(path)), "tar", sealed=True)
+    assert ours.to_bytes() == read.to_bytes()
+
+
+def test_the_index_is_the_one_a_reader_would_make(tmp_path: Path) -> None:
+    same_index(written(tmp_path / "none.tar", []))
+    same_index(written(tmp_path / "names.tar", [{"__key__": key, "bin": key, "seg.png": b"x"} for key in KEYS]))
+    mixed = [{"a": b"1"}, {"b": b"", "a": b"2"}, {"Seg.PNG": b"3"}, {"b": b"4", "c\u00e9": b"5"}]
+    same_index(written(tmp_path / "mixed.tar", mixed))
+    same_index(written(tmp_path / "many.tar", numbered(3000, 1000)))
+
+
+def test_the_index_is_sealed_and_knows_its_shard(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tar", numbered(3))
+    index = index_of(path)
+    assert (index.sealed, index.size, index.mtime_ns) == (True, path.stat().st_size, path.stat().st_mtime_ns)
+    assert index.fields == ("bin", "cls") and index.keys is not None and index.keys[2] == b"k00002"
+
+
+def test_an_index_is_not_written_where_it_is_not_wanted(tmp_path: Path) -> None:
+    written(tmp_path / "a.tar", numbered(1), index=False)
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_replacing_a_shard_replaces_or_removes_its_index(tmp_path: Path, index: bool) -> None:
+    path = written(tmp_path / "a.tar", numbered(3))
+    written(path, numbered(4), overwrite=True, index=index)
+    assert len(by_tarfile(path)) == 8
+    if index:
+        assert len(index_of(path)) == 4
+    else:
+        assert os.listdir(tmp_path) == ["a.tar"]
+
+
+def test_an_index_whose_shard_is_gone_makes_room(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tar", numbered(3))
+    path.unlink()
+    written(path, numbered(4))
+    assert len(index_of(path)) == 4
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_is_no_index_is_never_replaced_by_one(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "a.tar.stk").write_text("my notes")
+    with pytest.raises(WriteError, match="is no index; move it away"):
+        TarWriter(tmp_path / "a.tar", overwrite=overwrite)
+    assert os.listdir(tmp_path) == ["a.tar.stk"]
+
+
+def test_when_the_index_cannot_be_written_the_shard_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: ShardIndex) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ShardIndex, "to_bytes", full)
+    with pytest.raises(OSError):
+        written(tmp_path / "a.tar", numbered(3))
+    assert os.listdir(tmp_path) == []
+
+
+# ---- samples ----------------------------------------------------------------------------------------------------------------
+
+
+def test_values_are_encoded_by_their_extension(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.int16).reshape(2, 3)
+    sample = {"cls": np.int64(7), "json": {"a": [1, None]}, "txt": "grün", "npy": array, "jpg": bytearray(b"pic"), "x.txt": "t"}
+    found = by_tarfile(written(tmp_path / "a.tar", [sample]))
+    assert found[b"000000000.cls"] == b"7"
+    assert json.loads(found[b"000000000.json"]) == {"a": [1, None]}
+    assert found[b"000000000.txt"].decode() == "grün"
+    assert np.array_equal(np.load(io.BytesIO(found[b"000000000.npy"])), array)
+    assert found[b"000000000.jpg"] == b"pic" and found[b"000000000.x.txt"] == b"t"
+
+
+def test_what_is_written_is_what_was_given_then_not_what_it_becomes(tmp_path: Path) -> None:
+    buffer = bytearray(b"first")
+    with TarWriter(tmp_path / "a.tar") as shard:
+        shard.write({"bin": buffer})
+        buffer[:] = b"other"
+    assert by_tarfile(tmp_path / "a.tar") == {b"000000000.bin": b"first"}
+
+
+def test_samples_without_key_are_numbered(tmp_path: Path) -> None:
+    assert list(by_tarfile(written(tmp_path / "a.tar", [{"a": b""}, {"a": b""}]))) == [b"000000000.a", b"000000001.a"]
+
+
+def test_notes_of_other_tools_are_no_fields(tmp_path: Path) -> None:
+    sample = {"__key__": "k", "__url__": "x.tar", "__local_path__": None, "a": b"1"}
+    assert list(by_tarfile(written(tmp_path / "a.tar", [sample]))) == [b"k.a"]
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("", "empty"), ("/etc/passwd", "slash"), ("../up", "relative"), ("a/../../b", "relative"), ("..", "relative"), ("./a", "relative"),
+        ("a//b", "relative"), ("a/", "relative"), ("a\0b", "NUL"), ("a\nb", "newline"), ("photo.jpg", "dot.*replace"), ("a/.hidden", "dot"),
+        (b"\xff.x", "dot"), (7, "str or bytes"), ("x" * 70_000, "at most"),
+    ],
+)  # fmt: skip
+def test_a_key_that_could_be_misread_or_misused_is_refused(tmp_path: Path, key: Any, why: str) -> None:
+    with TarWriter(tmp_path / "a.tar") as shard:
+        with pytest.raises(ConfigError, match=why):
+            shard.write({"__key__": key, "a": b"x"})
+        shard.write({"__key__": "good", "a": b"x"})
+    assert list(by_tarfile(tmp_path / "a.tar")) == [b"good.a"], "the shard is as if it had not been tried"
+
+
+@pytest.mark.parametrize("field", ["", "a/b", "../x", "a\0", "a\nb", 3])
+def test_a_field_that_is_no_extension_is_refused(tmp_path: Path, field: Any) -> None:
+    with TarWriter(tmp_path / "a.tar") as shard, pytest.raises(ConfigError, match="field"):
+        shard.write({"__key__": "k", field: b"x"})
+
+
+@pytest.mark.parametrize(
+    ("sample", "why"),
+    [
+        ({"__key__": "k"}, "no fields"),
+        ({"a": b"", "A": b""}, "twice"),
+        ({"jpg": np.zeros((2, 2, 3), np.uint8)}, "encode the picture"),
+        ({"label": 3}, "cls"),
+        ({"x": object()}, "pass bytes"),
+        ([("a", b"")], "cannot be a list"),
+        (b"bytes", "cannot be a bytes"),
+    ],
+)
+def test_a_sample_that_cannot_be_written_is_told_and_leaves_no_trace(tmp_path: Path, sample: Any, why: str) -> None:
+    with TarWriter(tmp_path / "a.tar") as shard:
+        shard.write({"a": b"before"})
+        with pytest.raises(ConfigError, match=why):
+            shard.write(sample)
+        shard.write({"a": b"behind"})
+    assert list(by_tarfile(tmp_path / "a.tar").values()) == [b"before", b"behind"]
+    same_index(tmp_path / "a.tar")
+
+
+@pytest.mark.parametrize("keys", [["a", "a"], ["a", "b", "a"], ["c", "b", "a", "b"], ["a", "b", "c", "a"], ["000000001", None]])
+def test_a_key_that_was_there_before_is_refused(tmp_path: Path, keys: list[str | None]) -> None:
+    with TarWriter(tmp_path / "a.tar") as shard:
+        for key in keys[:-1]:
+            shard.write({"__key__": key, "a": b"x"})
+        with pytest.raises(ConfigError, match=r"a\.tar.*was written before"):
+            shard.write({"__key__": keys[-1], "a": b"x"})
+        shard.write({"__key__": "zz", "a": b"x"})
+    same_index(tmp_path / "a.tar")
+
+
+def test_a_shard_has_no_more_fields_than_readers_take(tmp_path: Path) -> None:
+    with TarWriter(tmp_path / "a.tar") as shard:
+        for number in range(MAX_FIELDS):
+            shard.write({f"f{number}": b"x"})
+        with pytest.raises(ConfigError, match=f"more than {MAX_FIELDS} different fields"):
+            shard.write({"f0": b"", "one-more": b"x"})
+        shard.write({"f0": b""})
+    same_index(tmp_path / "a.tar")
+
+
+# ---- the writer -------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_appears_when_the_block_is_left_by_an_exception(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), TarWriter(tmp_path / "a.tar") as shard:
+        for sample in numbered(100, 50_000):
+            shard.write(sample)
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(ClosedError):
+        shard.write({"a": b""})
+
+
+def test_closing_twice_is_closing_once(tmp_path: Path) -> None:
+    shard = TarWriter(tmp_path / "a.tar")
+    shard.write({"a": b""})
+    shard.close()
+    shard.close()
+    shard.abandon()
+    assert sorted(os.listdir(tmp_path)) == ["a.tar", "a.tar.stk"]
+    with pytest.raises(ClosedError, match="closed"):
+        shard.write({"a": b""})
+
+
+def test_a_full_disk_leaves_nothing_and_says_how_much_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.txt").write_text("stays")
+    write = os.write
+
+    def full(fd: int, data: Any) -> int:
+        if os.fstat(fd).st_size > 5_000_000:
+            raise OSError(28, "No space left on device")
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WriteError, match=r"a\.tar.*after \d.*MB.*disk is full"), TarWriter(tmp_path / "a.tar") as shard:
+        for sample in numbered(200, 100_000):
+            shard.write(sample)
+    assert os.listdir(tmp_path) == ["mine.txt"]
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz", "a.tar.zst", b"a.TAR.GZ", Path("a.tar.xz")])
+def test_a_name_that_promises_compression_is_refused(name: Any) -> None:
+    with pytest.raises(ConfigError, match="written plain"):
+        TarWriter(name)
+
+
+@pytest.mark.parametrize("name", ["s3://bucket/a.tar", "https://host/a.tar", "pipe:cat > x://"])
+def test_a_place_on_a_network_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="upload"):
+        TarWriter(name)
+
+
+# ---- pipes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_object_gets_the_same_bytes_and_no_index(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with TarWriter(stream) as shard:
+        for sample in numbered(50, 100_000):
+            shard.write(sample)
+    assert stream.getvalue() == written(tmp_path / "a.tar", numbered(50, 100_000)).read_bytes()
+
+
+def test_a_stream_that_takes_little_at_once_gets_all(tmp_path: Path) -> None:
+    class Slow(io.RawIOBase):
+        def __init__(self) -> None:
+            self.got = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            self.got += bytes(data[:1000])
+            return min(1000, len(data))
+
+    slow = Slow()
+    with TarWriter(slow) as shard:  # type: ignore[arg-type]
+        for sample in numbered(20, 5_000):
+            shard.write(sample)
+    assert slow.got == written(tmp_path / "a.tar", numbered(20, 5_000)).read_bytes()
+
+
+def test_a_stream_for_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'wb'"):
+        TarWriter(io.StringIO())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cannot be written to"):
+        TarWriter(3)  # type: ignore[arg-type]
+
+
+def test_standard_output_is_a_dash(tmp_path: Path) -> None:
+    script = (
+        "from stoker.pack import TarWriter\n"
+        "with TarWriter('-') as shard:\n"
+        "    for n in range(3):\n"
+        "        shard.write({'__key__': f'k{n:05d}', 'bin': bytes([n]) * (100 + n), 'cls': n})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60, cwd=tmp_path)
+    assert done.stdout == written(tmp_path / "a.tar", numbered(3)).read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["a.tar", "a.tar.stk"]
+
+
+def test_a_shard_given_up_in_a_pipe_has_no_end(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with pytest.raises(RuntimeError), TarWriter(stream) as shard:
+        for sample in numbered(30, 100_000):
+            shard.write(sample)
+        raise RuntimeError
+    with pytest.raises(ValueError, match="end"):
+        list(tar_samples([stream.getvalue()], "pipe"))
+
+
+def test_a_named_pipe_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.tar")
+    reader = subprocess.Popen(["cat", str(tmp_path / "a.tar")], stdout=subprocess.PIPE)
+    written(tmp_path / "a.tar", numbered(30, 10_000))
+    got, _ = reader.communicate(timeout=60)
+    assert got == written(tmp_path / "b.tar", numbered(30, 10_000)).read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["a.tar", "b.tar", "b.tar.stk"]
+
+
+def test_a_reader_that_goes_away_is_told(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "wb", buffering=0) as stream, pytest.raises(WriteError, match="has gone") as caught, TarWriter(stream) as shard:
+        for sample in numbered(50, 100_000):
+            shard.write(sample)
+    assert isinstance(caught.value.__cause__, BrokenPipeError)
