@@ -27,17 +27,18 @@ MAY_IMPORT = {
     "device": {"errors", "units", "batch"},
     "loader": {"errors", "units", "storage", "source", "plan", "engine", "batch", "stage", "observe", "device"},
     "pipeline": {"errors", "image", "source", "plan", "loader", "observe", "device"},
-    "__init__": {"errors", "pipeline", "source"},
+    "pack": {"errors", "units", "kernel", "storage", "source"},
+    "__init__": {"errors", "engine", "pipeline", "source", "storage", "pack"},
     "cli": {
         "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
-        "pipeline", "__init__",
+        "pipeline", "pack", "__init__",
     },
 }  # fmt: skip
 
 #: in `plan/` nothing happens: no I/O, no clock, no threads
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
-#: environment variables are read in one place
-READS_ENVIRONMENT = {"plan/ranks.py"}
+#: environment variables are read in one place a purpose: who we are among ranks, and where the user keeps caches
+READS_ENVIRONMENT = {"plan/ranks.py", "storage/home.py"}
 
 
 def modules() -> list[Path]:

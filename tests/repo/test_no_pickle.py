@@ -47,6 +47,9 @@ def faults(text: str) -> list[str]:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_nothing_in_the_package_runs_what_it_reads(path: Path) -> None:
     found = faults(path.read_text())
+    if path == PACKAGE / "source" / "unpickle.py":
+        assert all("pickle" in fault for fault in found)  # for the fields the user names in allow_pickle, and no others
+        return
     if path.relative_to(PACKAGE).parts[0] == "cli":
         # `stoker run MODULE:PIPELINE` imports what the user names on the command line: that is its purpose.
         found = [fault for fault in found if "import_module" not in fault]

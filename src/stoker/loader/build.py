@@ -72,12 +72,23 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
 
 
-def make_executor(name: str, threads: int | None) -> Executor:
+#: workers beside one a core, where reading waits for a network: so many requests are under way; with a cache, threads of its own wait
+_WAITING, _WAITING_CACHED = 32, 2
+
+
+def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
     if name == "inline":
         return InlineExecutor(Scratch)
     if name in ("auto", "threads"):
-        return ThreadExecutor(threads or usable_cores(), Scratch)
+        return ThreadExecutor(threads or usable_cores() + _waiting(plan), Scratch)
     raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
+
+
+def _waiting(plan: Plan) -> int:
+    source = plan.source
+    if not isinstance(source, Source) or not source.waits:
+        return 0
+    return _WAITING if source.foresight is None else _WAITING_CACHED
 
 
 def observer(meters: Meters, steps: list[str]) -> Observer:

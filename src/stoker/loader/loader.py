@@ -22,10 +22,12 @@ from ..observe.trace import write_trace
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
+from ..source.base import Source
 from ..source.chunk import Chunk
 from ..units import counted, parse_bytes
 from .budget import SkipBudget
 from .build import batch_bytes, compile_work, group_of, layout_of, make_executor, observer
+from .foresight import Forerunner
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
 from .units import BatchUnit, Cursors, EpochEnd, Failure
@@ -79,9 +81,10 @@ class Loader:
         self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
         self._supply: Supply[Unit] | None = None
+        self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads)
+        self._executor = make_executor(executor, threads, plan)
         self._meters = Meters(self._executor.workers)
         self._pool = SlabPool(self._layout, self._window + 1, self._output.allocate)
         self._closed = False
@@ -273,6 +276,9 @@ class Loader:
         return self._budget_bytes // (1 + len(self._fronts) + (self._plan.order is None))
 
     def _start_feed(self) -> None:
+        source, order = self._plan.source, self._plan.order
+        if isinstance(source, Source) and source.foresight is not None and order is not None:
+            self._forerunner = Forerunner(source, order, self._cursor)
         self._supply = self._make_supply()
         channel = self._executor.channel(self._maker)
         self._feed = Feed(
@@ -289,7 +295,9 @@ class Loader:
             self._feed.close()
         if isinstance(self._supply, CutSupply):
             self._supply.close()
-        self._feed = self._supply = self._failed = None
+        if self._forerunner is not None:
+            self._forerunner.close()
+        self._feed = self._supply = self._forerunner = self._failed = None
         self._front_skipped.clear()
 
     def _make_supply(self) -> Supply[Unit]:
@@ -412,7 +420,10 @@ class _Portions:
         self._step = step + 1
         batch = self._batch
         last = self._step == self._steps
-        self._loader._cursor = self._unit.cursors(self._reached(step, last))
+        loader = self._loader
+        loader._cursor = self._unit.cursors(self._reached(step, last))
+        if loader._forerunner is not None:
+            loader._forerunner.reached(loader._cursor)
         if self._single:
             self._loader._meters.delivered(asked, 1, 0)
             return Sample({name: column[step] for name, column in batch.items()}, self._keys[step])

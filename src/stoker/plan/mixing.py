@@ -49,20 +49,28 @@ def pattern_of(weights: Sequence[float]) -> tuple[int, ...]:
 def _counts(weights: Sequence[float]) -> list[int]:
     if not all(isinstance(w, (int, float)) and not isinstance(w, bool) and math.isfinite(w) and w > 0 for w in weights):
         raise ConfigError(f"mix(weights={list(weights)!r}): give a number above 0 for each pipeline")
-    parts = [Fraction(str(weight)).limit_denominator(MAX_PATTERN) for weight in weights]
-    if not all(parts):
-        raise ConfigError(f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of a whole; leave it out")
-    common = math.lcm(*(part.denominator for part in parts))
-    counts = [int(part * common) for part in parts]
-    divisor = math.gcd(*counts)
-    counts = [count // divisor for count in counts]
+    parts = [Fraction(str(weight)) for weight in weights]
+    shares = [part / sum(parts) for part in parts]
+    counts = _in_whole_numbers(shares)
     if sum(counts) <= MAX_PATTERN:
         return counts
-    shares = [Fraction(count * MAX_PATTERN, sum(counts)) for count in counts]
-    rounded = [max(1, math.floor(share)) for share in shares]
-    for member in sorted(range(len(shares)), key=lambda m: rounded[m] - shares[m])[: max(0, MAX_PATTERN - sum(rounded))]:
+    if min(shares) * MAX_PATTERN < 1:
+        raise ConfigError(f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the whole; leave it out")
+    counts = _in_whole_numbers([share.limit_denominator(MAX_PATTERN) for share in shares])  # 0.333333333 means a third
+    if sum(counts) <= MAX_PATTERN:
+        return counts
+    rounded = [math.floor(share * MAX_PATTERN) for share in shares]
+    for member in sorted(range(len(shares)), key=lambda m: rounded[m] - shares[m] * MAX_PATTERN)[: MAX_PATTERN - sum(rounded)]:
         rounded[member] += 1
     return rounded
+
+
+def _in_whole_numbers(shares: Sequence[Fraction]) -> list[int]:
+    """The smallest whole numbers in the same proportions."""
+    common = math.lcm(*(share.denominator for share in shares))
+    counts = [int(share * common) for share in shares]
+    divisor = math.gcd(*counts)
+    return [count // divisor for count in counts]
 
 
 @lru_cache(maxsize=64)

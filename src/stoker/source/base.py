@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How much a source wants to know of what comes: `count` samples, the next ones, or with `whole` spread over all that is left."""
+
+    count: int
+    whole: bool
 
 
 class Source(ABC):
@@ -22,6 +32,10 @@ class Source(ABC):
 
     #: what each field holds, in the order users meet them
     fields: Mapping[str, FieldSpec]
+    #: whether reading waits for a network, so that more workers than cores help
+    waits: bool = False
+    #: what `foresee` wants to be told; None: nothing
+    foresight: Span | None = None
     #: class names, label i being classes[i]; empty when labels have no names
     classes: tuple[str, ...] = ()
 
@@ -45,6 +59,12 @@ class Source(ABC):
     def origin(self, index: int) -> str:
         """Where a sample is stored, for messages."""
         return self.key(index)
+
+    def foresee(self, indices: Ints) -> None:
+        """Samples that will be read, in this order; a source with `foresight` may begin to fetch them."""
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        """Fetch what was foreseen until `stop` is set: the work of threads that run beside the workers."""
 
     def size_of(self, field: str) -> int:
         """About how many bytes a sample's field of varying length takes, as far as that is known; 0: not known."""

@@ -30,6 +30,7 @@ class ConcatSource(Source):
             name: _common([source.fields[mapping[name]] for source, mapping in zip(self.sources, self._names)]) for name in common
         }
         self.classes = self.sources[0].classes if len({source.classes for source in self.sources}) == 1 else ()
+        self.waits = any(source.waits for source in self.sources)
         self._ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
         self.firsts = [int(end) - len(source) for end, source in zip(self._ends, self.sources)]
 

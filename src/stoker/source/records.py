@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +15,20 @@ from ..errors import RecordError, SourceEmpty
 from ..kernel.files import Arena
 from ..kernel.records import crc32c, crc32c_spans
 from ..storage.blob import Blob
+from ..storage.cache import CachedBlob
 from ..storage.fetch import fetch
+from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
-from .base import Source, digest
+from .base import Source, Span, digest
 from .chunk import BytesColumn, Ints
 from .index import ShardIndex
 from .paths import printable
+
+
+#: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one, where
+#: parts of shards are
+_WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
 
 
 @dataclass(slots=True)
@@ -54,6 +62,11 @@ class RecordSource(Source):
             raise SourceEmpty(f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them")
         self._start = self._joined([index.start for index in indexes], 0)
         self._length = self._joined([index.length for index in indexes], -1)
+        self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)
+        self._cached = [blob for blob in self.blobs if isinstance(blob, CachedBlob)]
+        if self._cached:
+            whole = self._cached[0].cache.block is None
+            self.foresight = Span(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
         self._mean = np.maximum(self._length, 0).mean(axis=0)
         sums = [index.crc for index in indexes]
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
@@ -76,6 +89,29 @@ class RecordSource(Source):
     def shards_of(self, indices: Ints) -> Ints:
         """The same for many."""
         return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
+
+    def foresee(self, indices: Ints) -> None:
+        cache = self._cached[0].cache
+        shards = self.shards_of(indices)
+        if cache.block is None:
+            changes = np.flatnonzero(np.diff(shards, prepend=-1))
+            units = [unit for shard in shards[changes].tolist() for unit in self._units(shard)]
+        else:
+            starts = self._start[indices].min(axis=1, where=self._length[indices] >= 0, initial=np.iinfo(np.int64).max)
+            ends = (self._start + np.maximum(self._length, 0))[indices].max(axis=1)
+            units = [
+                unit
+                for shard, start, end in zip(shards.tolist(), starts.tolist(), ends.tolist())
+                for unit in self._units(shard, start, max(0, end - start))
+            ]
+        cache.foresee(units)
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        self._cached[0].cache.fetch_ahead(stop)
+
+    def _units(self, shard: int, *span: int) -> Sequence[Any]:
+        blob = self.blobs[shard]
+        return blob.units(*span) if isinstance(blob, CachedBlob) else ()
 
     def size_of(self, field: str) -> int:
         return int(self._mean[self.stored.index(field)]) if field in self.stored else 0

@@ -87,8 +87,8 @@ def room_for(sizes: Iterable[int]) -> int:
 class Cache:
     """Remote files kept on a local disk, at most `limit` bytes of them.
 
-    ``block=None`` keeps whole shards, which suits reading in order; ``block="4MiB"`` keeps the parts that were read. Any number of
-    threads and processes may use the same folder. Only files that a cache made are ever deleted.
+    ``block=None`` keeps whole shards, which suits reading in order; ``block="4MiB"`` keeps the parts that were read. Any number
+    of threads and processes may use the same folder. Only files that a cache made are ever deleted.
 
     >>> Cache("/tmp/shards", limit="1GB", block="4MB")
     Cache('/tmp/shards', limit='1.0 GB', block='4.0 MB')
@@ -113,7 +113,8 @@ class Cache:
         after_fork(self, Cache._after_fork)
 
     def _begin_process(self, counts: CacheCounts) -> None:
-        self._work = threading.Condition()  # guards what follows; its owner never waits for disk or network
+        self._work = threading.Condition()  # guards what follows; its owner never waits for the network or the books
+        self._healing = threading.Lock()
         self._counts = counts
         self._flights: dict[str, _Flight] = {}
         self._urgent: deque[Unit] = deque()
@@ -149,7 +150,7 @@ class Cache:
     def next_fetch(self) -> Callable[[], None] | None:
         """The next thing to fetch, as a call that fetches it and raises no error of ours; None: there is nothing to do now.
 
-        Any number of threads may ask; whoever gets a call must make it. What is fetched ahead never displaces what is needed sooner.
+        Any number of threads may ask; whoever gets a call must make it. What is fetched ahead displaces nothing needed sooner.
         """
         with self._work:
             unit, place = self._choose()
@@ -231,6 +232,8 @@ class Cache:
 
     def pin(self, unit: Unit, start: int, stop: int) -> UnitFile | None:
         """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned."""
+        if unit.name in self._shunned:
+            return None
         try:
             file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest)
         except Damaged as damage:
@@ -316,11 +319,10 @@ class Cache:
         return self._files.has(unit.name) or self._folder.unit_path(unit.name).exists()
 
     def _fetch_quietly(self, unit: Unit, flight: _Flight, place: int) -> None:
-        """Fetch ahead. An error is kept for who needs the unit: it may be gone by then, or nobody may come."""
+        """Fetch ahead. An error is left for who needs the unit: its cause may be gone by then, or nobody may come."""
         try:
-            if not self._is_small_enough(unit) or not self._fetch(unit, flight, place):
-                with self._work:
-                    self._failed.add(unit.name)
+            if self._is_small_enough(unit):
+                self._fetch(unit, flight, place)
         except StokerError as error:
             _log.info("%s: could not be fetched ahead: %s", unit.blob.url, error)
             with self._work:
@@ -407,22 +409,24 @@ class Cache:
     def _heal(self, unit: Unit, file: UnitFile | None, damage: Damaged) -> None:
         """Delete a damaged file, so that it is fetched again; raise when that does not help."""
         path = self._folder.unit_path(unit.name)
+        with self._healing:
+            if file is not None and not self._files.drop(unit.name, file):
+                return  # another thread saw it first
+            try:
+                inode = file.inode if file is not None else _inode_if_damaged(path, unit.digest)
+                if inode is None:
+                    return
+                self._folder.discard(unit.name, inode)
+            except OSError:
+                self._shunned.add(unit.name)
         with self._work:
             times = self._damaged[unit.name] = self._damaged.get(unit.name, 0) + 1
             self._counts.damaged += 1
         _log.warning("%s: its copy in the cache is damaged (%s: %s) and is fetched again", unit.blob.url, path, damage)
-        self._files.drop(unit.name, file)
-        try:
-            inode = file.inode if file is not None else path.lstat().st_ino
-            self._folder.discard(unit.name, inode)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            self._shunned.add(unit.name)
         if times > _MOST_DAMAGED:
             raise CorruptShard(
-                f"{unit.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put the "
-                "cache on another",
+                f"{unit.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put "
+                "the cache on another",
                 shard=unit.blob.url,
                 offset=unit.start,
             )
@@ -527,6 +531,10 @@ class CachedBlob(Blob):
         self.url, self.name = inner.url, inner.name
         self._units: list[Unit] | None = None
 
+    @property
+    def cache(self) -> Cache:
+        return self._cache
+
     def stat(self) -> Stat:
         return self._inner.stat()
 
@@ -624,6 +632,17 @@ class CachedBlob(Blob):
             digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
             units.append(Unit(digest.hex()[:48], digest, self._inner, start, length))
         return units
+
+
+def _inode_if_damaged(path: Path, digest: bytes) -> int | None:
+    """The number of a file that cannot be opened as a unit; None: it can, or it is gone."""
+    try:
+        UnitFile(path, digest).close()
+    except FileNotFoundError:
+        return None
+    except Damaged:
+        return path.lstat().st_ino
+    return None
 
 
 def _pieces(unit: Unit) -> Iterator[memoryview | bytes]:

@@ -1,13 +1,13 @@
 """The cache's folder, shared by any number of processes that may be killed at any moment.
 
-Who wants to add or remove a file holds the flock of ``books`` while doing so, briefly; nobody waits for a download there. The books
-say how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever
-finds that, or nothing readable, counts the folder anew. So a kill at any instruction leaves nothing that is believed wrongly.
+Who adds or removes a file holds the flock of ``books`` while doing so, briefly; nobody waits for a download there. The books say
+how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever finds
+that, or nothing readable, counts the folder anew. So a kill at any instruction leaves nothing that is believed wrongly.
 
-A unit that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a flock
-on it, which the kernel lets go when the owner dies: a part without a lock is rubbish.
+A unit that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a
+flock on it, which the kernel lets go when the owner dies: a part without a lock is rubbish.
 
-Invariant: units and parts together never exceed the limit. Only files that this cache made, by name and by content, are ever deleted.
+Invariant: units and parts together never exceed the limit. Only files that a cache made, by name and content, are ever deleted.
 """
 
 from __future__ import annotations

@@ -64,11 +64,13 @@ class OpenUnits:
     def unpin_fd(self, fd: int) -> None:
         self.unpin(self._by_fd[fd])
 
-    def drop(self, name: str, file: UnitFile | None = None) -> None:
-        """Forget a file (the one given, if it is still the one of that name); its descriptor goes with the last pin."""
+    def drop(self, name: str, file: UnitFile) -> bool:
+        """Forget a file, if it is still the one of that name; its descriptor goes with the last pin. Returns whether it was."""
         with self._lock:
-            if name in self._open and file in (None, self._open[name]):
-                self._drop(name)
+            if self._open.get(name) is not file:
+                return False
+            self._drop(name)
+            return True
 
     def drop_stale(self) -> None:
         """Close what was deleted meanwhile: the disk space is free only then."""
@@ -88,8 +90,10 @@ class OpenUnits:
     def renew(self) -> None:
         """In a forked child: the parent's readers do not live here."""
         self._lock = threading.Lock()
-        for file in self._by_fd.values():
+        for file in list(self._by_fd.values()):
             file.pins = 0
+            if file.dropped:
+                self._close(file)
 
     def _shrink(self) -> None:
         idle = [name for name, file in self._open.items() if not file.pins] if len(self._open) > self._most else []

@@ -52,8 +52,10 @@ class Foresight(Generic[_T]):
         return places[0] if places else None
 
     def rank(self, name: str, stamp: int, before: int) -> tuple[int, int] | None:
-        """Which thing goes first when room is made, the smallest first: what no one needs, least recently used, then what is needed
-        last. None: it is needed before place `before`, and stays."""
+        """What goes first when room is made, the smallest first: what no one needs by least recent use, then what is needed last.
+
+        None: it is needed before place `before`, and stays.
+        """
         need = self.next_need(name)
         if need is None:
             return 0, stamp

@@ -161,9 +161,8 @@ class HttpRemote(Remote):
             raise _coded_fault(answer)
         if _is_another(answer, stat.version):
             raise Fault("its ETag or date is another now", status=answer.status, changed=True)
-        size: int | None
         if answer.status == 200:
-            first, size, expected = 0, _length(answer), stat.size
+            first, expected, size = 0, stat.size, _length(answer)
             if start:
                 self._warn_no_ranges()
         else:

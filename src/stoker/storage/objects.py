@@ -5,8 +5,8 @@ not, and one loop within another would multiply their patience. The price: obsto
 pauses after 429 and 503 are ours.
 
 Credentials, region and endpoint come as obstore takes them: the environment variables of each provider, then the identity of the
-machine. What obstore says in its errors may hold the server's answer, and with it account names and signatures; none of it reaches
-a message, only what kind of failure it was.
+machine. What obstore says in its errors may hold the server's answer, and with it account names and signatures; none of it
+reaches a message, only what kind of failure it was.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATUSES = {"UnauthenticatedError": 401, "PermissionDeniedError": 403, "Precond
 _MEANINGS = (
     ("169.254.169.254", "no credentials were found; set them as obstore reads them (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
      "GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME), or for public data AWS_SKIP_SIGNATURE=true and its like", 2),
-    ("metadata.google.internal", "no credentials were found; set GOOGLE_SERVICE_ACCOUNT, or for public data GOOGLE_SKIP_SIGNATURE=true", 2),
+    ("metadata.google.internal", "no credentials were found; set GOOGLE_SERVICE_ACCOUNT, or GOOGLE_SKIP_SIGNATURE=true", 2),
     ("incorrectly configured region", "the bucket is in another region; set AWS_REGION", 1),
     ("BadScheme", "the endpoint is http:// and that is not allowed; set AWS_ALLOW_HTTP=true if it is meant", 1),
     ("non-partial response", "the server cannot send a part of a file; read it from another server", 1),
@@ -46,12 +46,13 @@ class ObjectRemote(Remote):
         scheme, _, rest = url.partition("://")
         bucket, _, key = rest.partition("/")
         scheme = scheme.lower()
-        self.address = self.url = f"{scheme}://{printable(rest.encode('utf-8', 'surrogateescape'))}"
+        self.address, self.url = f"{scheme}://{rest}", f"{scheme}://{printable(rest.encode('utf-8', 'surrogateescape'))}"
         if scheme not in STORES or not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", bucket) or not key or "?" in key:
             # Not shown: what does not fit may be a password before the bucket, or a signature behind the key.
             raise ConfigError(
                 f"a URL that begins with {scheme}:// must be {scheme}://bucket/key, without name, password or query"
             )
+        _obstore(scheme)  # said now, if it is missing
         self.name = self.url.rpartition("/")[2]
         self._scheme, self._bucket, self._key = scheme, bucket, key
         self._store: _Store | None = None
@@ -98,10 +99,7 @@ class _ObjectBody(Body):
 
     def readinto(self, view: memoryview) -> int:
         while not self._rest:
-            chunks = self._chunks
-            if chunks is None:
-                return 0
-            chunk = _told(lambda: next(chunks, None))
+            chunk = _told(self._next_chunk)
             if chunk is None:
                 return 0
             self._rest = memoryview(chunk)
@@ -113,6 +111,9 @@ class _ObjectBody(Body):
 
     def close(self) -> None:
         self._chunks, self._rest = None, memoryview(b"")
+
+    def _next_chunk(self) -> Any:
+        return None if self._chunks is None else next(self._chunks, None)
 
 
 class _Store:

@@ -30,8 +30,8 @@ def open_blob(
 ) -> Blob:
     """The file at a path or URL, not yet looked at; a remote one is read through `cache`, if there is one.
 
-    A `Path` and bytes are always paths; text may be a URL. In ``file:`` URLs ``%20`` and its like are decoded, in ``http(s):`` they
-    go to the server as they are, the names of objects are taken literally.
+    A `Path` and bytes are always paths; text may be a URL. In ``file:`` URLs ``%20`` and its like are decoded, in ``http(s):``
+    they go to the server as they are, the names of objects are taken literally.
 
     >>> open_blob("train-0000.tar").name
     'train-0000.tar'

@@ -1,0 +1,260 @@
+"""The one loop of patience, on a fake file far away and a clock that only moves when somebody waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from stoker.errors import ConfigError, RemoteError, ShardChanged, SourceNotFound
+from stoker.storage.blob import Stat
+from stoker.storage.remote import RemoteBlob
+from stoker.storage.retry import Body, Fault, Patience, Remote, read_range, refused
+
+from .conftest import FakeClock
+
+DATA = bytes(range(256)) * 1024  # 256 KiB
+STAT = Stat(len(DATA), '"v1"')
+#: what an attempt is like: how many bytes come before it fails, and how; None: it goes well
+Attempt = tuple[int, Exception | None] | None
+
+
+class FakeBody(Body):
+    def __init__(self, remote: FakeRemote, at: int, stop: int, attempt: Attempt) -> None:
+        self.remote, self.at, self.stop = remote, at, stop
+        self.left, self.fault = attempt if attempt is not None else (1 << 60, None)
+
+    def readinto(self, view: memoryview) -> int:
+        self.remote.before_piece()
+        count = min(len(view), self.stop - self.at, self.left, self.remote.piece)
+        if not count and self.fault is not None:
+            raise self.fault
+        view[:count] = DATA[self.at : self.at + count]
+        self.at, self.left = self.at + count, self.left - count
+        return count
+
+    def close(self) -> None:
+        self.remote.closed += 1
+
+
+class FakeRemote(Remote):
+    url, name, address = "fake://host/a.tar", "a.tar", "fake://user:canary@host/a.tar?sig=canary"
+
+    def __init__(self, *attempts: Attempt | Fault, piece: int = 5000, back: int = 0) -> None:
+        self.attempts, self.piece, self.back = list(attempts), piece, back
+        self.asked: list[tuple[int, int]] = []
+        self.closed = 0
+        self.before_piece: Callable[[], None] = lambda: None
+
+    def head(self, patience: Patience) -> Stat:
+        attempt = self.attempts.pop(0) if self.attempts else None
+        if isinstance(attempt, Fault):
+            raise attempt
+        return STAT
+
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+        self.asked.append((start, stop))
+        attempt = self.attempts.pop(0) if self.attempts else None
+        if isinstance(attempt, Fault):
+            raise attempt
+        return FakeBody(self, max(0, start - self.back), stop, attempt)
+
+    def sibling(self, suffix: str) -> FakeRemote:
+        return FakeRemote()
+
+
+def read(remote: Remote, clock: FakeClock, start: int = 100, stop: int = 200_000, patience: Patience | None = None) -> bytes:
+    data = bytearray(stop - start)
+    read_range(remote, start, stop, memoryview(data), STAT, patience or Patience(), clock)
+    return bytes(data)
+
+
+def test_a_read_that_goes_well_is_one_request_and_no_pause(clock: FakeClock) -> None:
+    remote = FakeRemote()
+    assert read(remote, clock) == DATA[100:200_000]
+    assert (remote.asked, clock.pauses, remote.closed) == ([(100, 200_000)], [], 1)
+
+
+@pytest.mark.parametrize("after", [0, 1, 4999, 5000, 5001, 100_000, 199_899])
+@pytest.mark.parametrize("fault", [None, Fault("reset")], ids=["short", "reset"])
+def test_after_a_break_it_goes_on_from_the_last_good_byte(after: int, fault: Fault | None, clock: FakeClock) -> None:
+    remote = FakeRemote((after, fault))
+    assert read(remote, clock) == DATA[100:200_000]
+    assert remote.asked == [(100, 200_000), (100 + after, 200_000)]
+    assert remote.closed == 2 and len(clock.pauses) == 1
+
+
+def test_pauses_grow_up_to_a_cap_and_end_with_the_budget(clock: FakeClock) -> None:
+    remote = FakeRemote(*[refused(503)] * 100)
+    patience = Patience(first_delay_s=1, delay_factor=2, longest_delay_s=8, budget_s=40)
+    with pytest.raises(RemoteError, match=r"fake://host/a.tar: HTTP 503 .* at byte 100; gave up after 8 attempts in 39 s") as caught:
+        read(remote, clock, patience=patience)
+    assert clock.pauses == [1, 2, 4, 8, 8, 8, 8]
+    assert (caught.value.status, caught.value.url) == (503, "fake://host/a.tar")
+
+
+def test_chance_makes_pauses_shorter_by_up_to_a_half(clock: FakeClock) -> None:
+    clock.chance = lambda: 0.0  # type: ignore[method-assign]
+    read(FakeRemote(refused(500), refused(500)), clock, patience=Patience(first_delay_s=1))
+    assert clock.pauses == [0.5, 1.0]
+
+
+def test_retry_after_is_kept_and_capped(clock: FakeClock) -> None:
+    patience = Patience(first_delay_s=1, longest_retry_after_s=30, budget_s=100)
+    read(FakeRemote(refused(429, after_s=7), refused(503, after_s=86400), refused(429, after_s=0)), clock, patience=patience)
+    assert clock.pauses == [7, 30, 4]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 416, 418, 451, 304, 204])
+def test_what_will_not_pass_fails_at_once_with_the_url(status: int, clock: FakeClock) -> None:
+    remote = FakeRemote(refused(status))
+    with pytest.raises(RemoteError, match=rf"^fake://host/a.tar: HTTP {status}") as caught:
+        read(remote, clock)
+    assert (len(remote.asked), clock.pauses, caught.value.status) == (1, [], status)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 599])
+def test_what_may_pass_is_tried_again(status: int, clock: FakeClock) -> None:
+    assert read(FakeRemote(refused(status)), clock) == DATA[100:200_000]
+
+
+def test_a_changed_file_is_told_at_once(clock: FakeClock) -> None:
+    remote = FakeRemote((10_000, Fault("reset")), refused(412))
+    with pytest.raises(ShardChanged, match=r"fake://host/a.tar: changed since it was first looked at .* at byte 10,100") as caught:
+        read(remote, clock)
+    assert caught.value.shard == "fake://host/a.tar" and len(remote.asked) == 2
+
+
+def test_a_trickle_is_broken_off_and_asked_for_again(clock: FakeClock) -> None:
+    remote = FakeRemote(piece=1)
+
+    def a_second_passes() -> None:
+        clock.time += 1
+        if len(remote.asked) > 1:
+            remote.piece = 1 << 20  # the second connection is a good one
+
+    remote.before_piece = a_second_passes
+    assert read(remote, clock) == DATA[100:200_000]
+    assert remote.asked == [(100, 200_000), (114, 200_000)]  # 15 s were enough to see it
+
+
+def test_a_trickle_that_stays_ends_in_an_error(clock: FakeClock) -> None:
+    remote = FakeRemote(piece=1)
+
+    def a_second_passes() -> None:
+        clock.time += 1
+
+    remote.before_piece = a_second_passes
+    with pytest.raises(RemoteError, match=r"only 1\d bytes came in 1\d s at byte \d+; gave up after \d attempts"):
+        read(remote, clock)
+    assert clock.time < 60
+
+
+def test_a_server_that_breaks_off_after_every_few_bytes_ends_in_an_error_too(clock: FakeClock) -> None:
+    with pytest.raises(RemoteError, match="the answer ended .* bytes early"):
+        read(FakeRemote(*[(10, None)] * 1000), clock)
+    assert clock.time <= Patience().budget_s
+
+
+def test_real_progress_restores_patience(clock: FakeClock) -> None:
+    blob = RemoteBlob(FakeRemote(None, *[(70_000, None), *[refused(503)] * 3] * 3), Patience(budget_s=20, first_delay_s=1), clock)
+    data = bytearray(256 * 1024)
+    blob.read_into(0, memoryview(data))
+    assert bytes(data) == DATA
+    assert sum(clock.pauses) > 20
+
+
+def test_an_answer_that_begins_earlier_is_skipped_to_the_right_place(clock: FakeClock) -> None:
+    assert read(FakeRemote(back=100_000), clock, 150_000, 150_010) == DATA[150_000:150_010]
+    assert read(FakeRemote((3, None), back=1 << 30), clock, 150_000, 150_010) == DATA[150_000:150_010]
+
+
+def test_an_answer_that_begins_later_is_never_used(clock: FakeClock) -> None:
+    with pytest.raises(RemoteError, match="goes on at byte 101 instead of 100; gave up after 3 attempts"):
+        read(FakeRemote(back=-1), clock)
+
+
+def test_a_stream_is_one_request_and_resumes(clock: FakeClock) -> None:
+    remote = FakeRemote(None, (30_000, None))
+    blob = RemoteBlob(remote, clock=clock)
+    assert b"".join(map(bytes, blob.stream(1000, 4096))) == DATA[1000:]
+    assert remote.asked == [(1000, len(DATA)), (31_000, len(DATA))]
+    assert list(blob.stream(len(DATA))) == []
+
+
+def test_a_slow_consumer_is_no_slow_server(clock: FakeClock) -> None:
+    remote = FakeRemote()
+    got = b""
+    for piece in RemoteBlob(remote, clock=clock).stream(0, 1000):
+        clock.time += 1000
+        got += bytes(piece)
+    assert got == DATA and len(remote.asked) == 1
+
+
+def test_a_stream_left_early_lets_go_of_its_answer(clock: FakeClock) -> None:
+    remote = FakeRemote()
+    pieces = RemoteBlob(remote, clock=clock).stream()
+    next(pieces)
+    pieces.close()  # type: ignore[attr-defined]
+    assert remote.closed == 1
+
+
+def test_size_and_version_are_asked_for_once_and_with_patience(clock: FakeClock) -> None:
+    remote = FakeRemote(refused(500), refused(503))
+    blob = RemoteBlob(remote, clock=clock)
+    assert blob.stat() == STAT and blob.stat() is blob.stat()
+    assert len(clock.pauses) == 2 and not remote.attempts
+
+
+def test_a_file_that_is_not_there_is_said_to_be_not_there(clock: FakeClock) -> None:
+    with pytest.raises(SourceNotFound, match=r"fake://host/a.tar: HTTP 404 Not Found; check the spelling"):
+        RemoteBlob(FakeRemote(refused(404)), clock=clock).read_all(100)
+
+
+def test_reading_behind_the_end_is_told_before_anything_is_asked(clock: FakeClock) -> None:
+    remote = FakeRemote()
+    with pytest.raises(ShardChanged, match="its index is of another file"):
+        RemoteBlob(remote, clock=clock).read_into(len(DATA) - 1, memoryview(bytearray(2)))
+    assert not remote.asked
+
+
+def test_a_file_too_large_to_read_at_once_is_not_read(clock: FakeClock) -> None:
+    blob = RemoteBlob(FakeRemote(), clock=clock)
+    with pytest.raises(RemoteError, match="262,144 bytes, and at most 1,000"):
+        blob.read_all(1000)
+    assert blob.read_all(1 << 20) == DATA
+
+
+def test_closing_ends_the_wait_for_another_attempt(clock: FakeClock) -> None:
+    remote = FakeRemote(None, *[refused(503)] * 1000)
+    blob = RemoteBlob(remote, clock=clock)
+    clock.pause = lambda seconds, stop: blob.close()  # type: ignore[method-assign]
+    with pytest.raises(RemoteError, match="closed while it was read"):
+        blob.read_into(0, memoryview(bytearray(10)))
+    remote.attempts.clear()
+    blob.read_into(0, memoryview(bytearray(10)))  # and may be used again
+
+
+def test_no_message_holds_what_is_secret(clock: FakeClock) -> None:
+    for attempts in ([refused(403)], [refused(412)], [Fault("reset")] * 100):
+        with pytest.raises((RemoteError, ShardChanged)) as caught:
+            read(FakeRemote(*attempts), clock)
+        assert "canary" not in str(caught.value) and caught.value.__cause__ is None and caught.value.__context__ is None
+    assert "canary" not in repr(RemoteBlob(FakeRemote()))
+
+
+def test_patience_says_which_number_is_wrong() -> None:
+    with pytest.raises(ConfigError, match="silence_s=0"):
+        Patience(silence_s=0)
+
+
+def test_the_real_clock_wakes_up_when_it_is_told_to() -> None:
+    from stoker.storage.retry import Clock
+
+    stop = threading.Event()
+    stop.set()
+    clock = Clock()
+    before = clock.now()
+    clock.pause(3600, stop)
+    assert before <= clock.now() and 0 <= clock.chance() < 1
