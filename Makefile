@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c)
-C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/test/*.c)
+C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/test/*.c native/test/*.h)
 CLANG  := $(shell command -v clang || command -v clang-14 || command -v gcc)
 
 .PHONY: demo test check bench sanitize format clean

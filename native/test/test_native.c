@@ -1,5 +1,5 @@
 /*
- * test_native.c: the library without Python, meant to run under the sanitizers.
+ * test_native.c: order, bytes and images without Python, meant to run under the sanitizers.
  *
  * Reaches inside (internal.h) where the parts are worth testing alone. Images are made here with libjpeg's compressor, which
  * writes every sampling that Pillow cannot.
@@ -12,23 +12,7 @@
 #include <jpeglib.h>
 
 #include "internal.h"
-
-#define CHECK(what)                                                      \
-  do {                                                                   \
-    if (!(what)) {                                                       \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
-      exit(1);                                                           \
-    }                                                                    \
-  } while (0)
-
-static uint64_t noise_state = 1;
-static uint32_t noise(void) {
-  noise_state = noise_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (uint32_t)(noise_state >> 33);
-}
-static int32_t below(int32_t n) {
-  return (int32_t)(noise() % (uint32_t)n);
-}
+#include "test.h"
 
 /* ---- order and randomness -------------------------------------------------------------------------------------------- */
 

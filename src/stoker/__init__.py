@@ -89,12 +89,12 @@ def tar(
 ) -> Pipeline:
     """Tar shards by WebDataset's conventions: files of one basename are a sample, their extensions its fields.
 
-    `shards` is a path or URL (``http(s)://``, ``s3://``, ``gs://``), with braces or globs, a folder, or a list of these; ``"-"`` is
-    standard input. Plain shards are read at random through an index, made on first use; ``.tar.gz``, ``.tar.zst``, pipes, and
+    `shards` is a path or URL (``http(s)://``, ``s3://``, ``gs://``), with braces or globs, a folder, or a list of these; ``"-"``
+    is standard input. Plain shards are read at random through an index, made on first use; ``.tar.gz``, ``.tar.zst``, pipes, and
     everything with ``index="never"`` are read in sequence, `interleave` shards at once.
 
-    Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with ``decode=False``
-    all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise. Pickles are refused but
+    Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with
+    ``decode=False`` all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise. Pickles are refused but
     for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk.
     """
     from .engine.each import each
@@ -117,8 +117,8 @@ def tar(
 def tfrecord(shards: Shards, features: Any = None, *, cache: Cache | str | None = None) -> Pipeline:
     """TFRecord files, both checksums of every record checked; a field for each feature of their tf.train.Examples.
 
-    `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so many,
-    `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single field
+    `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so
+    many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single field
     ``record``, unparsed.
     """
     from .engine.each import each
@@ -142,7 +142,7 @@ def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, u
     """Samples of several pipelines in exact proportions, with the fields they have in common.
 
     The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes behind. An epoch
-    ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen: shorter ones then begin again.
+    ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen: shorter ones begin again.
     """
     return _mix(pipelines, weights, until)
 

@@ -95,9 +95,11 @@ class Pipeline:
             elif isinstance(node, (n.Select, n.Rename, n.Drop)):
                 fields_after(node, {name: self._source.fields[there] for name, there in names.items()})  # checks the names
                 renamed = dict(node.names) if isinstance(node, n.Rename) else {}
-                kept = node.fields if isinstance(node, n.Select) else [
-                    name for name in names if not (isinstance(node, n.Drop) and name in node.fields)
-                ]
+                kept = (
+                    node.fields
+                    if isinstance(node, n.Select)
+                    else [name for name in names if not (isinstance(node, n.Drop) and name in node.fields)]
+                )
                 names = {renamed.get(name, name): names[name] for name in kept}
             else:
                 raise ConfigError(f"{n.verb_of(node)}() stands before mix(); put it behind, where it works on all samples")

@@ -51,7 +51,7 @@ def _stack(name: str, values: list[Any], keys: Any) -> Any:
     return np.stack(values) if first else np.asarray(values)
 
 
-def pad(name: str, values: list[Any], fill: Any) -> Any:
+def pad(name: str, values: Sequence[Any], fill: Any) -> Any:
     """Arrays of one dimensionality in a box that holds the largest, the rest `fill`."""
     arrays = [np.asarray(value) for value in values]
     dims = {array.ndim for array in arrays}

@@ -72,7 +72,7 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
 
 
-#: workers beside one a core, where reading waits for a network: so many requests are under way; with a cache, threads of its own wait
+#: workers beside one a core, where reading waits for a network: so many requests are under way. With a cache other threads wait.
 _WAITING, _WAITING_CACHED = 32, 2
 
 

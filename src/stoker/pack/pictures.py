@@ -11,7 +11,7 @@ from ..image.limits import MAX_PIXELS
 from ..kernel import native
 
 #: extensions that say a field is a picture
-EXTENSIONS = frozenset("bmp gif jfif jpe jpeg jpg pbm pgm png pnm ppm tif tiff webp".split())
+EXTENSIONS = frozenset(["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp"])
 
 _MAGICS = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png", b"GIF87a": "gif", b"GIF89a": "gif", b"II*\0": "tif", b"MM\0*": "tif"}
 _PNM = re.compile(rb"P([1-6])[ \t\r\n]+(?:#|\d)")

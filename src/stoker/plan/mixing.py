@@ -55,7 +55,9 @@ def _counts(weights: Sequence[float]) -> list[int]:
     if sum(counts) <= MAX_PATTERN:
         return counts
     if min(shares) * MAX_PATTERN < 1:
-        raise ConfigError(f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the whole; leave it out")
+        raise ConfigError(
+            f"mix(weights={list(weights)!r}): the smallest weight is less than 1/{MAX_PATTERN:,} of the whole; leave it out"
+        )
     counts = _in_whole_numbers([share.limit_denominator(MAX_PATTERN) for share in shares])  # 0.333333333 means a third
     if sum(counts) <= MAX_PATTERN:
         return counts

@@ -205,6 +205,7 @@ class _Compiler:
                 "put it before flat_map, unbatch or batch, or give it a window (a stream needs one)"
             )
         else:
+            assert not isinstance(node, Mix)  # always the first verb
             self._close(node)
 
     def _commutes(self, node: OrderNode) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, Union, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ def array_spec(dtype: Any, *shape: int | None) -> FieldSpec:
 class BytesColumn:
     """Byte strings in one buffer: row i is ``data[starts[i] : starts[i] + lengths[i]]``.
 
-    `arena` is the worker's memory the buffer belongs to, valid until that worker's next task; `lasting()` makes a column that stays.
+    `arena` is the worker's memory the buffer belongs to, valid until that worker's next task; `lasting()` gives one that stays.
     """
 
     __slots__ = ("arena", "data", "lengths", "starts")
@@ -93,7 +93,7 @@ class BytesColumn:
 
     def views(self) -> list[memoryview]:
         """The rows without copying them; they hold the buffer."""
-        whole = memoryview(self.data)
+        whole = memoryview(cast(Any, self.data))
         return [whole[start:end] for start, end in zip(self.starts.tolist(), (self.starts + self.lengths).tolist())]
 
     def lasting(self) -> BytesColumn:

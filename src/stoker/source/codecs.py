@@ -75,7 +75,7 @@ def encode_field(field: str, value: Any) -> bytes:
 
 
 def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArray[np.int64] | None:
-    """The whole numbers a column holds in decimal; None when one of them is not just digits, and has to be looked at by itself."""
+    """The whole numbers a column holds in decimal; None when one of them is not just digits, and must be looked at by itself."""
     lengths = column.lengths
     if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > 18:
         return None

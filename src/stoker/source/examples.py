@@ -36,7 +36,7 @@ class ExampleColumns:
         errors: dict[int, Exception],
     ) -> dict[str, Column]:
         """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`."""
-        names = [name for name in wanted]
+        names = list(wanted)
         targets = [None if self.features[name].raw else self._target(name, len(starts), out) for name in names]
         parsed = parse_examples(data, starts, lengths, [self._wanted[name] for name in names], targets)
         for row in np.flatnonzero(parsed.bad >= 0).tolist():
@@ -93,7 +93,8 @@ class ExampleColumns:
         self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]
     ) -> Column:
         spec = self.fields[name]
-        column = out if out is not None and out.flags.c_contiguous else np.empty((len(got[0]), *spec.shape), spec.dtype)  # type: ignore[arg-type]
+        shape = (len(got[0]), *(extent or 0 for extent in spec.shape))
+        column = out if out is not None and out.flags.c_contiguous else np.empty(shape, spec.dtype)
         right = gather_bytes(data, got[0], got[1], column)
         gone = set(absent.tolist())
         for row in np.flatnonzero(~right).tolist():

@@ -41,7 +41,9 @@ class Feature:
         if self.type not in _KINDS:
             raise ConfigError(f"a feature is int, float, bytes or str, not {self.type!r}")
         if self.shape is not None and not all(isinstance(n, int) and n > 0 for n in self.shape):
-            raise ConfigError(f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}")
+            raise ConfigError(
+                f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}"
+            )
         if self.dtype is not None and (self.type is not bytes or self.shape is None or np.dtype(self.dtype).hasobject):
             raise ConfigError("dtype= is for bytes features that hold the raw memory of an array, and needs its shape")
 
@@ -92,8 +94,8 @@ def _feature(name: str, given: Any) -> Feature:
 def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Feature] | None:
     """The features seen while the shards were indexed, as (records, about); None when some records are no Examples.
 
-    One value in every record is a single value, as many in each a fixed shape; whatever varies, or is missing somewhere, is a list
-    of any length.
+    One value in every record is a single value, as many in each a fixed shape; whatever varies, or is missing somewhere, is a
+    list of any length.
     """
     if not all(about.get("examples") for count, about in abouts if count):
         return None
@@ -114,4 +116,3 @@ def _found(entry: Mapping[str, Any], total: int) -> Feature:
     if entry["present"] < total or entry["least"] != entry["most"] or not entry["most"]:
         return Feature(kind, None)
     return Feature(kind) if entry["most"] == 1 else Feature(kind, (int(entry["most"]),))
-

@@ -64,7 +64,7 @@ class ShardIndex:
 
     `size`, `mtime_ns` and `etag` are what the shard was when the index was made (mtime 0 and "": not known). `sealed` means the
     index was made on purpose, by who wrote the shard or by ``stoker index``: then it is the truth, and a shard that differs is an
-    error. Otherwise it is only a memory of the last look, and is made again. `about` holds whatever else the format knows, as JSON.
+    error. Otherwise it is only a memory of the last look, and is made again. `about` is whatever else the format knows, as JSON.
     """
 
     kind: str
@@ -137,7 +137,9 @@ class ShardIndex:
         """Whether the columns agree with each other and lie within the shard."""
         shape = (records, len(self.fields))
         if not self.fields or self.start.shape != shape or self.length.shape != shape:
-            raise ValueError(f"columns of {self.start.shape} and {self.length.shape} for {records} records, {len(self.fields)} fields")
+            raise ValueError(
+                f"columns of {self.start.shape} and {self.length.shape} for {records} records, {len(self.fields)} fields"
+            )
         if self.start.dtype != np.int64 or self.length.dtype != np.int64:
             raise ValueError("places that are not 64-bit numbers")
         if self.crc is not None and (self.crc.shape != shape or self.crc.dtype != np.uint32):

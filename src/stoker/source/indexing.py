@@ -47,7 +47,9 @@ def index_of(blob: Blob, kind: str) -> ShardIndex:
         if not isinstance(blob, LocalBlob):
             size = show_bytes(blob.stat().size)
             _log.warning(
-                "%s has no index beside it: reading all of it (%s) to make one; `stoker index` makes it once for all", blob.url, size
+                "%s has no index beside it: reading all of it (%s) to make one; `stoker index` makes it once for all",
+                blob.url,
+                size,
             )
         index = build_index(blob, kind)
         keep_index(blob, index)
@@ -85,7 +87,9 @@ def keep_index(blob: Blob, index: ShardIndex) -> str:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         publish(os.fsencode(path), data)
     except (OSError, WriteError) as error:
-        _log.warning("%s: its index could be kept neither beside it nor as %s (%s); it is made anew each time", blob.url, path, error)
+        _log.warning(
+            "%s: its index could be kept neither beside it nor as %s (%s); it is made anew each time", blob.url, path, error
+        )
         return ""
     return str(path)
 
@@ -139,8 +143,8 @@ def check_unique(keys: Keys, members: Any, told: str) -> None:
         if name in seen:
             first, second = (int(members["header"][members["sample"] == number][0]) for number in (seen[name], row))
             raise CorruptShard(
-                f"{told}: the key {printable(name)!r} appears twice, at byte {first:,} and again at byte {second:,}; the files of a "
-                "sample must lie together: write the shard sorted (`stoker tar sort`)",
+                f"{told}: the key {printable(name)!r} appears twice, at byte {first:,} and again at byte {second:,}; the files "
+                "of a sample must lie together: write the shard sorted (`stoker tar sort`)",
                 shard=told,
                 offset=second,
             )
@@ -177,7 +181,7 @@ def _whole_records(blob: Blob) -> Iterator[tuple[int, Any, Ints, Ints]]:
         starts, lengths, used, need = scan_tfrecord(data, base)
         if need > size - base - used:
             raise CorruptShard(
-                f"the record at byte {base + used:,} says it takes {need:,} bytes, and the file has only {size - base - used:,} more: "
+                f"the record at byte {base + used:,} says it takes {need:,} bytes, and the file has {size - base - used:,} more: "
                 "it is cut or damaged; fetch or make it again",
                 offset=base + used,
             )
@@ -256,5 +260,3 @@ def _wait_for(fd: int) -> None:
             time.sleep(0.02)
         except OSError:
             return  # a file system without locks
-
-

@@ -73,7 +73,9 @@ class LmdbSource(RecordSource):
         assert keys is not None
         columns = self._form.columns(read, lambda row: keys[int(indices[row])], tuple(wanted), out, problems)
         for row, error in problems.items():
-            read.errors.setdefault(row, RecordError(f"{self.origin(int(indices[row]))}: sample {self.key(int(indices[row]))!r}: {error}"))
+            read.errors.setdefault(
+                row, RecordError(f"{self.origin(int(indices[row]))}: sample {self.key(int(indices[row]))!r}: {error}")
+            )
         return Rows(columns, read.errors)
 
     def _identity(self) -> tuple[str, ...]:
@@ -305,7 +307,13 @@ def _safe_dtype(text: Any) -> np.dtype[Any]:
     """A dtype of plain numbers. Names from data never reach NumPy's parser of structures."""
     if isinstance(text, bytes):
         text = text.decode("ascii", "replace")
-    if not isinstance(text, str) or len(text) > 8 or text[:1] not in "<>|=" or text[1:2] not in ("b", "i", "u", "f", "c") or not text[2:].isdigit():
+    if (
+        not isinstance(text, str)
+        or len(text) > 8
+        or text[:1] not in "<>|="
+        or text[1:2] not in ("b", "i", "u", "f", "c")
+        or not text[2:].isdigit()
+    ):
         raise ValueError(f"a dtype {text!r}, which is not one of plain numbers")
     return np.dtype(text)
 
@@ -316,7 +324,9 @@ def _unpack(data: bytes) -> Any:
     except ImportError as error:  # pragma: no cover - msgspec is always installed with Stoker
         raise RecordError("to read msgpack, pip install msgspec") from error
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        raise RecordError("it is a pickle, which can run any code when it is read, and is refused; write it again with stoker.write_lmdb")
+        raise RecordError(
+            "it is a pickle, which can run any code when it is read, and is refused; write it again with stoker.write_lmdb"
+        )
     try:
         return msgspec.msgpack.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -344,5 +354,7 @@ def _components(data: bytes, count: int | None) -> list[Any]:
     parts = _plain(_unpack(data))
     if not isinstance(parts, list) or (count is not None and len(parts) != count):
         told = f"{len(parts)} components" if isinstance(parts, list) else f"a {type(parts).__name__}"
-        raise RecordError(f"a datapoint of {told}, not of {count}" if count is not None else f"a datapoint that is {told}, not a list")
+        raise RecordError(
+            f"a datapoint of {told}, not of {count}" if count is not None else f"a datapoint that is {told}, not a list"
+        )
     return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Union
 
@@ -21,7 +22,7 @@ TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 TFRECORD_ENDINGS = (".tfrecord", ".tfrecords")
 #: applies a function to each of some things and gives the results in order; where it may, on several threads
 Each = Callable[[Callable[[Any], Any], Iterable[Any]], "list[Any]"]
-CacheLike = Union[str, Cache, None]
+CacheLike = Union[str, "os.PathLike[str]", Cache, None]
 
 
 def open_tar(
@@ -71,7 +72,5 @@ def _indexes(blobs: list[Blob], kind: str, each: Each) -> list[ShardIndex]:
 
 
 def _blobs(urls: list[str], cache: CacheLike) -> list[Blob]:
-    held = Cache(cache) if isinstance(cache, str) or hasattr(cache, "__fspath__") else cache
+    held = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
     return [open_blob(url, cache=held) for url in urls]
-
-

@@ -25,9 +25,8 @@ from .chunk import BytesColumn, Ints
 from .index import ShardIndex
 from .paths import printable
 
-
-#: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one, where
-#: parts of shards are
+#: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
+#: where parts of shards are
 _WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
 
 
@@ -59,7 +58,9 @@ class RecordSource(Source):
         self._ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
         self._firsts = self._ends - [len(index) for index in indexes]
         if not len(self):
-            raise SourceEmpty(f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them")
+            raise SourceEmpty(
+                f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them"
+            )
         self._start = self._joined([index.start for index in indexes], 0)
         self._length = self._joined([index.length for index in indexes], -1)
         self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)
@@ -160,9 +161,9 @@ class RecordSource(Source):
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]
         return RecordError(
-            f"{blob.url}: the {self.stored[field]!r} of sample {self.key(index)!r} at byte {int(self._start[index, field]):,} does not "
-            "match the checksum in the shard's index: it was damaged, or changed after it was indexed; fetch it again, or, if it was "
-            f"changed on purpose, `stoker index --force {blob.url}`"
+            f"{blob.url}: the {self.stored[field]!r} of sample {self.key(index)!r} at byte {int(self._start[index, field]):,} does "
+            "not match the checksum in the shard's index: it was damaged, or changed after it was indexed; fetch it again, or, if it "
+            f"was changed on purpose, `stoker index --force {blob.url}`"
         )
 
     def _joined(self, columns: list[Any], missing: int) -> Any:

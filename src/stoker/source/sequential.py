@@ -57,7 +57,7 @@ class TarStream(StreamSource):
             self._spent = True
         norm: list[frozenset[str]] = []
         for told, sample in self._in_turn():
-            yield self._checked(told, sample, norm)
+            yield self._whole(told, sample, norm)
 
     def _in_turn(self) -> Iterator[tuple[str, TarSample]]:
         """Samples of up to `interleave` shards, one of each in turn; a shard that ends is replaced by the next."""
@@ -80,7 +80,7 @@ class TarStream(StreamSource):
         for blob in self._blobs or ():
             yield blob.url, tar_samples(open_pieces(blob), blob.url)
 
-    def _checked(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> dict[str, Any]:
+    def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> dict[str, Any]:
         fields = frozenset(sample.fields) | self._defaults.keys()
         if not norm:
             norm.append(fields)
@@ -88,8 +88,8 @@ class TarStream(StreamSource):
             odd = sorted(fields ^ norm[0])[0]
             verb = "has no" if odd in norm[0] else "has a field others have not,"
             raise CorruptShard(
-                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {odd!r}; write it again whole, or give "
-                f"tar(..., defaults={{{odd!r}: ...}})",
+                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {odd!r}; write it again whole, or "
+                f"give tar(..., defaults={{{odd!r}: ...}})",
                 shard=told,
                 offset=sample.offset,
             )

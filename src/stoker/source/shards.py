@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Union
 
@@ -61,7 +62,9 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
         raise ConfigError(f"{what}() was given an empty name")
     if is_remote(part):
         if "*" in part:
-            raise ConfigError(f"{part}: a remote place is not searched; write its shards with braces, as in name-{{0000..0147}}.tar")
+            raise ConfigError(
+                f"{part}: a remote place is not searched; write its shards with braces, as in name-{{0000..0147}}.tar"
+            )
         return braces(part)
     part = part.removeprefix("file://")
     if os.path.lexists(part) and not Path(part).is_dir():
@@ -75,9 +78,12 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
 
 
 def _in_folder(folder: str, what: str, endings: tuple[str, ...]) -> list[str]:
-    names = sorted(name for name in os.listdir(folder) if name.lower().endswith(endings) and not name.startswith("."))
+    found = (entry.name for entry in os.scandir(folder))
+    names = sorted(name for name in found if name.lower().endswith(endings) and not name.startswith("."))
     if not names:
-        raise SourceEmpty(f"{folder}: no file in this folder ends in {' or '.join(endings)}; {what}() takes a glob for other names")
+        raise SourceEmpty(
+            f"{folder}: no file in this folder ends in {' or '.join(endings)}; {what}() takes a glob for other names"
+        )
     return [os.path.join(folder, name) for name in names]  # noqa: PTH118  names may be any bytes
 
 
@@ -101,7 +107,7 @@ def _parts(text: str) -> tuple[str, list[str], str] | None:
                 inside = text[start + 1 : at]
                 if len(cuts) > 1:
                     cuts.append(at)
-                    return text[:start], [text[a + 1 : b] for a, b in zip(cuts, cuts[1:])], text[at + 1 :]
+                    return text[:start], [text[a + 1 : b] for a, b in pairwise(cuts)], text[at + 1 :]
                 if _RANGE.fullmatch(inside):
                     return text[:start], [inside], text[at + 1 :]
                 break

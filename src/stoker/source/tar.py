@@ -71,8 +71,8 @@ class TarSource(RecordSource):
         ]
         split = f"; {others[0]} has a sample of that key too: was it split between shards?" if others else ""
         return RecordError(
-            f"{self.origin(index)}: sample {key!r} has no {name!r}, only {', '.join(has)}{split}; write it again whole, leave the field "
-            f"out with select(), or give tar(..., defaults={{{name!r}: ...}})"
+            f"{self.origin(index)}: sample {key!r} has no {name!r}, only {', '.join(has)}{split}; write it again whole, leave the "
+            f"field out with select(), or give tar(..., defaults={{{name!r}: ...}})"
         )
 
     def _holds(self, number: int, shard: int, index: int) -> bool:

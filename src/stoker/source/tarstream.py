@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Union, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def open_pieces(blob: Blob) -> Iterator[Piece]:
 
 def standard_input() -> Iterator[Piece]:
     """The bytes of standard input, unpacked if they begin as gzip or zstd do."""
-    stream = sys.stdin.buffer
+    stream: Any = sys.stdin.buffer
     first = stream.peek(4)[:4]
     pieces = iter(lambda: stream.read1(PIECE), b"")
     if first.startswith(GZIP):
@@ -169,7 +169,7 @@ class _Growth:
         self._given += count
         if self._given > MAX_RATIO * self._taken + (1 << 24):
             raise CorruptShard(
-                f"{self._told}: {self._taken:,} bytes unpack to more than {self._given:,}; this looks like a bomb, and is refused",
+                f"{self._told}: {self._taken:,} bytes unpack to more than {self._given:,}; this looks like a bomb: refused",
                 shard=self._told,
                 offset=self._taken,
             )
@@ -207,7 +207,9 @@ def _unzstd(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
     growth = _Growth(told)
     # A reader, because it gives at most as much as it is asked for, however much a few bytes unpack to. Where the data end in the
     # middle it just ends, and then the tar in it has no end either.
-    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(_Reading(pieces, growth), read_across_frames=True) as reader:
+    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+        cast(Any, _Reading(pieces, growth)), read_across_frames=True
+    ) as reader:
         while True:
             try:
                 out = reader.read(PIECE)

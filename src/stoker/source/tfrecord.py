@@ -63,8 +63,8 @@ class TfrecordSource(RecordSource):
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]
         return RecordError(
-            f"{blob.url}: the record at byte {int(self._start[index, 0]) - 12:,} (sample {self.key(index)!r}) does not match its checksum; "
-            "it is damaged: fetch or make the file again, or use on_error(skip(...))"
+            f"{blob.url}: the record at byte {int(self._start[index, 0]) - 12:,} (sample {self.key(index)!r}) does not match its "
+            "checksum; it is damaged: fetch or make the file again, or use on_error(skip(...))"
         )
 
     def _identity(self) -> tuple[str, ...]:
@@ -82,6 +82,6 @@ def _choose(features: Any, indexes: Sequence[ShardIndex]) -> dict[str, Feature] 
     for name, feature in chosen.items():
         if found is not None and name not in known and feature.default is None and feature.shape is not None:
             raise ConfigError(
-                f"tfrecord(features=...) names {name!r}, which no record has; they have {', '.join(sorted(known)) or 'no features'}"
+                f"tfrecord(features=...) names {name!r}, which no record has; there are {', '.join(sorted(known)) or 'no features'}"
             )
     return chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def _read_runs(blobs: Sequence[Blob], runs: _Runs, fds: NDArray[np.int32], buffe
     here = np.flatnonzero(fds >= 0)
     status = read_spans(fds[here], runs.offsets[here], runs.lengths[here], buffer, runs.at[here])
     failed = [int(run) for run in here[status != 0]]
-    view = memoryview(buffer)
+    view = memoryview(cast(Any, buffer))
     for run in np.flatnonzero(fds < 0).tolist() if len(here) < len(fds) else ():
         at, length = int(runs.at[run]), int(runs.lengths[run])
         try:
@@ -94,7 +95,7 @@ def _read_runs(blobs: Sequence[Blob], runs: _Runs, fds: NDArray[np.int32], buffe
 
 def _read_alone(blob: Blob, offset: int, out: NDArray[np.uint8]) -> Exception | None:
     try:
-        blob.read_into(offset, memoryview(out))
+        blob.read_into(offset, memoryview(cast(Any, out)))
     except StokerError as error:
         return error
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -36,8 +37,6 @@ def publish(path: bytes, data: bytes) -> None:
             os.close(fd)
         os.rename(temporary, path)  # noqa: PTH104
     except OSError as error:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
-        except OSError:
-            pass
         raise WriteError(f"{os.fsdecode(path)}: {error.strerror}") from error

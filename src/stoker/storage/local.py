@@ -8,8 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 
-import numpy as np
-
 from ..errors import ReadError, ShardChanged, SourceNotFound, StokerError
 from .blob import Blob, Stat
 from .names import printable
@@ -78,9 +76,10 @@ class LocalBlob(Blob):
     def stat(self) -> Stat:
         if self._stat is None:
             try:
-                self._stat = _stat_of(os.stat(self.path))
+                self._stat = _stat_of(os.stat(self.path))  # noqa: PTH116  a path of bytes
             except FileNotFoundError as error:
-                raise SourceNotFound(f"{self.url}: there is no such file; check the spelling, and that the disk is mounted") from error
+                told = "there is no such file; check the spelling, and that the disk is mounted"
+                raise SourceNotFound(f"{self.url}: {told}") from error
             except OSError as error:
                 raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
         return self._stat
@@ -117,7 +116,7 @@ class LocalBlob(Blob):
 
     def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview]:
         """Pieces in one buffer, which the next piece overwrites."""
-        buffer = memoryview(np.empty(piece, np.uint8))
+        buffer = memoryview(bytearray(piece))
         size = self.stat().size
         while offset < size:
             view = buffer[: min(piece, size - offset)]
@@ -152,7 +151,8 @@ class LocalBlob(Blob):
             raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
         if _stat_of(os.fstat(fd)) != told:
             os.close(fd)
-            raise ShardChanged(f"{self.url}: was changed or replaced since it was first looked at; make the pipeline anew", shard=self.url)
+            why = "was changed or replaced since it was first looked at; make the pipeline anew"
+            raise ShardChanged(f"{self.url}: {why}", shard=self.url)
         return fd
 
 

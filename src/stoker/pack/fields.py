@@ -1,0 +1,214 @@
+"""What the fields of a source become in another format, so that they keep their meaning.
+
+Into a tar a field goes under an extension that says what it is: the only picture is ``jpg`` (``png``, ``webp`` ..., by its content),
+``label`` is ``cls``, other whole numbers are ``name.cls``, arrays ``name.npy``, texts ``name.txt``, and what JSON holds ``name.json``. From
+a tar, numbers come out as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit is
+stored as the bytes its extension says. LMDB takes everything as it is.
+
+Names are settled once for all samples: a data set in which some samples have a ``jpg`` and some a ``png`` would be one in which every
+sample lacks a field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..source.chunk import FieldSpec
+from ..source.codecs import JSONS, NUMBERS, PICKLES, TEXTS, decode_field, encode_field, kind_of
+from ..source.stream import KEY
+from .pictures import EXTENSIONS, picture_kind
+
+FORMATS = ("tar", "tfrecord", "lmdb")
+#: field of the source -> some of its values, as far as they could be read
+Looked = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A field on its way: its name in the source, its name in what is written, and how its values get there."""
+
+    source: str
+    target: str
+    convert: Callable[[Any], Any]
+    picture: bool = False  # whether its values are named by their content, each for itself
+
+
+def choose_fields(
+    fields: Mapping[str, FieldSpec], looked: Looked, format: str, *, raw: bool, chosen: str | None = None, by_content: bool = False
+) -> tuple[Kept, ...]:
+    """Which fields are written, under which names.
+
+    `raw` says that all values are the bytes a tar holds. `chosen` is what a user wrote: names, or ``new=old``, with commas between.
+    """
+    wanted = _wanted(fields, chosen)
+    if format == "tar":
+        names = _tar_names(fields, looked, wanted, raw)
+        kept = [_to_tar(old, names[old], raw, by_content and _is_picture(looked.get(old, ()))) for old in wanted]
+    elif format == "tfrecord":
+        kept = [_to_example(old, new, fields[old], looked.get(old, ()), raw) for old, new in wanted.items()]
+    else:
+        kept = [Kept(old, new or old, _from_tar(old) if raw else _plain) for old, new in wanted.items()]
+    _check_names(kept)
+    return tuple(kept)
+
+
+def _wanted(fields: Mapping[str, FieldSpec], chosen: str | None) -> dict[str, str]:
+    """Field of the source -> the name a user gave it, or nothing."""
+    if chosen is None:
+        found = {name: "" for name in fields if not (name.startswith("__") and name.endswith("__"))}
+    else:
+        found = {}
+        for part in chosen.split(","):
+            new, equals, old = part.strip().rpartition("=")
+            if old not in fields or (equals and not new):
+                raise ConfigError(f"--fields {chosen}: there is no field {old!r}; those of this source are {', '.join(fields)}")
+            found[old] = new
+    if not found:
+        raise ConfigError(f"no field is left to write; those of this source are {', '.join(fields)}")
+    return found
+
+
+def _check_names(kept: Sequence[Kept]) -> None:
+    twice = [name for name, count in Counter(field.target for field in kept).items() if count > 1]
+    if twice:
+        both = " and ".join(repr(field.source) for field in kept if field.target == twice[0])
+        raise ConfigError(f"{both} would both be written as {twice[0]!r}; name one otherwise, as in --fields {kept[0].target}={kept[0].source},...")
+
+
+# ---- tar --------------------------------------------------------------------------------------------------------------------
+
+
+def _tar_names(fields: Mapping[str, FieldSpec], looked: Looked, wanted: Mapping[str, str], raw: bool) -> dict[str, str]:
+    if raw:
+        return {old: new or old for old, new in wanted.items()}
+    pictures = [old for old in wanted if _is_picture(looked.get(old, ()))]
+    names = {}
+    for old, new in wanted.items():
+        plain = old.replace("/", ".").strip(".").lower()
+        found = plain if kind_of(plain) in EXTENSIONS else ""
+        if not found and old in pictures:
+            kind = _kind_of_pictures(looked[old])
+            found = kind if len(pictures) == 1 and kind not in wanted else f"{plain}.{kind}"
+        names[old] = new or found or _named_after(plain, fields[old], looked.get(old, ()), taken=wanted.keys())
+    return names
+
+
+def _named_after(name: str, spec: FieldSpec, values: Sequence[Any], taken: Any) -> str:
+    kind = kind_of(name)
+    if spec.kind == "array" and spec.shape == () and np.dtype(spec.dtype).kind in "iu":
+        return name if kind in NUMBERS else "cls" if name == "label" and "cls" not in taken else f"{name}.cls"
+    if spec.kind == "array" or (values and all(isinstance(value, (np.ndarray, np.generic)) for value in values)):
+        return name if kind == "npy" else f"{name}.npy"
+    if spec.kind == "bytes" or (values and all(isinstance(value, bytes) for value in values)):
+        return f"{name}.bin" if kind in NUMBERS else name
+    if values and all(isinstance(value, str) for value in values):
+        return name if kind in TEXTS else f"{name}.txt"
+    return name if kind in JSONS else f"{name}.json"
+
+
+def _to_tar(old: str, new: str, raw: bool, by_content: bool) -> Kept:
+    target = spelled(new)
+    if raw:
+        return Kept(old, target, bytes)
+    return Kept(old, target, lambda value: encode_field(new, _for_extension(new, value)), by_content)
+
+
+def _for_extension(name: str, value: Any) -> Any:
+    """A value as its extension wants it."""
+    value, kind = _plain(value), kind_of(name)
+    if kind in JSONS and isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if kind in JSONS or not isinstance(value, float) else np.float64(value)
+
+
+def spelled(name: str) -> str:
+    """A field's name as writers take it, from printable text: bytes that are no text are surrogates there."""
+    if "\\" not in name:
+        return name
+    data = re.sub(
+        rb"\\(?:\\|x([0-9a-f]{2}))", lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", name.encode()
+    )
+    return data.decode("utf-8", "surrogateescape")
+
+
+# ---- tf.train.Example -------------------------------------------------------------------------------------------------------
+
+
+def _to_example(old: str, new: str, spec: FieldSpec, values: Sequence[Any], raw: bool) -> Kept:
+    if raw:
+        return Kept(old, new or old, _from_tar(old) if kind_of(old) in NUMBERS else bytes)
+    kind = kind_of(old)
+    if spec.kind == "bytes" or (values and all(_is_list(value) for value in values)):
+        return Kept(old, new or old, _plain_list)
+    if values and all(isinstance(value, str) for value in values):
+        return Kept(old, new or old, lambda value: encode_field("txt", value))
+    if spec.kind == "array" or (values and all(isinstance(value, (np.ndarray, np.generic, float)) for value in values)):
+        name = new or (old if kind == "npy" else f"{old}.npy")
+        return Kept(old, name, lambda value: encode_field("npy", _plain(value)))
+    name = new or (old if kind in JSONS else f"{old}.json")
+    return Kept(old, name, lambda value: encode_field("json", _for_extension("json", value)))
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a feature holds a value without loss: bytes, whole numbers, 32-bit floats, lists of these."""
+    if isinstance(value, bytes) or (isinstance(value, int) and not isinstance(value, bool)):
+        return True
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(part, bytes) for part in value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        fits = value.dtype.kind == "i" or (value.dtype.kind == "u" and value.dtype.itemsize < 8) or value.dtype == np.float32
+        return value.ndim < 2 and fits
+    return False
+
+
+def _plain_list(value: Any) -> Any:
+    return value if isinstance(value, list) else _plain(value)
+
+
+# ---- values -----------------------------------------------------------------------------------------------------------------
+
+
+def _from_tar(field: str) -> Callable[[Any], Any]:
+    """What turns the bytes of a tar's field into its value; pickles stay bytes."""
+    return bytes if kind_of(field) in PICKLES else lambda data: decode_field(field, data)
+
+
+def _plain(value: Any) -> Any:
+    """A value without the wrapping it was read in: whole numbers as int, lists of UTF-8 bytes as texts."""
+    if isinstance(value, np.generic) and value.dtype.kind in "iu":
+        return int(value)
+    if isinstance(value, list) and value and all(isinstance(part, bytes) for part in value):
+        try:
+            return [part.decode() for part in value]
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"a list of bytes that are no UTF-8 text fits none of these formats ({error}); leave it out with --fields") from error
+    return value
+
+
+def _is_picture(values: Sequence[Any]) -> bool:
+    """Whether most of the values are pictures; a few may be damaged."""
+    return sum(isinstance(value, bytes) and bool(picture_kind(value)) for value in values) * 2 > len(values)
+
+
+def _kind_of_pictures(values: Sequence[bytes]) -> str:
+    """What most of them are; of equally many the first in the alphabet."""
+    counts = Counter(kind for value in values if (kind := picture_kind(value)))
+    return min(counts, key=lambda kind: (-counts[kind], kind))
+
+
+def other_kinds(values: Sequence[Any]) -> Counter[str]:
+    """How many pictures there are of each format."""
+    return Counter(kind for value in values if isinstance(value, bytes) and (kind := picture_kind(value)))
+
+
+def own_key(values: Mapping[str, Any]) -> bytes | None:
+    """The key that stands in a sample itself, as `write_tfrecord(key="__key__")` puts it."""
+    key = values.get(KEY)
+    return bytes(key) if isinstance(key, (bytes, bytearray)) and key else None
