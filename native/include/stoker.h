@@ -135,10 +135,11 @@ typedef struct {
  *
  * Strict: refused, as STK_CORRUPT, are a wrong header checksum; a size that is negative or absurd; links, devices, FIFOs, sparse
  * members, volumes and unknown types; an empty name or field, a name with a NUL inside or over STK_TAR_MAX_NAME bytes; a pax
- * header over STK_TAR_MAX_PAX bytes, a malformed one, or a global one that renames or resizes members; a long name or pax header
- * without a member; the same field twice in a sample; more than max_fields different fields; one block of zeros where the end has
- * two; anything but zeros behind the end. Read are v7, ustar (with prefix), GNU ('L' names, base-256 sizes) and pax (path, size).
- * After a fault the reader stays at it: every later call tells the same. A reader serves one thread at a time.
+ * header over STK_TAR_MAX_PAX bytes, a malformed one, one with a keyword that is neither POSIX's nor a vendor's, or a global one
+ * that renames or resizes members; a long name or pax header without a member; the same field twice in a sample; more than
+ * max_fields different fields; one block of zeros where the end has two; anything but zeros behind the end. Read are v7, ustar
+ * (with prefix), GNU ('L' names, base-256 sizes) and pax (path, size). After a fault the reader stays at it: every later call
+ * tells the same. A reader serves one thread at a time.
  */
 typedef struct stk_tar stk_tar;
 

@@ -206,12 +206,31 @@ static int only_zeros(const uint8_t *data, int64_t length) {
   return length == 0 || (data[0] == 0 && memcmp(data, data + 1, (size_t)(length - 1)) == 0);
 }
 
+/* POSIX's own keywords, and those of vendors (VENDOR.word). No checksum covers a pax header, so a keyword that is none of these
+ * is taken for damage: what it once said may have been the member's name. */
+static int is_keyword(const stk_pax *record) {
+  static const char *const KNOWN[] = {"atime",    "charset", "comment", "ctime", "gid", "gname", "hdrcharset",
+                                      "linkpath", "mtime",   "path",    "size",  "uid", "uname"};
+  for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+    if (stk_pax_is(record, KNOWN[i])) return 1;
+  }
+  const uint8_t *dot = memchr(record->key, '.', (size_t)record->key_length);
+  const int64_t vendor = dot ? dot - record->key : 0;
+  const int reserved = vendor == 8 && (!memcmp(record->key, "realtime", 8) || !memcmp(record->key, "security", 8));
+  return reserved || (vendor > 0 && record->key[0] >= 'A' && record->key[0] <= 'Z');
+}
+
 static stk_status apply_pax(stk_tar *tar, const stk_pax *record) {
   static const char SPARSE[] = "GNU.sparse.";
+  char quoted[STK_QUOTED];
   const long long at = (long long)tar->extension_at;
   const int is_path = stk_pax_is(record, "path"), is_size = stk_pax_is(record, "size");
   if (record->key_length >= (int64_t)sizeof SPARSE - 1 && memcmp(record->key, SPARSE, sizeof SPARSE - 1) == 0) {
     return FAIL(at, "the pax header at byte %lld begins a sparse member; write the shard without --sparse", at);
+  }
+  if (!is_keyword(record)) {
+    return FAIL(at, "the pax header at byte %lld has the unknown keyword '%s'" AGAIN, at,
+                stk_quote(quoted, record->key, record->key_length));
   }
   if (tar->extension == 'g' && (is_path || is_size)) {
     return FAIL(at, "the global pax header at byte %lld changes the %s of every member; write the shard without it", at,

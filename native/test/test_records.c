@@ -151,7 +151,10 @@ static void put_member(buffer *b, const char *name, const char *content) {
   put_content(b, content, (int64_t)strlen(content));
 }
 
-/* Five members of two samples, one by a long name, one by a pax header; a directory and a file beside them. */
+/* What says names no header's checksum covers: a flip there may rename a member. */
+static int64_t long_name_at, pax_at;
+
+/* Four members of three samples, one by a long name, one by a pax header; a directory and a file beside them. */
 static buffer make_tar(void) {
   buffer tar = {0};
   static const char PAX[] = "20 path=./b/two.TXT\n14 size=00005\n";
@@ -162,6 +165,7 @@ static buffer make_tar(void) {
   memset(name, 'd', 200);
   memcpy(name + 200, "/two.seg.png", 13);
   put_header(&tar, "././@LongLink", 213, 'L');
+  long_name_at = tar.length;
   put_content(&tar, name, 213);
   put_header(&tar, "dddd", 700, '0');
   uint8_t content[700];
@@ -169,6 +173,7 @@ static buffer make_tar(void) {
   put_content(&tar, content, 700);
   put_member(&tar, "README", "of no sample");
   put_header(&tar, "pax", sizeof PAX - 1, 'x');
+  pax_at = tar.length;
   put_content(&tar, PAX, sizeof PAX - 1);
   put_header(&tar, "short", 0, '0');
   put_content(&tar, "12345", 5);
@@ -264,11 +269,12 @@ static void every_flip_of_a_tar_is_told_or_harmless(void) {
     tar.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     read_tar(tar.bytes, tar.length, 1 << 20, MEMBERS, &result);
     tar.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-    if (result.status) continue;
+    const int64_t at = bit / 8;
+    if (result.status || (at >= long_name_at && at < long_name_at + 213) || (at >= pax_at && at < pax_at + 34)) continue;
     CHECK(result.count == whole.count && result.info.samples == whole.info.samples);
     for (int64_t i = 0; i < whole.count; i++) {
       const stk_member *m = &whole.members[i];
-      const int inside = bit / 8 >= m->start && bit / 8 < m->start + m->length;
+      const int inside = at >= m->start && at < m->start + m->length;
       CHECK(result.members[i].start == m->start && result.members[i].length == m->length);
       CHECK((result.members[i].crc == m->crc) == !inside);
     }
@@ -299,12 +305,12 @@ static void keys_of_a_long_stream_can_be_forgotten(void) {
   char name[20];
   for (int i = 0; i < 100; i++) snprintf(name, sizeof name, "%04d.txt", i), put_member(&tar, name, "x");
   stk_tar *scan = stk_tar_new(0, 1);
-  stk_member members[100];
+  stk_member members[101];
   stk_fault fault;
   stk_tar_info info;
   int64_t found, used, end;
   uint8_t key[4];
-  CHECK(stk_tar_feed(scan, tar.bytes, tar.length, members, 100, &found, &used, &fault) == STK_OK && found == 100);
+  CHECK(stk_tar_feed(scan, tar.bytes, tar.length, members, 101, &found, &used, &fault) == STK_OK && found == 100);
   CHECK(members[50].crc == 0 && members[99].sample == 99);
   CHECK(stk_tar_forget(scan, 60) == STK_OK && stk_tar_about(scan, &info) == STK_OK);
   CHECK(info.samples == 100 && info.forgotten == 60 && info.keys == 40 && info.key_bytes == 160);

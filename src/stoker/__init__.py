@@ -94,8 +94,8 @@ def tar(
     everything with ``index="never"`` are read in sequence, `interleave` shards at once.
 
     Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with
-    ``decode=False`` all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise. Pickles are refused but
-    for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk.
+    ``decode=False`` all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise.
+    Pickles are refused but for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk.
     """
     from .engine.each import each
     from .source.opening import open_tar
@@ -118,8 +118,8 @@ def tfrecord(shards: Shards, features: Any = None, *, cache: Cache | str | None 
     """TFRecord files, both checksums of every record checked; a field for each feature of their tf.train.Examples.
 
     `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so
-    many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single field
-    ``record``, unparsed.
+    many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single
+    field ``record``, unparsed.
     """
     from .engine.each import each
     from .source.opening import open_tfrecord

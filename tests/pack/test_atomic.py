@@ -244,7 +244,13 @@ def test_what_a_living_writer_holds_stays(tmp_path: Path) -> None:
 
 
 def test_what_only_looks_similar_stays(tmp_path: Path) -> None:
-    names = [".stoker-notes", "stoker-00000000-1-0123456789abcdef.part", ".stoker-00000000-1-0123456789ABCDEF.part", "x.part", ".part"]
+    names = [
+        ".stoker-notes",
+        "stoker-00000000-1-0123456789abcdef.part",
+        ".stoker-00000000-1-0123456789ABCDEF.part",
+        "x.part",
+        ".part",
+    ]
     for name in names:
         (tmp_path / name).write_bytes(b"mine")
     (tmp_path / LEFT.format(host=atomic._host().decode())).mkdir()

@@ -89,8 +89,12 @@ def test_gnu_tar_lists_and_unpacks_every_name_and_byte(tmp_path: Path) -> None:
 
 def test_webdataset_reads_the_samples(tmp_path: Path) -> None:
     reference = pytest.importorskip("webdataset.tariterators")
-    keys = [key.decode() for key in KEYS if key.isascii() and key != b"x.y/z"]  # webdataset looks for the first dot of a whole path
-    path = written(tmp_path / "a.tar", [{"__key__": key, "bin": key.encode(), "cls": n, "txt": key} for n, key in enumerate(keys)])
+    keys = [
+        key.decode() for key in KEYS if key.isascii() and key != b"x.y/z"
+    ]  # webdataset looks for the first dot of a whole path
+    path = written(
+        tmp_path / "a.tar", [{"__key__": key, "bin": key.encode(), "cls": n, "txt": key} for n, key in enumerate(keys)]
+    )
     with open(path, "rb") as stream:
         found = list(reference.group_by_keys(reference.tar_file_expander([{"url": "a.tar", "stream": stream}])))
     assert [(sample["__key__"], sample["bin"], sample["cls"], sample["txt"]) for sample in found] == [
@@ -119,7 +123,9 @@ def test_our_own_reader_gives_back_what_was_written(tmp_path: Path) -> None:
         unique_by=lambda parts: (parts[0], parts[1]),
     )
 )
-def test_any_name_and_content_come_back(tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[bytes, bytes, bytes]]) -> None:
+def test_any_name_and_content_come_back(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[bytes, bytes, bytes]]
+) -> None:
     path = tmp_path_factory.mktemp("any") / "a.tar"
     keys = [folder + b"/" + name for name, folder, _ in parts]
     written(path, [{"__key__": key, "x": content} for key, (_, _, content) in zip(keys, parts)])
@@ -462,7 +468,11 @@ def test_a_named_pipe_is_written_to(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_is_told(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    with open(write, "wb", buffering=0) as stream, pytest.raises(WriteError, match="has gone") as caught, TarWriter(stream) as shard:
+    with (
+        open(write, "wb", buffering=0) as stream,
+        pytest.raises(WriteError, match="has gone") as caught,
+        TarWriter(stream) as shard,
+    ):
         for sample in numbered(50, 100_000):
             shard.write(sample)
     assert isinstance(caught.value.__cause__, BrokenPipeError)

@@ -88,7 +88,9 @@ def test_after_a_break_it_goes_on_from_the_last_good_byte(after: int, fault: Fau
 def test_pauses_grow_up_to_a_cap_and_end_with_the_budget(clock: FakeClock) -> None:
     remote = FakeRemote(*[refused(503)] * 100)
     patience = Patience(first_delay_s=1, delay_factor=2, longest_delay_s=8, budget_s=40)
-    with pytest.raises(RemoteError, match=r"fake://host/a.tar: HTTP 503 .* at byte 100; gave up after 8 attempts in 39 s") as caught:
+    with pytest.raises(
+        RemoteError, match=r"fake://host/a.tar: HTTP 503 .* at byte 100; gave up after 8 attempts in 39 s"
+    ) as caught:
         read(remote, clock, patience=patience)
     assert clock.pauses == [1, 2, 4, 8, 8, 8, 8]
     assert (caught.value.status, caught.value.url) == (503, "fake://host/a.tar")
@@ -121,7 +123,9 @@ def test_what_may_pass_is_tried_again(status: int, clock: FakeClock) -> None:
 
 def test_a_changed_file_is_told_at_once(clock: FakeClock) -> None:
     remote = FakeRemote((10_000, Fault("reset")), refused(412))
-    with pytest.raises(ShardChanged, match=r"fake://host/a.tar: changed since it was first looked at .* at byte 10,100") as caught:
+    with pytest.raises(
+        ShardChanged, match=r"fake://host/a.tar: changed since it was first looked at .* at byte 10,100"
+    ) as caught:
         read(remote, clock)
     assert caught.value.shard == "fake://host/a.tar" and len(remote.asked) == 2
 
@@ -171,7 +175,7 @@ def test_an_answer_that_begins_earlier_is_skipped_to_the_right_place(clock: Fake
 
 
 def test_an_answer_that_begins_later_is_never_used(clock: FakeClock) -> None:
-    with pytest.raises(RemoteError, match="goes on at byte 101 instead of 100; gave up after 3 attempts"):
+    with pytest.raises(RemoteError, match="begins at byte 101 and not at byte 100; gave up after 3 attempts"):
         read(FakeRemote(back=-1), clock)
 
 

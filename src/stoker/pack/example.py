@@ -188,7 +188,7 @@ def _floats(array: NDArray[Any], rounding: bool) -> bytes:
     if array.dtype.itemsize > 4:
         lost = ~np.isfinite(single) & np.isfinite(array) if rounding else (single.astype(array.dtype) != array) & ~np.isnan(array)
         if lost.any():
-            number = array[int(np.argmax(lost))]
+            number = float(array[int(np.argmax(lost))])
             raise ConfigError(
                 f"{number!r} does not fit a 32-bit float, which is all a feature holds; pass np.float32(...), its bytes, or "
                 "floats='round'"

@@ -41,7 +41,13 @@ class Kept:
 
 
 def choose_fields(
-    fields: Mapping[str, FieldSpec], looked: Looked, format: str, *, raw: bool, chosen: str | None = None, by_content: bool = False
+    fields: Mapping[str, FieldSpec],
+    looked: Looked,
+    format: str,
+    *,
+    raw: bool,
+    chosen: str | None = None,
+    by_content: bool = False,
 ) -> tuple[Kept, ...]:
     """Which fields are written, under which names.
 
@@ -79,7 +85,9 @@ def _check_names(kept: Sequence[Kept]) -> None:
     twice = [name for name, count in Counter(field.target for field in kept).items() if count > 1]
     if twice:
         both = " and ".join(repr(field.source) for field in kept if field.target == twice[0])
-        raise ConfigError(f"{both} would both be written as {twice[0]!r}; name one otherwise, as in --fields {kept[0].target}={kept[0].source},...")
+        raise ConfigError(
+            f"{both} would both be written as {twice[0]!r}; name one otherwise, as in --fields {kept[0].target}={kept[0].source},..."
+        )
 
 
 # ---- tar --------------------------------------------------------------------------------------------------------------------
@@ -122,10 +130,8 @@ def _to_tar(old: str, new: str, raw: bool, by_content: bool) -> Kept:
 
 def _for_extension(name: str, value: Any) -> Any:
     """A value as its extension wants it."""
-    value, kind = _plain(value), kind_of(name)
-    if kind in JSONS and isinstance(value, np.ndarray):
-        return value.tolist()
-    return value if kind in JSONS or not isinstance(value, float) else np.float64(value)
+    value = _plain(value)
+    return value.tolist() if kind_of(name) in JSONS and isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def spelled(name: str) -> str:
@@ -145,27 +151,28 @@ def _to_example(old: str, new: str, spec: FieldSpec, values: Sequence[Any], raw:
     if raw:
         return Kept(old, new or old, _from_tar(old) if kind_of(old) in NUMBERS else bytes)
     kind = kind_of(old)
-    if spec.kind == "bytes" or (values and all(_is_list(value) for value in values)):
+    if spec.kind == "bytes" or _holds_lists(spec) or (values and all(map(_is_list, values))):
         return Kept(old, new or old, _plain_list)
     if values and all(isinstance(value, str) for value in values):
         return Kept(old, new or old, lambda value: encode_field("txt", value))
-    if spec.kind == "array" or (values and all(isinstance(value, (np.ndarray, np.generic, float)) for value in values)):
+    if spec.kind == "array" or (values and all(isinstance(value, (np.ndarray, np.generic)) for value in values)):
         name = new or (old if kind == "npy" else f"{old}.npy")
         return Kept(old, name, lambda value: encode_field("npy", _plain(value)))
     name = new or (old if kind in JSONS else f"{old}.json")
     return Kept(old, name, lambda value: encode_field("json", _for_extension("json", value)))
 
 
+def _holds_lists(spec: FieldSpec) -> bool:
+    """Whether a feature holds such arrays without loss: no shape, whole numbers or 32-bit floats."""
+    if spec.kind != "array" or len(spec.shape) > 1:
+        return False
+    dtype = np.dtype(spec.dtype)
+    return dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8) or dtype == np.float32
+
+
 def _is_list(value: Any) -> bool:
-    """Whether a feature holds a value without loss: bytes, whole numbers, 32-bit floats, lists of these."""
-    if isinstance(value, bytes) or (isinstance(value, int) and not isinstance(value, bool)):
-        return True
-    if isinstance(value, list):
-        return bool(value) and all(isinstance(part, bytes) for part in value)
-    if isinstance(value, (np.ndarray, np.generic)):
-        fits = value.dtype.kind == "i" or (value.dtype.kind == "u" and value.dtype.itemsize < 8) or value.dtype == np.float32
-        return value.ndim < 2 and fits
-    return False
+    """The same for a value whose kind was not known before: bytes, or a list of bytes."""
+    return isinstance(value, bytes) or (isinstance(value, list) and all(isinstance(part, bytes) for part in value))
 
 
 def _plain_list(value: Any) -> Any:
@@ -188,7 +195,9 @@ def _plain(value: Any) -> Any:
         try:
             return [part.decode() for part in value]
         except UnicodeDecodeError as error:
-            raise ConfigError(f"a list of bytes that are no UTF-8 text fits none of these formats ({error}); leave it out with --fields") from error
+            raise ConfigError(
+                f"a list of bytes that are no UTF-8 text fits none of these formats ({error}); leave it out with --fields"
+            ) from error
     return value
 
 

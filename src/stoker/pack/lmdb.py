@@ -225,13 +225,22 @@ class _Store:
         try:
             yield
         except self._lmdb.Error as error:
+            cause = self._trouble(error)
             self.abandon()
-            folder = os.path.dirname(self.path)  # noqa: PTH120
-            cause = next((code for code in _DISK_TROUBLE if os.strerror(code) in str(error)), None)
             if cause is None:
                 told = f"{self.told}: cannot be written after {self._written:,} bytes: {error}. Nothing of it is left behind"
                 raise WriteError(told) from error
-            raise write_error(OSError(cause, os.strerror(cause)), self.told, folder, self._written, self._gathered) from error
+            raise write_error(cause, self.told, os.path.dirname(self.path), self._written, self._gathered) from error  # noqa: PTH120
+
+    def _trouble(self, error: Exception) -> OSError | None:
+        """What the disk said, if it was the disk. To LMDB a write that was cut short is an I/O error; one more tells the reason."""
+        try:
+            for _ in range(2):
+                os.pwrite(self._file.fileno(), bytes(1 << 16), os.fstat(self._file.fileno()).st_size)
+        except OSError as cause:
+            return cause
+        code = next((code for code in _DISK_TROUBLE if os.strerror(code) in str(error)), None)
+        return None if code is None else OSError(code, os.strerror(code))
 
 
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)

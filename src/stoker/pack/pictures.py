@@ -13,7 +13,14 @@ from ..kernel import native
 #: extensions that say a field is a picture
 EXTENSIONS = frozenset(["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp"])
 
-_MAGICS = {b"\xff\xd8\xff": "jpg", b"\x89PNG\r\n\x1a\n": "png", b"GIF87a": "gif", b"GIF89a": "gif", b"II*\0": "tif", b"MM\0*": "tif"}
+_MAGICS = {
+    b"\xff\xd8\xff": "jpg",
+    b"\x89PNG\r\n\x1a\n": "png",
+    b"GIF87a": "gif",
+    b"GIF89a": "gif",
+    b"II*\0": "tif",
+    b"MM\0*": "tif",
+}
 _PNM = re.compile(rb"P([1-6])[ \t\r\n]+(?:#|\d)")
 _PNM_KINDS = {b"1": "pbm", b"2": "pgm", b"3": "ppm", b"4": "pbm", b"5": "pgm", b"6": "ppm"}
 #: what is interpolated when it shrinks; palettes, single bits and 16 bits are mostly masks and depths, and get the nearest pixel

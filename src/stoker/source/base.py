@@ -17,7 +17,7 @@ from .chunk import Column, FieldSpec, Ints
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over all the rest."""
+    """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over the rest."""
 
     count: int
     whole: bool

@@ -161,9 +161,9 @@ class RecordSource(Source):
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]
         return RecordError(
-            f"{blob.url}: the {self.stored[field]!r} of sample {self.key(index)!r} at byte {int(self._start[index, field]):,} does "
-            "not match the checksum in the shard's index: it was damaged, or changed after it was indexed; fetch it again, or, if it "
-            f"was changed on purpose, `stoker index --force {blob.url}`"
+            f"{blob.url}: the {self.stored[field]!r} of sample {self.key(index)!r} at byte {int(self._start[index, field]):,} "
+            "does not match the checksum in the shard's index: it was damaged, or changed after it was indexed; fetch it again, "
+            f"or, if it was changed on purpose, `stoker index --force {blob.url}`"
         )
 
     def _joined(self, columns: list[Any], missing: int) -> Any:

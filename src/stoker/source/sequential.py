@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import ConfigError, CorruptShard, RecordError
+from ..errors import ConfigError, CorruptShard, RecordError, SourceEmpty
 from ..storage.blob import Blob
 from ..units import counted
 from .base import digest
@@ -58,6 +58,8 @@ class TarStream(StreamSource):
         norm: list[frozenset[str]] = []
         for told, sample in self._in_turn():
             yield self._whole(told, sample, norm)
+        if not norm:
+            raise SourceEmpty(f"{self.title}: not a single sample; check what wrote it")
 
     def _in_turn(self) -> Iterator[tuple[str, TarSample]]:
         """Samples of up to `interleave` shards, one of each in turn; a shard that ends is replaced by the next."""

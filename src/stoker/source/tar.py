@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, RecordError
 from ..storage.blob import Blob
 from ..storage.scratch import Scratch
+from ..units import counted
 from .base import Rows
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from .codecs import PICKLES, decimals, decode_field, kind_of, spec_of
@@ -71,8 +72,8 @@ class TarSource(RecordSource):
         ]
         split = f"; {others[0]} has a sample of that key too: was it split between shards?" if others else ""
         return RecordError(
-            f"{self.origin(index)}: sample {key!r} has no {name!r}, only {', '.join(has)}{split}; write it again whole, leave the "
-            f"field out with select(), or give tar(..., defaults={{{name!r}: ...}})"
+            f"{self.origin(index)}: sample {key!r} has no {name!r}, only {', '.join(has)}{split}; write it again whole, leave "
+            f"the field out with select(), or give tar(..., defaults={{{name!r}: ...}})"
         )
 
     def _holds(self, number: int, shard: int, index: int) -> bool:
@@ -103,6 +104,11 @@ class TarSource(RecordSource):
 
             return decode_pickle
         return decode_field
+
+    def describe(self) -> str:
+        ignored = sum(int(index.about.get("ignored", 0)) for index in self.indexes)
+        told = f"; {counted(ignored, 'file')} in them belong to no sample" if ignored else ""
+        return super().describe() + told
 
     def _identity(self) -> tuple[str, ...]:
         return ("decode" if self._decode else "raw", repr(sorted(self._defaults.items())))

@@ -82,6 +82,6 @@ def _choose(features: Any, indexes: Sequence[ShardIndex]) -> dict[str, Feature] 
     for name, feature in chosen.items():
         if found is not None and name not in known and feature.default is None and feature.shape is not None:
             raise ConfigError(
-                f"tfrecord(features=...) names {name!r}, which no record has; there are {', '.join(sorted(known)) or 'no features'}"
+                f"tfrecord(features=...) names {name!r}, which no record has, only {', '.join(sorted(known)) or 'no features'}"
             )
     return chosen

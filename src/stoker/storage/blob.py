@@ -25,6 +25,8 @@ class Blob(ABC):
     url: str
     #: the last part of its path
     name: str
+    #: bytes that are read along rather than asked for separately what lies behind them: about what one more request costs
+    gap: int = 1 << 18
 
     @abstractmethod
     def stat(self) -> Stat:

@@ -526,6 +526,8 @@ class _Flight:
 class CachedBlob(Blob):
     """A file read through a cache. Index files beside it, and a file whose server tells no version, are not cached."""
 
+    gap = 1 << 14
+
     def __init__(self, cache: Cache, inner: Blob) -> None:
         self._cache, self._inner = cache, inner
         self.url, self.name = inner.url, inner.name

@@ -16,9 +16,8 @@ from .blob import Blob
 
 Ints = NDArray[np.int64]
 
-#: spans of one file that are no further apart are read together: a local read costs about as much as copying this much, and a
-#: request over a network about as much as the larger one
-LOCAL_GAP, REMOTE_GAP = 1 << 12, 1 << 18
+#: files whose descriptors are held at once; a chunk may touch any number
+_HELD = 32
 
 
 @dataclass(slots=True)
@@ -38,19 +37,14 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     order = np.lexsort((offsets, which))
     which, offsets, lengths = which[order], offsets[order], lengths[order]
     used = np.flatnonzero(np.bincount(which, minlength=1)).tolist()
-    held = {number: blobs[number].hold() for number in used}
-    try:
-        table = np.full(used[-1] + 1 if used else 1, -1, np.int32)
-        table[used] = [held[number] for number in used]
-        fds = table[which]
-        runs = _Runs(which, offsets, lengths, np.where(fds >= 0, LOCAL_GAP, REMOTE_GAP))
-        if runs.total > arena.buffer.size:
-            arena.grow(runs.total, keep=0)
-        failed = _read_runs(blobs, runs, fds[runs.firsts], arena.buffer)
-    finally:
-        for number, fd in held.items():
-            if fd >= 0:
-                blobs[number].release(fd)
+    gaps = np.zeros(used[-1] + 1 if used else 1, np.int64)
+    gaps[used] = [blobs[number].gap for number in used]
+    runs = _Runs(which, offsets, lengths, gaps[which])
+    if runs.total > arena.buffer.size:
+        arena.grow(runs.total, keep=0)
+    failed: list[int] = []
+    for first in range(0, len(used), _HELD):
+        failed += _read_files(blobs, used[first : first + _HELD], runs, arena.buffer)
     places = runs.at[runs.number] + offsets - runs.offsets[runs.number]
     at = np.empty_like(places)
     at[order] = places
@@ -70,7 +64,7 @@ class _Runs:
         reach = np.maximum.accumulate(ends + (which << 44)) - (which << 44) if len(which) else ends
         begins = np.ones(len(which), np.bool_)
         begins[1:] = (which[1:] != which[:-1]) | (offsets[1:] - reach[:-1] > gaps[1:])
-        self.firsts = firsts = np.flatnonzero(begins)
+        firsts = np.flatnonzero(begins)
         self.number = np.cumsum(begins) - 1  # span -> run
         self.which, self.offsets = which[firsts], offsets[firsts]
         self.lengths = (np.maximum.reduceat(ends, firsts) if len(firsts) else ends) - self.offsets
@@ -78,19 +72,34 @@ class _Runs:
         self.total = int(self.lengths.sum())
 
 
-def _read_runs(blobs: Sequence[Blob], runs: _Runs, fds: NDArray[np.int32], buffer: NDArray[np.uint8]) -> list[int]:
-    """Read all runs, those in local files by one native call; returns the numbers of those that failed, for whatever reason."""
-    here = np.flatnonzero(fds >= 0)
-    status = read_spans(fds[here], runs.offsets[here], runs.lengths[here], buffer, runs.at[here])
-    failed = [int(run) for run in here[status != 0]]
-    view = memoryview(cast(Any, buffer))
-    for run in np.flatnonzero(fds < 0).tolist() if len(here) < len(fds) else ():
-        at, length = int(runs.at[run]), int(runs.lengths[run])
-        try:
-            blobs[int(runs.which[run])].read_into(int(runs.offsets[run]), view[at : at + length])
-        except (StokerError, OSError):
-            failed.append(run)
+def _read_files(blobs: Sequence[Blob], numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8]) -> list[int]:
+    """Read the runs of some files, those in local files by one native call; returns the runs that failed, for whatever reason."""
+    begin, end = np.searchsorted(runs.which, [numbers[0], numbers[-1] + 1]).tolist()
+    here = slice(begin, end)
+    held = {number: blobs[number].hold() for number in numbers}
+    try:
+        table = np.full(numbers[-1] - numbers[0] + 1, -1, np.int32)
+        table[np.asarray(numbers) - numbers[0]] = list(held.values())
+        fds = table[runs.which[here] - numbers[0]]
+        local = np.flatnonzero(fds >= 0) + begin
+        status = read_spans(fds[fds >= 0], runs.offsets[local], runs.lengths[local], buffer, runs.at[local])
+    finally:
+        for number, fd in held.items():
+            if fd >= 0:
+                blobs[number].release(fd)
+    failed = [int(run) for run in local[status != 0]]
+    if len(local) < len(fds):
+        failed += [run for run in (np.flatnonzero(fds < 0) + begin).tolist() if not _read_far(blobs, runs, run, buffer)]
     return failed
+
+
+def _read_far(blobs: Sequence[Blob], runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> bool:
+    at, length = int(runs.at[run]), int(runs.lengths[run])
+    try:
+        blobs[int(runs.which[run])].read_into(int(runs.offsets[run]), memoryview(cast(Any, buffer))[at : at + length])
+    except (StokerError, OSError):
+        return False
+    return True
 
 
 def _read_alone(blob: Blob, offset: int, out: NDArray[np.uint8]) -> Exception | None:

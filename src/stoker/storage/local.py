@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import threading
@@ -30,11 +31,20 @@ class _OpenFiles:
             entry = self._open.get(id(blob))
             if entry is None:
                 self._shrink(self._most - 1)
-                entry = self._open[id(blob)] = [blob._open(), 0]
+                entry = self._open[id(blob)] = [self._opened(blob), 0]
             else:
                 self._open.move_to_end(id(blob))
             entry[1] += 1
             return entry[0]
+
+    def _opened(self, blob: LocalBlob) -> int:
+        try:
+            return blob._open()
+        except ReadError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            self._shrink(0)  # somebody else has used up what we counted on
+            return blob._open()
 
     def unpin(self, blob: LocalBlob) -> None:
         with self._lock:
@@ -66,6 +76,8 @@ os.register_at_fork(after_in_child=_files.renew)
 
 class LocalBlob(Blob):
     """One file, opened when it is first read. If it is replaced or changed while a run is on, reading it says so."""
+
+    gap = 1 << 12
 
     def __init__(self, path: bytes) -> None:
         self.path = path
@@ -148,7 +160,9 @@ class LocalBlob(Blob):
         except FileNotFoundError as error:
             raise SourceNotFound(f"{self.url}: there is no such file any more; put it back") from error
         except OSError as error:
-            raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
+            refused = ReadError(f"{self.url}: {error.strerror}", origin=self.url)
+            refused.errno = error.errno
+            raise refused from error
         if _stat_of(os.fstat(fd)) != told:
             os.close(fd)
             why = "was changed or replaced since it was first looked at; make the pipeline anew"

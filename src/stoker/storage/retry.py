@@ -269,7 +269,7 @@ class Reader:
         if body.at < self.at:
             self._skip(body, rate)
         if body.at != self.at:
-            raise Fault(f"the answer goes on at byte {body.at:,} instead of {self.at:,}", tries=3)
+            raise Fault(f"the answer begins at byte {body.at:,} and not", tries=3)
         count = body.readinto(view)
         if not count:
             raise Fault(f"the answer ended {self._stop - self.at:,} bytes early")
