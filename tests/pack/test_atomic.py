@@ -51,7 +51,7 @@ def test_after_an_exception_nothing_is_left(tmp_path: Path) -> None:
 
 def test_an_existing_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"mine")
-    with pytest.raises(WriteError, match="exists already.*overwrite=True"):
+    with pytest.raises(WriteError, match=r"exists already.*overwrite=True"):
         AtomicFile(tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == b"mine"
     assert listing(tmp_path) == ["a"]

@@ -150,7 +150,7 @@ def test_a_feature_is_of_one_kind_in_all_samples() -> None:
     encoder.encode([("x", []), ("y", 1)])
     encoder.encode([("x", 1)])
     encoder.encode([("x", [])])
-    with pytest.raises(ConfigError, match="'x'.*float here and int in an earlier sample"):
+    with pytest.raises(ConfigError, match=r"'x'.*float here and int in an earlier sample"):
         encoder.encode([("x", 0.5)])
 
 

@@ -112,7 +112,7 @@ def test_files_are_split_by_bytes_and_by_count(tmp_path: Path) -> None:
 
 
 def test_a_kind_that_changes_is_told_also_across_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="sample 3: field 'x'.*float here and int"):
+    with pytest.raises(ConfigError, match=r"sample 3: field 'x'.*float here and int"):
         write_tfrecord(tmp_path / "a-{}", [{"x": 1}, {"x": 2}, {"x": 3}, {"x": 0.5}], max_samples=2)
     assert sorted(os.listdir(tmp_path)) == ["a-000000", "a-000000.stk"]
 

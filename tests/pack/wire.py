@@ -1,4 +1,4 @@
-"""TFRecord files and tf.train.Examples decoded by plain Python, from their definitions alone: nothing here is shared with Stoker."""
+"""TFRecord files and tf.train.Examples decoded by plain Python, from their definitions: nothing here is shared with Stoker."""
 
 from __future__ import annotations
 

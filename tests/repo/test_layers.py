@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "device": {"errors", "units", "batch"},
     "loader": {"errors", "units", "storage", "source", "plan", "engine", "batch", "stage", "observe", "device"},
     "pipeline": {"errors", "image", "source", "plan", "loader", "observe", "device"},
-    "pack": {"errors", "units", "kernel", "storage", "source"},
+    "pack": {"errors", "units", "kernel", "storage", "source", "image"},
     "__init__": {"errors", "engine", "pipeline", "source", "storage", "pack"},
     "cli": {
         "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",

@@ -1,12 +1,11 @@
 """What the fields of a source become in another format, so that they keep their meaning.
 
-Into a tar a field goes under an extension that says what it is: the only picture is ``jpg`` (``png``, ``webp`` ..., by its content),
-``label`` is ``cls``, other whole numbers are ``name.cls``, arrays ``name.npy``, texts ``name.txt``, and what JSON holds ``name.json``. From
-a tar, numbers come out as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit is
+Into a tar a field goes under an extension that says what it is: the only picture is ``jpg`` (``png``, ``webp`` ..., by content),
+``label`` is ``cls``, other whole numbers are ``name.cls``, arrays ``name.npy``, texts ``name.txt``, and all else ``name.json``. From a
+tar numbers come out as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit is
 stored as the bytes its extension says. LMDB takes everything as it is.
 
-Names are settled once for all samples: a data set in which some samples have a ``jpg`` and some a ``png`` would be one in which every
-sample lacks a field.
+Names are settled once for all samples: if some samples had a ``jpg`` and the others a ``png``, each would lack a field.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Kept:
     source: str
     target: str
     convert: Callable[[Any], Any]
-    picture: bool = False  # whether its values are named by their content, each for itself
+    by_content: bool = False  # whether its values, pictures, are named each for itself
 
 
 def choose_fields(
@@ -51,7 +50,7 @@ def choose_fields(
 ) -> tuple[Kept, ...]:
     """Which fields are written, under which names.
 
-    `raw` says that all values are the bytes a tar holds. `chosen` is what a user wrote: names, or ``new=old``, with commas between.
+    `raw` says that all values are the bytes a tar holds. `chosen` is what a user wrote: names or ``new=old``, separated by commas.
     """
     wanted = _wanted(fields, chosen)
     if format == "tar":
@@ -86,7 +85,7 @@ def _check_names(kept: Sequence[Kept]) -> None:
     if twice:
         both = " and ".join(repr(field.source) for field in kept if field.target == twice[0])
         raise ConfigError(
-            f"{both} would both be written as {twice[0]!r}; name one otherwise, as in --fields {kept[0].target}={kept[0].source},..."
+            f"{both} would both be written as {twice[0]!r}; choose other names, as in --fields new={kept[0].source},..."
         )
 
 
@@ -212,7 +211,7 @@ def _kind_of_pictures(values: Sequence[bytes]) -> str:
     return min(counts, key=lambda kind: (-counts[kind], kind))
 
 
-def other_kinds(values: Sequence[Any]) -> Counter[str]:
+def picture_kinds(values: Sequence[Any]) -> Counter[str]:
     """How many pictures there are of each format."""
     return Counter(kind for value in values if isinstance(value, bytes) and (kind := picture_kind(value)))
 

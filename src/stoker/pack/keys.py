@@ -20,7 +20,7 @@ KeyOf = Callable[[int], bytes]
 
 
 def safe_key(key: bytes) -> bytes:
-    """A key that stays within its folder when unpacked, and that no reader splits at a dot. One that is so already stays as it is.
+    """A key that stays in its folder when unpacked, and that no reader splits at a dot; one that is so already stays as it is.
 
     >>> safe_key(b"cat/1"), safe_key(b"../cat//a.b"), safe_key(b"")
     (b'cat/1', b'__/cat/a_b', b'_')

@@ -39,9 +39,11 @@ class Pipes(TyperGroup):
 
 
 def _pipe_broke(error: BaseException | None) -> bool:
-    while error is not None:
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:  # an exception may be its own cause
         if isinstance(error, BrokenPipeError):
             return True
+        seen.append(error)
         error = error.__cause__
     return False
 
