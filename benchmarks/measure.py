@@ -7,6 +7,7 @@ library's threads, allocator or imports touch another's, and its memory can be t
 
 A contestant may hold batches ready when its turn comes. They are not counted: before the clock starts it hands out as
 many as it can hold, and one more; after the clock has stopped it gets the time to fill up again before the next turn.
+A `take` that has a function `ready` has it called before the clock starts.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class Entry:
     batches: int  # in a round
     lead: int = 0  # batches it may hold ready, and one: taken before the clock starts
     needs: tuple[str, ...] = ()  # modules it imports
+    seconds: float = 0.0  # a round goes on, `batches` at a time, until so much time has passed: for those that differ much in speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class Comparison:
 
     rates: dict[str, list[float]] = field(default_factory=dict)
     peaks: dict[str, int | None] = field(default_factory=dict)
+    #: who was left out, and the modules that are not here
+    missing: dict[str, list[str]] = field(default_factory=dict)
 
     def medians(self) -> dict[str, float]:
         """Rows/s."""
@@ -155,6 +159,11 @@ class Comparison:
         ours = self.rates[name]
         return {other: ratio(ours, theirs) for other, theirs in self.rates.items() if other != name}
 
+    def best(self, names: Iterable[str]) -> str | None:
+        """Of several settings of one contestant the one with the highest median; None when none of them ran."""
+        ran = [name for name in names if name in self.rates]
+        return max(ran, key=lambda name: median(self.rates[name]), default=None)
+
     def peaks_mb(self) -> dict[str, float | None]:
         """Peaks in millions of bytes; None where psutil is missing."""
         return {name: None if peak is None else peak / 1e6 for name, peak in self.peaks.items()}
@@ -164,7 +173,12 @@ def compare(entries: Iterable[Entry], rounds: int) -> Comparison:
     """Measure the entries in turn, round by round. Those whose modules are missing are left out, with a note."""
     result = Comparison()
     with ExitStack() as stack:
-        contestants = [stack.enter_context(Contestant(entry)) for entry in entries if available(entry.name, entry.needs)]
+        contestants = []
+        for entry in entries:
+            if available(entry.name, entry.needs):
+                contestants.append(stack.enter_context(Contestant(entry)))
+            else:
+                result.missing[entry.name] = missing_of(entry.needs)
         for contestant in contestants:
             result.peaks[contestant.name] = contestant.warm_up()
             result.rates[contestant.name] = []
@@ -178,10 +192,15 @@ def compare(entries: Iterable[Entry], rounds: int) -> Comparison:
 
 def available(name: str, needs: Iterable[str]) -> bool:
     """Whether all the modules that `name` needs are here; notes those that are not."""
-    missing = [module for module in needs if not _importable(module)]
+    missing = missing_of(needs)
     if missing:
         note(f"{name}: left out, {' and '.join(missing)} cannot be imported")
     return not missing
+
+
+def missing_of(needs: Iterable[str]) -> list[str]:
+    """The modules that are not here."""
+    return [module for module in needs if not _importable(module)]
 
 
 def _importable(module: str) -> bool:
@@ -251,10 +270,13 @@ def _serve(pipe: Any, entry: Entry) -> None:
 def _round(take: Take, entry: Entry) -> Answer:
     if entry.lead:
         take(entry.lead)
+    if (ready := getattr(take, "ready", None)) is not None:
+        ready()  # what a round needs and is not to be measured
     start = time.perf_counter()
-    rows = take(entry.batches)
-    seconds = time.perf_counter() - start
-    return rows / seconds, seconds / entry.batches
+    rows, batches = take(entry.batches), entry.batches
+    while (seconds := time.perf_counter() - start) < entry.seconds:
+        rows, batches = rows + take(entry.batches), batches + entry.batches
+    return rows / seconds, seconds / batches
 
 
 class PeakMemory:

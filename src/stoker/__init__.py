@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
     from .source.feature import Feature
     from .storage.cache import Cache
+    from .storage.retry import Patience
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cache", "Feature", "Pipeline", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist", "files", "lmdb",
-    "mix", "skip", "stream", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
+    "Cache", "Feature", "Patience", "Pipeline", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist",
+    "files", "lmdb", "mix", "skip", "stream", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
 ]  # fmt: skip
 
 Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
@@ -86,6 +87,7 @@ def tar(
     allow_pickle: Collection[str] = (),
     decode: bool = True,
     cache: Cache | str | None = None,
+    patience: Patience | None = None,
 ) -> Pipeline:
     """Tar shards by WebDataset's conventions: files of one basename are a sample, their extensions its fields.
 
@@ -95,7 +97,8 @@ def tar(
 
     Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with
     ``decode=False`` all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise.
-    Pickles are refused but for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk.
+    Pickles are refused but for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk; `patience` says
+    how long a network is waited for.
     """
     from .engine.each import each
     from .source.opening import open_tar
@@ -109,12 +112,15 @@ def tar(
             allow_pickle=allow_pickle,
             decode=decode,
             cache=cache,
+            patience=patience,
             each=each,
         )
     )
 
 
-def tfrecord(shards: Shards, features: Any = None, *, cache: Cache | str | None = None) -> Pipeline:
+def tfrecord(
+    shards: Shards, features: Any = None, *, cache: Cache | str | None = None, patience: Patience | None = None
+) -> Pipeline:
     """TFRecord files, both checksums of every record checked; a field for each feature of their tf.train.Examples.
 
     `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so
@@ -124,7 +130,7 @@ def tfrecord(shards: Shards, features: Any = None, *, cache: Cache | str | None 
     from .engine.each import each
     from .source.opening import open_tfrecord
 
-    return Pipeline(open_tfrecord(shards, features=features, cache=cache, each=each))
+    return Pipeline(open_tfrecord(shards, features=features, cache=cache, patience=patience, each=each))
 
 
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
@@ -153,6 +159,10 @@ def __getattr__(name: str) -> Any:
         from .storage.cache import Cache
 
         return Cache
+    if name == "Patience":
+        from .storage.retry import Patience
+
+        return Patience
     if name == "Feature":
         from .source.feature import Feature
 

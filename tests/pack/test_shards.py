@@ -59,6 +59,11 @@ def test_a_pattern_that_is_not_clear_is_refused(pattern: str) -> None:
         Pattern(pattern)
 
 
+def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="TarWriter takes file objects"):
+        write_tar(3, samples(1))  # type: ignore[arg-type]
+
+
 # ---- limits -----------------------------------------------------------------------------------------------------------------
 
 

@@ -5,44 +5,29 @@ from __future__ import annotations
 import builtins
 import logging
 import random
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from stoker.errors import ConfigError, MissingExtra, RemoteError, ShardChanged, SourceNotFound, StokerError
+from stoker.storage import objects
 from stoker.storage.objects import ObjectRemote
 from stoker.storage.open import open_blob
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
 from .conftest import in_child
+from .s3 import S3Server
 from .server import Act, Coded, Drip, NoRange, Redirect, Reset, Server, Short, Silence, Status, Tag, WrongRange
 
 DATA = random.Random(3).randbytes(300_000)
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[str]:
-    """The address of an S3 server with one bucket."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    put(f"{url}/bucket", b"")
-    yield url
-    server.stop()
-
-
-def put(url: str, data: bytes) -> None:
-    request = urllib.request.Request(
-        url, data=data, method="PUT", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=x/x/x/x/x"}
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        answer.read()
+def moto() -> Iterator[S3Server]:
+    with S3Server() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +36,10 @@ def nothing_is_left_open() -> None:
 
 
 @pytest.fixture
-def s3(moto: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    environment(monkeypatch, moto)
+def s3(moto: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    objects._stores.clear()  # each was made for an environment that is gone
+    for name, value in moto.environment.items():
+        monkeypatch.setenv(name, value)
     return moto
 
 
@@ -65,6 +52,7 @@ def scripted(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    objects._stores.clear()  # each was made for an environment that is gone
     for name, value in {
         "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "AKIDcanary", "AWS_SECRET_ACCESS_KEY": "canary-secret", "AWS_SESSION_TOKEN": "canary-token",
@@ -88,8 +76,8 @@ def read(blob: Any, start: int = 1000, stop: int = 200_000) -> bytes:
 # ---- S3 by moto --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_object_is_read_by_ranges_and_as_a_stream(s3: str) -> None:
-    put(f"{s3}/bucket/train/a%20b.tar", DATA)
+def test_an_object_is_read_by_ranges_and_as_a_stream(s3: S3Server) -> None:
+    s3.put("train/a b.tar", DATA)
     blob = open_blob("s3://bucket/train/a b.tar")
     assert (blob.url, blob.name, blob.stat().size) == ("s3://bucket/train/a b.tar", "a b.tar", len(DATA))
     for start, stop in [(0, 1), (0, 300_000), (299_999, 300_000), (5, 5), (1000, 200_000)]:
@@ -98,9 +86,9 @@ def test_an_object_is_read_by_ranges_and_as_a_stream(s3: str) -> None:
     assert blob.read_all(1 << 20) == DATA
 
 
-def test_the_index_beside_an_object_is_found_or_said_to_be_not_there(s3: str) -> None:
-    put(f"{s3}/bucket/b.tar", DATA)
-    put(f"{s3}/bucket/b.tar.stk", b"index")
+def test_the_index_beside_an_object_is_found_or_said_to_be_not_there(s3: S3Server) -> None:
+    s3.put("b.tar", DATA)
+    s3.put("b.tar.stk", b"index")
     blob = open_blob("s3://bucket/b.tar")
     assert blob.sibling(".stk").read_all(100) == b"index"
     with pytest.raises(SourceNotFound, match=r"s3://bucket/b.tar.none: HTTP 404"):
@@ -109,11 +97,11 @@ def test_the_index_beside_an_object_is_found_or_said_to_be_not_there(s3: str) ->
         open_blob("s3://no-such-bucket/b.tar").stat()
 
 
-def test_a_changed_object_is_noticed(s3: str) -> None:
-    put(f"{s3}/bucket/c.tar", DATA)
+def test_a_changed_object_is_noticed(s3: S3Server) -> None:
+    s3.put("c.tar", DATA)
     blob = open_blob("s3://bucket/c.tar")
     assert read(blob) == DATA[1000:200_000]
-    put(f"{s3}/bucket/c.tar", DATA[::-1])
+    s3.put("c.tar", DATA[::-1])
     with pytest.raises(ShardChanged, match=r"s3://bucket/c.tar: changed since"):
         read(blob)
 

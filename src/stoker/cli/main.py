@@ -14,6 +14,7 @@ from .demo import demo
 from .explain import explain
 from .guard import Guard
 from .map import map_
+from .pack import pack
 from .run import run
 from .show import show
 from .tar.app import tar
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, bench, run, show, explain):
+for command in (demo, bench, run, show, explain, pack):
     app.command()(command)
 app.add_typer(tar)
 app.command("map")(map_)

@@ -1,8 +1,11 @@
-"""A SOURCE on the command line: what kind it is, found by looking."""
+"""A SOURCE on the command line: what kind it is, found by looking; by its name first, then by its first bytes."""
 
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -10,57 +13,212 @@ import typer
 
 import stoker
 
-from ..errors import ConfigError
+from ..errors import ConfigError, CorruptShard, SourceNotFound
+from ..kernel.records import crc32c, mask_crc
 from ..pipeline import Pipeline
 from ..source.base import Source
 from ..source.lines import Lines, split_number
+from ..source.opening import TAR_ENDINGS, TFRECORD_ENDINGS
+from ..source.paths import printable
+from ..source.shards import expand, is_remote
+from ..source.stream import StreamSource
+from ..source.tarstream import GZIP, ZSTD, stranger
 from ..source.walk import is_image
+from ..storage.open import open_blob
 
-_KNOWN = "this version knows a folder of class folders, a folder of images, and a .txt list of image files"
+_KNOWN = "this version reads folders of images, .txt lists of images, tar shards, TFRecords and LMDB"
+_LMDB_ENDINGS = (".lmdb", ".mdb")
 #: kinds of data sets that people will try, by how their names end
-_SHARDS = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tfrecord", ".tfrecords", ".mdb", ".lmdb", ".parquet", ".beton", ".zip")
+_FOREIGN = (".parquet", ".beton", ".zip", ".arrow", ".mds", ".hdf5", ".h5", ".rec")
+_LMDB_FILE = "data.mdb"
+_LMDB_MAGIC = b"\xde\xc0\xef\xbe"
+_BLOCK = 512
 
 SourceName = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A folder of class folders, a folder of images, or a .txt file that lists images, one path a line.",
+        help="A folder of class folders or of images, a .txt list of images, tar shards, TFRecords (paths, `{0000..0147}`, "
+        "globs, folders, http(s)://, s3:// or gs:// URLs), an LMDB, or `-` for a tar on standard input.",
+        show_default=False,
+    ),
+]
+ShardNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SHARDS",
+        help="Tar shards or TFRecords: paths, `{0000..0147}`, globs, folders, http(s)://, s3:// or gs:// URLs.",
         show_default=False,
     ),
 ]
 
 
-def open_source(name: str) -> Pipeline:
-    """The pipeline that begins with this source: fields `image` and, where there are classes, `label`."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A source that is there: its kind (``images``, ``list``, ``tar``, ``tfrecord``, ``lmdb``), and its shards, if any."""
+
+    kind: str
+    name: str
+    shards: tuple[str, ...] = ()
+
+
+def find_source(name: str) -> Found:
+    """What a SOURCE is. Raises ConfigError when it is not there, or nothing that can be read."""
+    if name == "-":
+        return Found("tar", name, ("-",))
+    if is_remote(name) or not os.path.lexists(name):
+        return _find_shards(name)
     path = Path(name)
-    if "://" in name or name.lower().endswith(_SHARDS):
-        raise ConfigError(f"{name}: this kind of source cannot be read yet; {_KNOWN}")
     if path.is_dir():
-        return _open_folder(path)
-    if not path.exists():
-        raise ConfigError(f"{name}: there is no such file or folder")
+        return _find_in_folder(path)
     if path.suffix.lower() == ".txt":
-        return stoker.filelist(path, labels=_list_labels(path))
-    hint = f"; for its folder: {path.absolute().parent}" if is_image(os.fsencode(path.name)) else ""
-    raise ConfigError(f"{name}: this is a single file, and no list; {_KNOWN}{hint}")
+        return Found("list", name)
+    return _find_shards(name)
+
+
+def open_source(name: str) -> Pipeline:
+    """The pipeline that begins with this source. Image files have the fields `image` and, where there are classes, `label`."""
+    found = find_source(name)
+    if found.kind == "images":
+        return _open_images(Path(name))
+    if found.kind == "list":
+        return stoker.filelist(name, labels=_list_labels(Path(name)))
+    if found.kind == "lmdb":
+        return stoker.lmdb(name)
+    return stoker.tar(list(found.shards)) if found.kind == "tar" else stoker.tfrecord(list(found.shards))
 
 
 def stored_in(pipeline: Pipeline) -> Source:
     """The source itself, to look into."""
     source = pipeline.plan.source
-    assert isinstance(source, Source)  # all that `open_source` opens has numbered samples
+    if isinstance(source, StreamSource):
+        raise ConfigError(f"{source.title} can be read in sequence only; unpack it, or convert it with `stoker pack`")
+    assert isinstance(source, Source)  # all that `open_source` opens is one or the other
     return source
 
 
-def _open_folder(path: Path) -> Pipeline:
-    """Images that lie in the folder itself have no class; without such, its folders are the classes."""
-    names = [entry.name for entry in os.scandir(os.fsencode(path)) if not entry.name.startswith(b".")]
+def shard_list(names: Sequence[str]) -> list[tuple[str, str]]:
+    """The shards that some names stand for, each with its kind (``tar`` or ``tfrecord``)."""
+    shards: list[tuple[str, str]] = []
+    for name in names:
+        found = find_source(name)
+        if found.kind not in ("tar", "tfrecord"):
+            raise ConfigError(
+                f"{name}: this is no shard of records, but {_TOLD[found.kind]}; only tar shards and TFRecords have an index"
+            )
+        if "-" in found.shards:
+            raise ConfigError("standard input has no index: it is read once, from its beginning")
+        shards += [(shard, found.kind) for shard in found.shards]
+    return shards
+
+
+_TOLD = {"images": "a folder of images", "list": "a list of images", "lmdb": "an LMDB database, which has an index in itself"}
+
+
+# ---- looking ----------------------------------------------------------------------------------------------------------------
+
+
+def _find_in_folder(path: Path) -> Found:
+    """Images that lie in the folder itself have no class; then shards; without either its folders are the classes."""
+    names = sorted(entry.name for entry in os.scandir(os.fsencode(path)) if not entry.name.startswith(b"."))
+    texts = [os.fsdecode(name) for name in names]
+    if _LMDB_FILE in texts:
+        return Found("lmdb", str(path))
     if any(is_image(name) for name in names):
-        return stoker.files(path, labels=None)
-    shards = sorted(os.fsdecode(name) for name in names if os.fsdecode(name).lower().endswith(_SHARDS))
-    if shards:
-        raise ConfigError(f"{path} holds {shards[0]}, and this kind of source cannot be read yet; {_KNOWN}")
-    return stoker.files(path)
+        return Found("images", str(path))
+    tars = [name for name in texts if name.lower().endswith(TAR_ENDINGS)]
+    records = [name for name in texts if _is_tfrecord_name(name)]
+    if tars and records:
+        raise ConfigError(
+            f"{path} holds tar shards ({tars[0]}) and TFRecords ({records[0]}); name those you mean, as in '{path}/*.tar'"
+        )
+    if tars or records:
+        shards = tuple(os.path.join(path, name) for name in tars or records)  # noqa: PTH118  names may be any bytes
+        return Found("tar" if tars else "tfrecord", str(path), shards)
+    foreign = [name for name in texts if name.lower().endswith(_FOREIGN)]
+    if foreign:
+        raise ConfigError(f"{path} holds {foreign[0]}, which cannot be read; {_KNOWN}")
+    return Found("images", str(path))
+
+
+def _find_shards(name: str) -> Found:
+    """Files by a pattern or a name. The first says what all of them are."""
+    try:
+        shards = expand(name, "SOURCE", (*TAR_ENDINGS, *TFRECORD_ENDINGS))
+    except SourceNotFound as error:
+        raise ConfigError(str(error)) from error
+    for shard in shards:
+        if not is_remote(shard) and not os.path.lexists(shard):
+            many = f" (one of the {len(shards):,} that {name} stands for)" if len(shards) > 1 else ""
+            raise ConfigError(f"{printable(os.fsencode(shard))}: there is no such file or folder{many}")
+    kind = _kind_of(shards[0])
+    if kind == "lmdb" and len(shards) > 1:
+        raise ConfigError(f"{name}: several databases; name one")
+    return Found(kind, name, tuple(shards) if kind != "lmdb" else ())
+
+
+def _kind_of(shard: str) -> str:
+    lower = shard.partition("?")[0].lower() if is_remote(shard) else shard.lower()
+    if lower.endswith(TAR_ENDINGS):
+        return "tar"
+    if _is_tfrecord_name(lower.rpartition("/")[2]):
+        return "tfrecord"
+    if lower.endswith(_LMDB_ENDINGS):
+        return "lmdb"
+    if lower.endswith(_FOREIGN):
+        raise ConfigError(f"{shard}: this kind of source cannot be read; {_KNOWN}")
+    return _kind_by_content(shard)
+
+
+def _is_tfrecord_name(name: str) -> bool:
+    """Also ``train.tfrecord-00003-of-01024``, as TensorFlow's tools write it."""
+    lower = name.lower()
+    return lower.endswith(TFRECORD_ENDINGS) or ".tfrecord-" in lower or ".tfrecords-" in lower
+
+
+def _kind_by_content(shard: str) -> str:
+    blob = open_blob(shard)
+    begin = bytearray(min(_BLOCK, blob.stat().size))
+    blob.read_into(0, memoryview(begin))
+    blob.close()
+    data = bytes(begin)
+    if _is_tar(data):
+        return "tar"
+    if _is_tfrecord(data):
+        return "tfrecord"
+    if data[16:20] == _LMDB_MAGIC and not is_remote(shard):
+        return "lmdb"
+    if data.startswith((GZIP, ZSTD)):
+        packed = "gzip" if data.startswith(GZIP) else "zstd"
+        raise ConfigError(f"{blob.url}: is packed ({packed}); name it .tar.gz or .tar.zst if it holds a tar")
+    if is_remote(shard) and (known := stranger(data)):
+        raise CorruptShard(f"{blob.url}: this is {known}", shard=blob.url, offset=0)
+    hint = f"; for its folder: {Path(shard).absolute().parent}" if is_image(os.fsencode(shard)) else ""
+    raise ConfigError(f"{blob.url}: this is a single file, and neither a list nor a shard; {_KNOWN}{hint}")
+
+
+def _is_tar(data: bytes) -> bool:
+    """Whether these bytes begin with a tar header whose checksum is right."""
+    if len(data) < _BLOCK:
+        return False
+    try:
+        told = int(data[148:156].strip(b" \0") or b"-1", 8)
+    except ValueError:
+        return False
+    return told == sum(data[:148]) + sum(data[156:_BLOCK]) + 8 * ord(" ")
+
+
+def _is_tfrecord(data: bytes) -> bool:
+    """Whether these bytes begin with a length and its checksum."""
+    return len(data) >= 12 and int(mask_crc(crc32c(data[:8]))) == struct.unpack_from("<I", data, 8)[0]
+
+
+# ---- images -----------------------------------------------------------------------------------------------------------------
+
+
+def _open_images(path: Path) -> Pipeline:
+    images = any(is_image(entry.name) for entry in os.scandir(os.fsencode(path)) if not entry.name.startswith(b"."))
+    return stoker.files(path, labels=None) if images else stoker.files(path)
 
 
 def _list_labels(path: Path) -> str:

@@ -34,6 +34,7 @@ from .output import NotedFile, noted
 from .pictures import picture_kind, shrink
 from .planning import Options, Ordered, field_lengths, shuffled, split, stored_sizes
 from .shards import Pattern, Written
+from .spares import Spares
 from .tar import BLOCK, TarWriter, write_tar
 from .tar import RECORD as TAR_RECORD
 from .tfrecord import RecordEncoder, TfrecordWriter, write_tfrecord
@@ -114,7 +115,7 @@ class Conversion:
         )  # fmt: skip
         self._whole_records = RECORD in self.source.fields and options.format == "tfrecord"
         self._examples = RecordEncoder(key=KEY if options.keys and not self._whole_records else None)
-        self._free: list[Scratch] = []
+        self._spares = Spares()
 
     @property
     def shards(self) -> int:
@@ -229,15 +230,9 @@ class Conversion:
 
     def _rows(self, indices: Ints) -> list[Any]:
         """Some samples as mappings, each with the bytes read for it; or Bad."""
-        try:
-            scratch = self._free.pop()
-        except IndexError:
-            scratch = Scratch()
-        try:
+        with self._spares.one() as scratch:
             rows = self.source.read(indices, self._wanted, {}, scratch)
             return [self._row(index, rows.errors.get(row), rows.columns, row) for row, index in enumerate(indices.tolist())]
-        finally:
-            self._free.append(scratch)
 
     def _row(self, index: int, error: Exception | None, columns: Mapping[str, Any], row: int) -> Any:
         try:

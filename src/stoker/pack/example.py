@@ -1,8 +1,7 @@
 """`tf.train.Example` messages, made without TensorFlow.
 
 An Example maps names to lists of bytes, of 64-bit integers or of 32-bit floats. The wire format leaves some freedom, and none of
-it is used: features in the order of their names, numbers packed. So equal samples give equal bytes, those that TensorFlow's
-deterministic serialisation gives.
+it is used: features are in the order of their names, and numbers are packed. So equal samples give equal bytes.
 """
 
 from __future__ import annotations

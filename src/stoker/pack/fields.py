@@ -1,9 +1,9 @@
 """What the fields of a source become in another format, so that they keep their meaning.
 
 Into a tar a field goes under an extension that says what it is: the only picture is ``jpg`` (``png``, ``webp`` ..., by content),
-``label`` is ``cls``, other whole numbers are ``name.cls``, arrays ``name.npy``, texts ``name.txt``, and all else ``name.json``. From a
-tar numbers come out as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit is
-stored as the bytes its extension says. LMDB takes everything as it is.
+``label`` is ``cls``, other whole numbers are ``name.cls``, arrays ``name.npy``, texts ``name.txt``, the rest ``name.json``. From
+a tar numbers come out as numbers. An Example holds bytes, integers and 32-bit floats, in lists without shape: what does not fit
+is stored as the bytes its extension says. LMDB takes everything as it is.
 
 Names are settled once for all samples: if some samples had a ``jpg`` and the others a ``png``, each would lack a field.
 """
@@ -50,7 +50,7 @@ def choose_fields(
 ) -> tuple[Kept, ...]:
     """Which fields are written, under which names.
 
-    `raw` says that all values are the bytes a tar holds. `chosen` is what a user wrote: names or ``new=old``, separated by commas.
+    `raw` says that all values are the bytes a tar holds. `chosen` is what a user wrote: names or ``new=old``, with commas.
     """
     wanted = _wanted(fields, chosen)
     if format == "tar":

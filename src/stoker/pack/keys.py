@@ -75,6 +75,11 @@ class UniqueKeys:
         """How many keys have a number behind because another sample has the same."""
         return len(self._changed)
 
+    @property
+    def example(self) -> bytes:
+        """One of them."""
+        return next(iter(self._changed.values()))
+
     def _settle(self, hashes: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> dict[int, bytes]:
         order = np.sort(hashes)
         twice = np.unique(order[1:][order[1:] == order[:-1]])

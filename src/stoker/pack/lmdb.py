@@ -233,7 +233,7 @@ class _Store:
             raise write_error(cause, self.told, os.path.dirname(self.path), self._written, self._gathered) from error  # noqa: PTH120
 
     def _trouble(self, error: Exception) -> OSError | None:
-        """What the disk said, if it was the disk. To LMDB a write that was cut short is an I/O error; one more tells the reason."""
+        """What the disk said, if it was the disk. To LMDB a write that was cut short is an I/O error; another one tells why."""
         try:
             for _ in range(2):
                 os.pwrite(self._file.fileno(), bytes(1 << 16), os.fstat(self._file.fileno()).st_size)

@@ -6,9 +6,12 @@ import io
 import re
 from typing import Any
 
-from ..errors import CorruptImage, ImageError, ImageTooLarge, TruncatedImage
+from ..errors import CorruptImage, ImageError, ImageTooLarge, TruncatedImage, UnsupportedImage
+from ..image import pillow
 from ..image.limits import MAX_PIXELS
+from ..image.lower import lower
 from ..kernel import native
+from ..storage.scratch import Scratch
 
 #: extensions that say a field is a picture
 EXTENSIONS = frozenset(["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp"])
@@ -23,6 +26,7 @@ _MAGICS = {
 }
 _PNM = re.compile(rb"P([1-6])[ \t\r\n]+(?:#|\d)")
 _PNM_KINDS = {b"1": "pbm", b"2": "pgm", b"3": "ppm", b"4": "pbm", b"5": "pgm", b"6": "ppm"}
+_WHOLE = lower((), seed=0, stream=0)
 #: what is interpolated when it shrinks; palettes, single bits and 16 bits are mostly masks and depths, and get the nearest pixel
 _SMOOTH = {"L", "LA", "RGB", "RGBA", "CMYK"}
 
@@ -42,6 +46,16 @@ def picture_kind(data: bytes) -> str:
         return "bmp"
     found = _PNM.match(data[:16])
     return _PNM_KINDS[found[1]] if found else ""
+
+
+def check_picture(data: bytes, scratch: Scratch) -> None:
+    """Decode a picture at full size, as training would, and forget it; raises an ImageError when that fails."""
+    if not data:
+        raise CorruptImage("it is empty")
+    try:
+        scratch.decoder.decode(_WHOLE, data)
+    except UnsupportedImage:
+        pillow.decode(data, 3, MAX_PIXELS)
 
 
 def shrink(data: bytes, longest: int, quality: int) -> bytes:

@@ -34,7 +34,6 @@ _GATHER = 1 << 21
 MAX_NAME, MAX_FIELDS = 1 << 16, 64
 #: eleven octal digits
 _MAX_SIZE = 8**11 - 1
-_PACKED = (".gz", ".tgz", ".zst", ".zstd", ".tzst", ".bz2", ".xz")
 
 _OWNER = b"0000444\x00" + b"0000000\x00" * 2
 _TIME = b"00000000000\0"
@@ -57,7 +56,7 @@ class TarWriter:
     `target` is a path; or ``"-"`` for standard output, or a file object: these get no index and are not atomic. A sample is a
     mapping of field names to values with its key as ``__key__`` (numbered when missing); values are bytes, or what the field's
     extension says: ``cls`` a number, ``json``, ``txt``, ``npy`` an array. When the ``with`` block ends by an exception, nothing
-    appears. An existing file is refused unless ``overwrite=True``.
+    appears. An existing file is refused unless ``overwrite=True``. For one thread at a time.
 
     >>> import tempfile
     >>> with TarWriter(tempfile.mkdtemp() + "/train.tar") as shard:
@@ -67,7 +66,6 @@ class TarWriter:
     """
 
     def __init__(self, target: Target, *, index: bool = True, overwrite: bool = False) -> None:
-        _check_packed(target)
         self._target = open_target(target, index=index, overwrite=overwrite)
         self.samples = 0
         self._open = True
@@ -366,13 +364,3 @@ def _check_length(name: bytes) -> bytes:
     if len(name) > MAX_NAME:
         raise ConfigError(f"a name of {len(name):,} bytes; readers take at most {MAX_NAME:,}")
     return name
-
-
-def _check_packed(target: Any) -> None:
-    name = getattr(target, "__fspath__", lambda: target)()
-    name = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
-    if isinstance(name, str) and name.lower().endswith(_PACKED):
-        raise ConfigError(
-            f"{name}: shards are written plain, so that they can be read at random; name it .tar, or write to '-' and pack that: "
-            "... | zstd > out.tar.zst"
-        )

@@ -23,6 +23,7 @@ Target = Union[AnyPath, BinaryIO]
 MakeIndex = Callable[[int, int], ShardIndex]
 
 _INDEX_BEGINS = b"STOKERIX"
+_PACKED = (".gz", ".tgz", ".zst", ".zstd", ".tzst", ".bz2", ".xz")
 
 
 class ShardFile:
@@ -147,6 +148,11 @@ def _check_path(name: str | bytes) -> None:
     if "://" in text:
         raise ConfigError(
             f"{text}: shards are written to this machine's disks; write it there, then upload it with its {SUFFIX} file"
+        )
+    if text.lower().endswith(_PACKED):
+        raise ConfigError(
+            f"{text}: shards are written plain, so that they can be read at random; leave that ending away, or write to '-' and "
+            "pack that: ... | zstd > out.tar.zst"
         )
     if "\0" in text:
         raise ConfigError(f"{text!r}: a file's name cannot hold a NUL character")

@@ -10,6 +10,7 @@ from ..errors import ConfigError
 from ..storage.blob import Blob
 from ..storage.cache import Cache
 from ..storage.open import open_blob
+from ..storage.retry import Patience
 from .index import ShardIndex
 from .indexing import index_of
 from .sequential import TarStream
@@ -34,6 +35,7 @@ def open_tar(
     allow_pickle: Collection[str] = (),
     decode: bool = True,
     cache: CacheLike = None,
+    patience: Patience | None = None,
     each: Each,
 ) -> TarSource | TarStream:
     """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
@@ -46,7 +48,7 @@ def open_tar(
         if len(urls) > 1:
             raise ConfigError("tar(): '-' (standard input) cannot be mixed with other shards")
         return TarStream(None, 1, defaults, allow_pickle, decode)
-    blobs = _blobs(urls, cache)
+    blobs = _blobs(urls, cache, patience)
     if index == "never" or any(is_compressed(blob.name) for blob in blobs):
         each(lambda blob: blob.stat(), blobs)  # a shard that is not there is told now
         return TarStream(blobs, interleave or 1, defaults, allow_pickle, decode)
@@ -55,7 +57,9 @@ def open_tar(
     return TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode)
 
 
-def open_tfrecord(spec: Spec, *, features: Any = None, cache: CacheLike = None, each: Each) -> TfrecordSource:
+def open_tfrecord(
+    spec: Spec, *, features: Any = None, cache: CacheLike = None, patience: Patience | None = None, each: Each
+) -> TfrecordSource:
     """The source of TFRecord files."""
     urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
     if "-" in urls:
@@ -63,7 +67,7 @@ def open_tfrecord(spec: Spec, *, features: Any = None, cache: CacheLike = None, 
     for url in urls:
         if url.lower().endswith((".gz", ".zlib", ".zst")):
             raise ConfigError(f"{url}: compressed TFRecord files cannot be read at random; unpack them first")
-    blobs = _blobs(urls, cache)
+    blobs = _blobs(urls, cache, patience)
     return TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features)
 
 
@@ -71,6 +75,6 @@ def _indexes(blobs: list[Blob], kind: str, each: Each) -> list[ShardIndex]:
     return each(lambda blob: index_of(blob, kind), blobs)
 
 
-def _blobs(urls: list[str], cache: CacheLike) -> list[Blob]:
+def _blobs(urls: list[str], cache: CacheLike, patience: Patience | None) -> list[Blob]:
     held = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
-    return [open_blob(url, cache=held) for url in urls]
+    return [open_blob(url, cache=held, patience=patience) for url in urls]

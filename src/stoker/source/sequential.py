@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from ..errors import ConfigError, CorruptShard, RecordError, SourceEmpty
@@ -64,7 +65,7 @@ class TarStream(StreamSource):
     def _in_turn(self) -> Iterator[tuple[str, TarSample]]:
         """Samples of up to `interleave` shards, one of each in turn; a shard that ends is replaced by the next."""
         waiting = iter(self._opened())
-        active = [shard for shard, _ in zip(waiting, range(self._interleave))]
+        active = list(islice(waiting, self._interleave))
         while active:
             for place, (told, samples) in enumerate(list(active)):
                 sample = next(samples, None)

@@ -384,12 +384,20 @@ class Cache:
             pause = min(0.1, pause * 1.5)
 
     def _order(self, unit: Unit, place: int | None) -> Callable[[str, int], tuple[int, int] | None]:
-        """Which units go first when room is made for this one. What is needed before it stays."""
+        """Which units go first when room is made for this one. What is needed before it stays.
+
+        For what is not needed soon nothing goes that is needed at all. Fetching as early as can be would drop, whenever a shard has
+        been read, that very shard, and in every epoch fetch all of them; waiting leaves the choice of what is needed last.
+        """
+        soon = max(2, self.limit // 8 // max(1, unit.length))
 
         def order(name: str, stamp: int) -> tuple[int, int] | None:
             with self._work:
-                before = self._foreseen.next_need(unit.name) if place is None else place
-                return self._foreseen.rank(name, stamp, before or 0)
+                foreseen = self._foreseen
+                if place is not None and place - foreseen.position > soon:
+                    return foreseen.rank(name, stamp, len(foreseen))
+                before = foreseen.next_need(unit.name) if place is None else place
+                return foreseen.rank(name, stamp, before or 0)
 
         return order
 

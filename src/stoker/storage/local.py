@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
+import stat
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from ..errors import ReadError, ShardChanged, SourceNotFound, StokerError
@@ -70,6 +72,8 @@ def _most_open() -> int:
     return max(8, min(512, soft // 4)) if soft != resource.RLIM_INFINITY else 512
 
 
+#: what tells blobs apart; an address would come to mean another blob
+_numbers = itertools.count()
 _files = _OpenFiles(_most_open())
 os.register_at_fork(after_in_child=_files.renew)
 
@@ -80,7 +84,8 @@ class LocalBlob(Blob):
     gap = 1 << 12
 
     def __init__(self, path: bytes) -> None:
-        self.path = path
+        self._number = next(_numbers)
+        self.path = path if path[:1] == b"/" else os.getcwdb() + b"/" + path  # the same file, wherever the process goes
         self.url = printable(path)
         self.name = printable(path.rsplit(b"/", 1)[-1])
         self._stat: Stat | None = None
@@ -94,6 +99,9 @@ class LocalBlob(Blob):
                 raise SourceNotFound(f"{self.url}: {told}") from error
             except OSError as error:
                 raise ReadError(f"{self.url}: {error.strerror}", origin=self.url) from error
+            if not stat.S_ISREG(about.st_mode):
+                raise ReadError(f"{self.url}: is not a file but a folder, a pipe or a device", origin=self.url)
+            self._stat = _stat_of(about)
         return self._stat
 
     def sibling(self, suffix: str) -> LocalBlob:
@@ -148,7 +156,7 @@ class LocalBlob(Blob):
         _files.drop(self)
 
     def __del__(self) -> None:
-        _files.drop(self)
+        _files.forget(self._number)
 
     def __reduce__(self) -> tuple[type[LocalBlob], tuple[bytes]]:
         return LocalBlob, (self.path,)
@@ -156,7 +164,7 @@ class LocalBlob(Blob):
     def _open(self) -> int:
         told = self.stat()
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody waits for a pipe
         except FileNotFoundError as error:
             raise SourceNotFound(f"{self.url}: there is no such file any more; put it back") from error
         except OSError as error:

@@ -1,0 +1,324 @@
+"""`stoker pack`: any source to shards, in parallel, and again where it was stopped."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import stoker
+
+from ..errors import ConfigError, WriteError
+from ..pack.atomic import AtomicFile
+from ..pack.convert import Bad, Conversion, Moved, Shard, convert_stream
+from ..pack.planning import Options
+from ..pack.shards import Pattern
+from ..source.base import Source
+from ..source.stream import StreamSource
+from ..units import counted, parse_bytes, show_bytes
+from .guard import DATA
+from .pool import Jobs, Pool
+from .progress import Progress, ShowProgress
+from .screen import AsJson, print_json, tell
+from .sources import SourceName, find_source, open_source
+
+#: bad samples named in the text
+_NAMED = 20
+_ENDINGS = {"tar": (".tar",), "tfrecord": (".tfrecord", ".tfrecords"), "lmdb": (".lmdb", ".mdb")}
+_MAX_BYTES = "1GB"
+
+
+class Format(str, Enum):
+    """What to write."""
+
+    tar = "tar"
+    tfrecord = "tfrecord"
+    lmdb = "lmdb"
+
+
+def pack(
+    source: SourceName,
+    dest: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEST",
+            help="A folder, made if need be; a pattern for the names of shards, as in `out/train-{:06d}.tar`; or one file.",
+            show_default=False,
+        ),
+    ],
+    format: Annotated[Format | None, typer.Option(help="What to write.", show_default="by DEST's ending, else tar")] = None,
+    resize_max: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Make JPEGs and PNGs smaller whose longer side has more than N pixels."),
+    ] = None,
+    quality: Annotated[int, typer.Option(min=1, max=100, metavar="Q", help="JPEG quality of pictures made smaller.")] = 90,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Mix all samples.")] = False,
+    seed: Annotated[int, typer.Option(metavar="S", help="The order of --shuffle; the same seed gives the same.")] = 0,
+    max_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Bytes of a shard, at most; `none`: no limit.", show_default=_MAX_BYTES)
+    ] = None,
+    max_samples: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Samples of a shard, at most.", show_default="no limit")
+    ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Which fields, and new names: `jpg=image/encoded,cls=label`.", show_default="all"),
+    ] = None,
+    by_content: Annotated[
+        bool,
+        typer.Option("--by-content", help="In a tar, name each picture by its own format, so that samples differ: jpg, png."),
+    ] = False,
+    keys: Annotated[bool, typer.Option("--keys/--no-keys", help="In TFRecords, store the samples' keys as `__key__`.")] = True,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read, and list them.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace shards that are there and were made otherwise.")
+    ] = False,
+    jobs: Jobs = None,
+    progress: ShowProgress = None,
+    json: AsJson = False,
+) -> None:
+    """Convert a data set to shards: tar by WebDataset's conventions, TFRecords, or an LMDB.
+
+    Fields keep their meaning. Image files become `jpg` (`png`, `webp` ..., by their content) and `cls` in a tar, `image` and
+    `label` elsewhere; the key is the path without its extension. Class names go to `classes.json`: a list, label i being entry i.
+    Bytes stay as they are, unless `--resize-max` makes a picture smaller; its shape is kept, all others pass byte for byte.
+
+    Each shard appears whole, with its index, or not at all. Stopped or killed, the same command goes on where it was, and the
+    result is the same, byte for byte. A bad sample is named, and keeps its shard from being written; with `--skip-bad` it is
+    left out. What comes in sequence (`-`, `.tar.gz`) is written by one writer, from the start each time. `--max-bytes` is
+    reckoned with the sizes of the source, before pictures are made smaller.
+
+    Example: `stoker pack photos/train shards/train-{:06d}.tar --resize-max 500 --shuffle`
+    """
+    kind, pattern, folder = choose_dest(dest, None if format is None else format.value)
+    options = Options(
+        kind, _most_bytes(max_bytes, kind, max_samples), max_samples, seed if shuffle else None, resize_max, quality, fields,
+        by_content, keys,
+    )  # fmt: skip
+    opened = _open(source)
+    if folder is not None:
+        _make_folder(folder)
+    if isinstance(opened, StreamSource):
+        result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
+    else:
+        result = _in_shards(opened, pattern, options, jobs, progress, skip_bad, overwrite)
+    if json:
+        print_json({"source": source, "format": kind, **result.facts()})
+    else:
+        result.tell()
+    _name_bad(result.bad, skip_bad)
+    if result.bad and not skip_bad:
+        raise typer.Exit(DATA)
+
+
+# ---- what came of it --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Result:
+    """What was written, and what was not."""
+
+    planned: int | None  # shards; None where that is not known beforehand
+    fields: Sequence[str] = ()
+    shards: list[Shard] = field(default_factory=list)
+    classes: str | None = None
+    renamed: int = 0
+    seconds: float = 0.0
+    rate: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[Shard]:
+        return sorted((shard for shard in self.shards if shard.path), key=lambda shard: shard.number)
+
+    @property
+    def bad(self) -> list[Bad]:
+        return [bad for shard in sorted(self.shards, key=lambda shard: shard.number) for bad in shard.bad]
+
+    def facts(self) -> dict[str, Any]:
+        made = [shard for shard in self.written if not shard.kept]
+        return {
+            "shards": self.planned if self.planned is not None else len(self.written),
+            "made": len(made),
+            "kept": len(self.written) - len(made),
+            "samples": sum(shard.samples for shard in self.written),
+            "bytes": sum(shard.bytes for shard in self.written),
+            "fields": list(self.fields),
+            "paths": [shard.path for shard in self.written],
+            "classes": self.classes,
+            "renamed": self.renamed,
+            "bad": [asdict(bad) for bad in self.bad],
+            "seconds": self.seconds,
+        }
+
+    def tell(self) -> None:
+        facts = self.facts()
+        of = f" of {counted(facts['shards'], 'shard')}" if facts["made"] + facts["kept"] < facts["shards"] else ""
+        kept = f" ({facts['kept']:,} of them made before)" if facts["kept"] else ""
+        shards = f"{facts['made'] + facts['kept']:,}{of}" if of else counted(facts["made"] + facts["kept"], "shard")
+        tell(f"{shards}{kept}: {counted(facts['samples'], 'sample')}, {show_bytes(facts['bytes'])}", style="bold")
+        if facts["paths"]:
+            last = f" … {facts['paths'][-1]}" if len(facts["paths"]) > 1 else ""
+            tell(f"  files    {facts['paths'][0]}{last}")
+        if self.fields:
+            tell(f"  fields   {', '.join(self.fields)}")
+        if self.classes:
+            tell(f"  classes  {self.classes}")
+        if facts["made"]:
+            tell(f"  speed    {self.rate}, {self.seconds:,.1f} s")
+        for note in self.notes:
+            tell(f"  note     {note}")
+
+
+def _name_bad(bad: Sequence[Bad], skipped: bool) -> None:
+    for entry in bad[:_NAMED]:
+        typer.echo(f"bad sample {entry.key}: {entry.reason}", err=True)
+    if len(bad) > _NAMED:
+        typer.echo(f"and {len(bad) - _NAMED:,} more; --json lists them all", err=True)
+    if bad and skipped:
+        typer.echo(f"{counted(len(bad), 'bad sample')} left out", err=True)
+    elif bad:
+        typer.echo(
+            f"{counted(len(bad), 'bad sample')}: mend them, or leave them out with --skip-bad; shards without any are done",
+            err=True,
+        )
+
+
+# ---- the work ---------------------------------------------------------------------------------------------------------------
+
+
+def _in_shards(
+    source: Source, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
+) -> Result:
+    with Pool(jobs, 1) as pool:
+        conversion = Conversion(source, pattern, options, pool.ordered, overwrite)
+    standing = conversion.standing()
+    result = Result(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
+    result.classes = _write_classes(source.classes, pattern, overwrite)
+    result.renamed = conversion.keys.changed
+    result.notes = _notes(conversion)
+    missing = [number for number in range(conversion.shards) if number not in standing]
+    with Pool(jobs, len(missing)) as pool, Progress("packing", len(source), progress) as shown:
+        shown.had(sum(len(conversion.samples(number)) for number in standing))
+        moved = Moved(shown.add, pool.stopping)
+
+        def write(number: int) -> Shard:
+            return conversion.write(number, ordered=pool.ordered, moved=moved, skip_bad=skip_bad)
+
+        for shard in pool.over(write, missing, shown.draw):
+            result.shards.append(shard)
+        result.seconds, result.rate = shown.seconds, shown.rate()
+    return result
+
+
+def _in_sequence(
+    source: StreamSource, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
+) -> Result:
+    typer.echo(f"{source.title} is read in sequence: stopped, it begins again from the start", err=True)
+    result = Result(None)
+    with Pool(jobs, 1) as pool, Progress("packing", None, progress) as shown:
+
+        def add(samples: int, nbytes: int) -> None:
+            shown.add(samples, nbytes)
+            shown.draw()
+
+        moved = Moved(add, pool.stopping)
+        written, bad = convert_stream(
+            source, pattern, options, ordered=pool.ordered, moved=moved, skip_bad=skip_bad, overwrite=overwrite
+        )
+        result.seconds, result.rate = shown.seconds, shown.rate()
+    sizes = [Path(path).stat().st_size for path in written.paths]
+    result.shards = [Shard(number, path, 0, size) for number, (path, size) in enumerate(zip(written.paths, sizes))]
+    first = Shard(0, "", 0, 0) if not result.shards else result.shards[0]
+    result.shards[:1] = [Shard(0, first.path, written.samples, first.bytes, bad=bad)]
+    return result
+
+
+def _notes(conversion: Conversion) -> list[str]:
+    """What of the conversion a user may not expect."""
+    notes = []
+    if conversion.keys.changed:
+        keys = f"{counted(conversion.keys.changed, 'key')} that another sample has too"
+        notes.append(f"{keys} got a number behind, as in {conversion.keys.example.decode('utf-8', 'replace')}")
+    for name, kinds in conversion.pictures.items():
+        if len(kinds) > 1 and conversion.options.format == "tar" and not conversion.options.by_content:
+            told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+            notes.append(
+                f"field {name} holds several formats ({told} of those looked at); readers go by content (see --by-content)"
+            )
+    return notes
+
+
+# ---- where from, where to ---------------------------------------------------------------------------------------------------
+
+
+def _open(name: str) -> Source | StreamSource:
+    found = find_source(name)
+    if found.kind == "tar":
+        opened = stoker.tar(list(found.shards), decode=False)
+    else:
+        opened = open_source(name)
+    source = opened.plan.source
+    assert isinstance(source, (Source, StreamSource))
+    return source
+
+
+def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path | None]:
+    """Format, pattern of the shards' names, and the folder to be made, if DEST is one."""
+    if dest == "-" or "://" in dest:
+        raise ConfigError(f"{dest}: shards are written to this machine's disks; for a pipe use `stoker tar cat`")
+    lower = dest.lower()
+    ending = next((kind for kind, endings in _ENDINGS.items() if lower.endswith(endings)), None)
+    if ending is None or Path(dest).is_dir() or dest.endswith("/"):
+        kind = format or "tar"
+        if Pattern(dest).single:
+            return kind, os.path.join(dest, "data.mdb" if kind == "lmdb" else f"{{:06d}}{_ENDINGS[kind][0]}"), Path(dest)  # noqa: PTH118
+        raise ConfigError(f"{dest}: names of shards end in .tar, .tfrecord or .lmdb")
+    if format not in (None, ending):
+        raise ConfigError(f"--format {format}, but {dest} is the name of a {ending}; choose one of the two")
+    if ending == "lmdb" and not Pattern(dest).single:
+        raise ConfigError(f"{dest}: an LMDB is one file; leave the number away")
+    parent = Path(dest).absolute().parent
+    if not parent.is_dir():
+        raise ConfigError(f"cannot write {dest}: there is no folder {parent}")
+    return ending, dest, None
+
+
+def _most_bytes(given: str | None, format: str, max_samples: int | None) -> int | None:
+    if format == "lmdb" and (given is not None or max_samples is not None):
+        raise ConfigError("an LMDB is one file, however large; leave --max-bytes and --max-samples away")
+    if given is not None and given.lower() == "none":
+        return None
+    return parse_bytes(int(given) if given is not None and given.isdigit() else given or _MAX_BYTES, "--max-bytes")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"{folder}: the folder cannot be made: {error.strerror}") from error
+
+
+def _write_classes(classes: Sequence[str], pattern: str, overwrite: bool) -> str | None:
+    """Class names as a JSON list beside the shards, under the begin of their names."""
+    if not classes:
+        return None
+    names = Pattern(pattern)
+    name = Path(names.name(0)).name
+    begin = f"{name.rpartition('.')[0]}-" if names.single else Path(pattern).name.partition("{")[0].partition("%")[0]
+    path = Path(pattern).parent / ("classes.json" if names.single and name == "data.mdb" else f"{begin}classes.json")
+    data = json_text.dumps(list(classes), ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape") + b"\n"
+    try:
+        if path.read_bytes() == data:
+            return str(path)
+    except OSError:
+        pass
+    with AtomicFile(path, overwrite=overwrite) as file:
+        file.write(data)
+    return str(path)

@@ -1,0 +1,408 @@
+"""Every sample of a source read and checked: what `stoker verify` does, without the talking.
+
+Shards of records are read once, from the first byte to the last, so that also what no sample needs is checked: headers, the end, the
+checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. After a place that cannot be
+understood the rest of the shard is read by its index.
+
+There are no threads here. What may run in parallel goes through an `Ordered` map, which the caller gives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptShard, ShardError, StokerError
+from ..kernel.records import BYTES as BYTES_LIST
+from ..kernel.records import ExampleStats, Wanted, crc32c, parse_examples, scan_tfrecord, verify_records
+from ..source.base import Source
+from ..source.chunk import BytesColumn, Ints
+from ..source.codecs import PICKLES, decode_field, kind_of
+from ..source.index import ShardIndex
+from ..source.indexing import PIECE, find_index
+from ..source.paths import printable
+from ..source.tar import TarSource
+from ..source.tarstream import TarSample, is_compressed, open_pieces, tar_samples
+from ..storage.blob import Blob
+from ..storage.scratch import Scratch
+from .convert import Moved, Stopped
+from .pictures import EXTENSIONS, check_picture, picture_kind
+from .planning import Ordered
+from .spares import Spares
+
+#: samples checked together
+_CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a sample; without a key, with a shard as a whole. `offset` is None where there is no single place."""
+
+    key: str
+    shard: str
+    offset: int | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found in a shard, or in a whole source without shards."""
+
+    shard: str
+    samples: int = 0
+    bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    checksums: bool = True  # whether there were any to compare with
+    keys: list[bytes] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)  # of the samples, where fields may be missing
+    #: fields of the samples: sets of names, and for each sample the number of its set
+    field_sets: list[tuple[str, ...]] = field(default_factory=list)
+    fields: list[int] = field(default_factory=list)
+
+    def add(self, problem: Problem) -> None:
+        self.problems.append(problem)
+
+
+class Verifier:
+    """Checks shards and samples; with `decode`, pictures are decoded too. Any number of shards may be checked at once."""
+
+    def __init__(self, decode: bool = False, ordered: Ordered = map, moved: Moved | None = None) -> None:
+        self._decode, self._ordered, self._moved = decode, ordered, moved or Moved()
+        self._spares = Spares()
+
+    # ---- tar ----------------------------------------------------------------------------------------------------------------
+
+    def tar(self, blob: Blob, pieces: Iterable[Any] | None = None) -> Findings:
+        """Check a tar shard, plain or packed; `pieces` are its bytes where they come from a pipe."""
+        found = Findings(blob.url)
+        index = None if pieces is not None or is_compressed(blob.name) else self._index(blob, "tar", found)
+        found.checksums = index is not None and index.crc is not None
+        ended: list[StokerError] = []
+        samples = _until_error(tar_samples(open_pieces(blob) if pieces is None else pieces, blob.url), ended)
+        numbers: dict[tuple[str, ...], int] = {}
+        check = _TarCheck(blob.url, index, self._checked_fields)
+        for chunk, problems in self._ordered(check, _chunks(samples)):
+            for sample in chunk:
+                found.keys.append(sample.key)
+                found.offsets.append(sample.offset)
+                found.fields.append(_number(found, numbers, tuple(sample.fields)))
+            self._count(found, len(chunk), sum(_size(sample) for sample in chunk))
+            found.problems += problems
+        for error in ended:
+            found.add(Problem("", blob.url, getattr(error, "offset", None), str(error)))
+        if ended and index is not None:
+            self._rest(blob, index, found)
+        elif index is not None and len(index) != len(found.keys):
+            found.add(Problem("", blob.url, None, f"its index names {len(index):,} samples, and it has {len(found.keys):,}"))
+        return found
+
+    def _rest(self, blob: Blob, index: ShardIndex, found: Findings) -> None:
+        """Samples behind a bad place, as their index finds them."""
+        source = TarSource([blob], [index], dict.fromkeys(index.fields), decode=False)
+        done = self.rows(source, np.arange(len(found.keys), len(source)))
+        found.samples += done.samples
+        found.bytes += done.bytes
+        found.problems += done.problems
+
+    def _checked_fields(self, fields: Iterable[tuple[str, Any]]) -> str:
+        """What is wrong with the fields of a sample; nothing if all is well."""
+        with self._spares.one() as scratch:
+            for name, data in fields:
+                try:
+                    self._check_field(name, data, scratch)
+                except StokerError as error:
+                    return f"{name}: {error}" if name not in str(error) else str(error)
+        return ""
+
+    def _check_field(self, name: str, data: Any, scratch: Scratch) -> None:
+        kind = kind_of(name)
+        if self._decode and isinstance(data, bytes) and (kind in EXTENSIONS or name == "image" or picture_kind(data)):
+            check_picture(data, scratch)
+        elif isinstance(data, bytes) and kind not in PICKLES:
+            decode_field(name, data)
+
+    # ---- TFRecord -----------------------------------------------------------------------------------------------------------
+
+    def tfrecord(self, blob: Blob) -> Findings:
+        """Check a TFRecord file: both checksums of every record, and that it is a tf.train.Example."""
+        found = Findings(blob.url)
+        index = self._index(blob, "tfrecord", found)
+        ended: list[StokerError] = []
+        check = _RecordCheck(blob, self._checked_fields if self._decode else None)
+        foreign: list[Problem] = []
+        for count, size, problems, others in self._ordered(check, _until_error(_records(blob), ended)):
+            self._count(found, count, size)
+            found.problems += problems
+            foreign += others
+        for error in ended:
+            found.add(Problem("", blob.url, getattr(error, "offset", None), str(error)))
+        if len(foreign) < found.samples:
+            found.problems += foreign
+        elif foreign:
+            found.notes.append("its records are no tf.train.Examples; their checksums are right, and more cannot be told of them")
+        if index is not None and not ended and len(index) != found.samples:
+            found.add(Problem("", blob.url, None, f"its index names {len(index):,} records, and it has {found.samples:,}"))
+        return found
+
+    # ---- anything else ------------------------------------------------------------------------------------------------------
+
+    def rows(self, source: Source, indices: Ints) -> Findings:
+        """Check samples of any source by reading them."""
+        found = Findings(source.describe())
+        for count, size, problems in self._ordered(lambda chunk: self._some_rows(source, chunk), _pieces_of(indices)):
+            self._count(found, count, size)
+            found.problems += problems
+        return found
+
+    def _some_rows(self, source: Source, indices: Ints) -> tuple[int, int, list[Problem]]:
+        problems: list[Problem] = []
+        with self._spares.one() as scratch:
+            rows = source.read(indices, tuple(source.fields), {}, scratch)
+            size = sum(int(column.lengths.sum()) for column in rows.columns.values() if isinstance(column, BytesColumn))
+            for row, index in enumerate(indices.tolist()):
+                reason = str(rows.errors[row]) if row in rows.errors else self._row_trouble(source, rows.columns, row)
+                if reason:
+                    problems.append(Problem(source.key(index), *_place(source, index), reason))
+        return len(indices), size, problems
+
+    def _row_trouble(self, source: Source, columns: dict[str, Any], row: int) -> str:
+        values = [(name, columns[name][row]) for name, spec in source.fields.items() if spec.kind == "bytes"]
+        empty = next((name for name, value in values if name == "image" and not value), "")
+        return (
+            "the file is empty" if empty else self._checked_fields((name, value) for name, value in values if value is not None)
+        )
+
+    # ---- shared -------------------------------------------------------------------------------------------------------------
+
+    def _index(self, blob: Blob, kind: str, found: Findings) -> ShardIndex | None:
+        try:
+            return find_index(blob, kind)
+        except ShardError as error:
+            found.add(Problem("", blob.url, error.offset, str(error)))
+            return None
+
+    def _count(self, found: Findings, samples: int, nbytes: int) -> None:
+        if self._moved.stopped():
+            raise Stopped
+        found.samples += samples
+        found.bytes += nbytes
+        self._moved.add(samples, nbytes)
+
+
+# ---- all shards together ----------------------------------------------------------------------------------------------------
+
+
+def lacking(found: Sequence[Findings]) -> list[Problem]:
+    """Samples without a field that others have."""
+    every = dict.fromkeys(name for shard in found for names in shard.field_sets for name in names)
+    problems = []
+    for shard in found:
+        short = {number: [name for name in every if name not in names] for number, names in enumerate(shard.field_sets)}
+        if not any(short.values()):
+            continue
+        for key, offset, number in zip(shard.keys, shard.offsets, shard.fields):
+            if short[number]:
+                has = ", ".join(shard.field_sets[number])
+                reason = f"has no {' and no '.join(short[number])}, only {has}; others have it"
+                problems.append(Problem(printable(key), shard.shard, offset, reason))
+    return problems
+
+
+def repeated(found: Sequence[Findings]) -> tuple[list[Problem], dict[str, list[str]]]:
+    """Keys that several samples have: within a shard, which is a problem, and over several shards, with their names."""
+    hashes = np.array([hash(key) for shard in found for key in shard.keys], np.int64)
+    order = np.sort(hashes)
+    twice = set(order[1:][order[1:] == order[:-1]].tolist())
+    if not twice:
+        return [], {}
+    places: dict[bytes, list[tuple[str, int]]] = defaultdict(list)
+    for shard in found:
+        for key, offset in zip(shard.keys, shard.offsets):
+            if hash(key) in twice:
+                places[key].append((shard.shard, offset))
+    problems: list[Problem] = []
+    across: dict[str, list[str]] = {}
+    for key, where in places.items():
+        shards = dict.fromkeys(shard for shard, _ in where)
+        if len(shards) > 1:
+            across[printable(key)] = list(shards)
+        if len(where) > len(shards):
+            shard, offset = where[-1]
+            reason = "another sample of this shard has the same key; the files of a sample must lie together (`stoker tar sort`)"
+            problems.append(Problem(printable(key), shard, offset, reason))
+    return problems, across
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------------------
+
+
+class _TarCheck:
+    """Compares samples with the index and checks their fields."""
+
+    def __init__(self, told: str, index: ShardIndex | None, fields: Callable[[Iterable[tuple[str, Any]]], str]) -> None:
+        self._told, self._index, self._fields = told, index, fields
+
+    def __call__(self, numbered: tuple[int, list[TarSample]]) -> tuple[list[TarSample], list[Problem]]:
+        first, samples = numbered
+        problems = []
+        for number, sample in enumerate(samples, first):
+            reason = self._against_index(number, sample) or self._fields(sample.fields.items())
+            if reason:
+                problems.append(Problem(printable(sample.key), self._told, sample.offset, reason))
+        # The bytes have been checked, and need not be held until their turn comes.
+        return [TarSample(sample.key, dict.fromkeys(sample.fields, b""), sample.offset) for sample in samples], problems
+
+    def _against_index(self, number: int, sample: TarSample) -> str:
+        index = self._index
+        if index is None or index.keys is None or index.crc is None:
+            return ""
+        if number >= len(index) or index.keys[number] != sample.key:
+            return "its index says otherwise: no such sample is there; `stoker index --force` makes it anew"
+        for at, name in enumerate(index.fields):
+            data = sample.fields.get(name)
+            if (-1 if data is None else len(data)) != int(index.length[number, at]):
+                return (
+                    f"{name}: its index says otherwise; `stoker index --force` makes it anew, if the shard was changed on purpose"
+                )
+            if data is not None and crc32c(data) != int(index.crc[number, at]):
+                return (
+                    f"{name}: does not match the checksum in the shard's index: it was damaged, or changed after it was indexed"
+                )
+        return ""
+
+
+class _RecordCheck:
+    """Checks some records of a TFRecord file: (records, bytes, problems, and those that are right but no Examples)."""
+
+    def __init__(self, blob: Blob, fields: Callable[[Iterable[tuple[str, Any]]], str] | None) -> None:
+        self._blob, self._fields = blob, fields
+
+    def __call__(self, piece: tuple[int, int, NDArray[np.uint8], Ints, Ints]) -> tuple[int, int, list[Problem], list[Problem]]:
+        first, base, data, starts, lengths = piece
+        right = verify_records(data, starts, lengths)
+        problems = [
+            self._problem(first + row, base + int(starts[row]), "does not match its checksum: it is damaged")
+            for row in np.flatnonzero(~right).tolist()
+        ]
+        rows = np.flatnonzero(right)
+        good = starts[rows], lengths[rows]
+        bad = parse_examples(data, *good, []).bad
+        others = [
+            self._problem(
+                first + int(rows[at]), base + int(good[0][at]), f"not a tf.train.Example at byte {int(bad[at])} of the record"
+            )
+            for at in np.flatnonzero(bad >= 0).tolist()
+        ]
+        if self._fields is not None and not others:
+            problems += self._pictures(data, rows, good, first, base)
+        return len(starts), int(lengths.sum()), problems, others
+
+    def _pictures(self, data: NDArray[np.uint8], rows: Ints, good: tuple[Ints, Ints], first: int, base: int) -> list[Problem]:
+        """Every bytes feature that mostly holds pictures must hold nothing else."""
+        assert self._fields is not None
+        stats = ExampleStats()
+        stats.add(data, *good)
+        wanted = [
+            Wanted(feature.name, BYTES_LIST, 1) for feature in stats.features if feature.kind == BYTES_LIST and feature.most == 1
+        ]
+        parsed, problems = parse_examples(data, *good, wanted), []
+        for feature, (starts, lengths), status in zip(wanted, parsed.columns, parsed.status.T):
+            column = BytesColumn(data, starts, lengths)
+            here = np.flatnonzero(status == 0).tolist()
+            pictures = sum(bool(picture_kind(data[starts[row] : starts[row] + 16].tobytes())) for row in here)
+            if not pictures or 2 * pictures <= len(here):
+                continue
+            name = printable(feature.name)
+            for row in here:
+                reason = self._fields([(f"{name}.jpg", column[row])])
+                if reason:
+                    problems.append(
+                        self._problem(first + int(rows[row]), base + int(good[0][row]), reason.replace(".jpg", "", 1))
+                    )
+        return problems
+
+    def _problem(self, number: int, start: int, reason: str) -> Problem:
+        return Problem(f"{self._blob.name}#{number}", self._blob.url, start - 12, reason)
+
+
+def _records(blob: Blob) -> Iterator[tuple[int, int, NDArray[np.uint8], Ints, Ints]]:
+    """Whole records of a TFRecord file, in pieces: number of the first, place, bytes, and where in them the payloads lie.
+
+    The checksums of payloads are left to the caller, so that one damaged record does not hide the next.
+    """
+    size = blob.stat().size
+    if not size:
+        raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
+    parts: list[NDArray[np.uint8]] = []
+    number, base, held, need = 0, 0, 0, 0
+    for piece in blob.stream(0, PIECE):
+        parts.append(np.frombuffer(bytes(piece), np.uint8))
+        held += len(piece)
+        if held < need:
+            continue
+        data = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        starts, lengths, used, need = _scan(blob, data, base)
+        if need > size - base - used:
+            break
+        yield number, base, data, starts, lengths
+        parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)
+    if held:
+        told = f"{blob.url}: the record at byte {base:,} reaches behind the end of the file: it is cut or damaged"
+        raise CorruptShard(told, shard=blob.url, offset=base)
+
+
+def _scan(blob: Blob, data: NDArray[np.uint8], base: int) -> tuple[Ints, Ints, int, int]:
+    try:
+        return scan_tfrecord(data, base, verify=False)
+    except CorruptShard as error:
+        raise CorruptShard(f"{blob.url}: {error}", shard=blob.url, offset=error.offset) from error
+
+
+def _until_error(things: Iterable[Any], ended: list[StokerError]) -> Iterator[Any]:
+    """The things up to the first error, which goes to `ended`: what came before it is good, and still counts."""
+    try:
+        yield from things
+    except StokerError as error:
+        ended.append(error)
+
+
+def _chunks(samples: Iterable[TarSample]) -> Iterator[tuple[int, list[TarSample]]]:
+    chunk: list[TarSample] = []
+    number = held = 0
+    for sample in samples:
+        chunk.append(sample)
+        held += _size(sample)
+        if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_SAMPLES:
+            yield number, chunk
+            number, chunk, held = number + len(chunk), [], 0
+    if chunk:
+        yield number, chunk
+
+
+def _pieces_of(indices: Ints) -> Iterator[Ints]:
+    for at in range(0, len(indices), 64):
+        yield indices[at : at + 64]
+
+
+def _size(sample: TarSample) -> int:
+    return sum(map(len, sample.fields.values()))
+
+
+def _number(found: Findings, numbers: dict[tuple[str, ...], int], names: tuple[str, ...]) -> int:
+    names = tuple(sorted(names))
+    if names not in numbers:
+        numbers[names] = len(numbers)
+        found.field_sets.append(names)
+    return numbers[names]
+
+
+def _place(source: Source, index: int) -> tuple[str, int | None]:
+    """Shard and byte of a sample, where it has such."""
+    shard, comma, place = source.origin(index).rpartition(", byte ")
+    return (shard, int(place.replace(",", ""))) if comma else (source.origin(index), None)
