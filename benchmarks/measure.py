@@ -138,7 +138,9 @@ class Entry:
     batches: int  # in a round
     lead: int = 0  # batches it may hold ready, and one: taken before the clock starts
     needs: tuple[str, ...] = ()  # modules it imports
-    seconds: float = 0.0  # a round goes on, `batches` at a time, until so much time has passed: for those that differ much in speed
+    seconds: float = (
+        0.0  # a round goes on, `batches` at a time, until so much time has passed: for those that differ much in speed
+    )
 
 
 @dataclass(frozen=True, slots=True)

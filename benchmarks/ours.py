@@ -38,6 +38,26 @@ def image_pipeline(folder: Path, batch: int) -> stoker.Pipeline:
     return files.shuffle(seed=SEED).repeat().image("image", *OPS).batch(batch)
 
 
+def tar_pipeline(shards: str, batch: int) -> stoker.Pipeline:
+    """The same from tar shards."""
+    return stoker.tar(shards).select("jpg").shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
+
+
+def pack(folder: Path, to: Path) -> str:
+    """Write the pictures of a folder to a few tar shards, in the order of their names; returns what they are called."""
+    paths = paths_of(folder)
+    samples = ({"__key__": f"{number:06}", "jpg": Path(path).read_bytes()} for number, path in enumerate(paths))
+    stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4))
+    return str(to / "*.tar")
+
+
+@contextmanager
+def stoker_tar(shards: str, batch: int, threads: int) -> Iterator[Take]:
+    """The loader, reading tar shards."""
+    with tar_pipeline(shards, batch).loader(threads=threads) as loader:
+        yield pull(iter(loader), batch)
+
+
 @contextmanager
 def stoker_images(folder: Path, batch: int, threads: int) -> Iterator[Take]:
     """The loader."""

@@ -19,6 +19,10 @@ BENCHMARKS = {
     "imagenet_train": ("--images", "--peers"),
     "scaling": ("--images",),
     "soak": (),
+    "records": ("--images", "--peers"),
+    "cifar_tfrecord": ("--peers",),
+    "remote": ("--images",),
+    "tools": ("--images",),
 }
 
 

@@ -1,4 +1,4 @@
-"""tf.data: image files by its fused decode-and-crop, and records in memory."""
+"""tf.data: image files by its fused decode-and-crop, records in memory, TFRecord files and the Examples in them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from data import paths_of, records
 from measure import SEED, Take, pull
 from peers.crops import SIDE
+from shards import consume, names, use_examples
 
 
 @contextmanager
@@ -51,3 +52,87 @@ def tf_records(count: int, batch: int) -> Iterator[Take]:
 
     data = tf.data.Dataset.from_tensor_slices(records(count)).shuffle(count, SEED).repeat()
     yield pull(iter(data.batch(batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)), batch)
+
+
+# ---- TFRecord files ----------------------------------------------------------------------------------------------------------
+
+#: how files are read: one after the other; several at once, which tf.data finds the number of; or several at once, their records
+#: taken in small batches, so that less happens record by record
+READING = ("stream", "reads", "interleave")
+#: records that are taken at once by `interleave`
+BLOCK = 32
+
+
+def _records(paths: list[str], reading: str) -> Any:
+    import tensorflow as tf
+
+    if reading == "stream":
+        return tf.data.TFRecordDataset(paths, buffer_size=8 << 20)
+    if reading == "reads":
+        return tf.data.TFRecordDataset(paths, num_parallel_reads=len(paths))
+    blocks = tf.data.Dataset.from_tensor_slices(paths).interleave(
+        lambda path: tf.data.TFRecordDataset(path).batch(BLOCK),
+        cycle_length=len(paths),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=False,
+    )
+    return blocks.unbatch()
+
+
+@contextmanager
+def tf_tfrecord(folder: Path, batch: int, window: int, reading: str, hand: str) -> Iterator[Take]:
+    """Records as they are: read, shuffled in a buffer, batched.
+
+    `hand` is what the consumer gets: ``"bytes"``, the objects that ``Tensor.numpy`` makes; or ``"tensors"``, which stay where they
+    are, and whose lengths and first bytes are asked for by operations of TensorFlow.
+    """
+    import tensorflow as tf
+
+    data = _records(names(folder, "tfrecord"), reading).repeat().shuffle(window, SEED)
+    batches = iter(data.batch(batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE))
+    if hand == "bytes":
+        yield consume(batches, lambda tensor: tensor.numpy().tolist(), folder)
+    else:
+        yield consume(batches, lambda tensor: tensor, folder, _touch_tensor)
+
+
+def _touch_tensor(strings: Any) -> int:
+    import tensorflow as tf
+
+    tf.reduce_sum(tf.strings.length(strings))
+    tf.strings.substr(strings, 0, 1)
+    return int(strings.shape[0])
+
+
+@contextmanager
+def tf_examples(folder: Path, batch: int, window: int, reading: str, arrays: bool) -> Iterator[Take]:
+    """Examples with an image of 32 x 32 pixels and a label, a whole batch parsed by one operation, as its guide advises.
+
+    With `arrays` images become uint8 arrays; otherwise they stay strings, and become bytes for the consumer.
+    """
+    import tensorflow as tf
+
+    wanted = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+
+    def parse(examples: Any) -> tuple[Any, Any]:
+        parsed = tf.io.parse_example(examples, wanted)
+        if not arrays:
+            return parsed["image"], parsed["label"]
+        pixels = tf.io.decode_raw(parsed["image"], tf.uint8, fixed_length=32 * 32 * 3)
+        return tf.reshape(pixels, (-1, 32, 32, 3)), parsed["label"]
+
+    data = _records(names(folder, "tfrecord"), reading).repeat()
+    if window:
+        data = data.shuffle(window, SEED)
+    data = data.batch(batch, drop_remainder=True).map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    batches = iter(data)
+
+    def take(count: int) -> int:
+        return sum(use_examples(*_as_numpy(next(batches), arrays)) for _ in range(count))
+
+    yield take
+
+
+def _as_numpy(batch: tuple[Any, Any], arrays: bool) -> tuple[Any, Any]:
+    images, labels = batch[0].numpy(), batch[1].numpy()
+    return images if arrays else images.tolist(), labels

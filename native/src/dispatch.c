@@ -41,10 +41,12 @@ int32_t stk_simd(int32_t level) {
   return chosen;
 }
 
+#if defined(STK_WITH_AVX2)
 static int level_now(void) {
   const int level = atomic_load_explicit(&current, memory_order_relaxed);
   return level == UNDECIDED ? best() : level;
 }
+#endif
 
 const stk_kernels *stk_kernels_now(void) {
 #if defined(STK_WITH_AVX2)

@@ -4,6 +4,10 @@
  * The way of an image: markers.c looks at the bytes and admits or refuses them; geometry.c turns the program into "which
  * source rectangle goes where"; jpeg.c produces just the rows and columns that needs; sampler.c resamples them as they arrive,
  * with the kernels dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins the five.
+ *
+ * Record files each have a file of their own, tar.c (with tarheader.c), tfrecord.c, example.c (with examplestats.c) and lmdb.c,
+ * which lean on crc.c, on fault.c to say what is wrong, and on strings.c to keep names. They take any bytes: a length is compared
+ * with what is left before it is used, and no memory past a fixed bound is taken because a file says so.
  */
 #ifndef STOKER_INTERNAL_H
 #define STOKER_INTERNAL_H

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -20,23 +22,33 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 #: the options of each, and the figures it must give
 WITH = {
+    "cifar_tfrecord": ("--peers",),
     "first_batch": ("--images", "--peers"),
     "imagenet_train": ("--images", "--peers"),
     "order": (),
     "overhead": ("--peers",),
     "pixels": ("--images",),
+    "records": ("--images", "--peers"),
+    "remote": ("--images", "--caches"),
     "scaling": ("--images",),
     "soak": (),
+    "tools": ("--images", "--only"),
 }
 FIGURES = {
+    "cifar_tfrecord": {"order", "shuffled", "strings"},
     "first_batch": {"from_process_start_s", "from_loader_s"},
     "imagenet_train": {"images_per_s", "stoker_over", "peak_pss_mb"},
     "order": {"positions_per_s", "memory"},
     "overhead": {"records_per_s", "stoker_over"},
     "pixels": {"difference_of_255"},
+    "records": {"sizes"},
+    "remote": {"images_per_s", "of_local", "server"},
     "scaling": {"stoker", "kernel"},
     "soak": {"records", "images", "batches_kept"},
+    "tools": {"commands", "killed_and_restarted"},
 }
+#: what the options of a test are given; a few of the commands stand for all, each of which takes a second to start
+VALUES = {"--peers": "none", "--caches": "none,cold", "--only": "tar cat,tar split,map"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +74,7 @@ def run(name: str, *words: str) -> str:
 
 @pytest.mark.parametrize("name", WITH)
 def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> None:
-    values = {"--images": str(few_images), "--peers": "none"}
+    values = {"--images": str(few_images), **VALUES}
     out = run(name, "--quick", *(word for option in WITH[name] for word in (option, values[option])))
     assert out.count("\n") == 1
     result = json.loads(out)
@@ -73,7 +85,7 @@ def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> Non
 def test_every_benchmark_is_tested_and_listed_in_run_all(benchmarks_on_path: None) -> None:
     import run_all
 
-    own = {"data", "measure", "ours", "run_all"}
+    own = {"data", "measure", "ours", "run_all", "shards", "slow_server"}
     found = {path.stem for path in BENCHMARKS.glob("*.py")} - own
     assert found == set(WITH) == set(run_all.BENCHMARKS)
 
@@ -103,6 +115,46 @@ def test_generated_pictures_are_as_large_as_photographs(benchmarks_on_path: None
     data.generate(tmp_path / "made", 12)
     sizes = [len(Path(path).read_bytes()) for path in data.paths_of(tmp_path / "made")]
     assert 90_000 < np.mean(sizes) < 130_000
+
+
+def test_training_is_measured_from_files_and_from_tar_in_one_run(few_images: Path) -> None:
+    words = ("--quick", "--images", str(few_images), "--peers", "none", "--from", "tar")
+    result = json.loads(run("imagenet_train", *words))
+    assert {"stoker", "stoker-tar"} <= set(result["runs"])
+    assert result["tar_over_files"] > 0
+
+
+def test_tar_shards_give_the_batches_of_the_files(benchmarks_on_path: None, few_images: Path, tmp_path: Path) -> None:
+    import ours
+
+    pipelines = ours.image_pipeline(few_images, 16), ours.tar_pipeline(ours.pack(few_images, tmp_path), 16)
+    for first, second in zip(*(pipeline.take(2) for pipeline in pipelines)):
+        np.testing.assert_array_equal(first[0], second[0])
+
+
+def test_what_a_contestant_hands_out_is_compared_with_what_was_written(benchmarks_on_path: None, tmp_path: Path) -> None:
+    import shards
+
+    payloads = shards.Payloads(8, size=100)
+    shards.write(payloads, tmp_path, ["tar"])
+    assert shards.consume(iter([list(payloads)] * 2), list, tmp_path)(1) == 8
+    with pytest.raises(RuntimeError, match="nobody wrote"):
+        shards.consume(iter([[b"else"]]), list, tmp_path)(1)
+
+
+def test_the_slow_server_waits_and_sends_what_was_asked_for(benchmarks_on_path: None, tmp_path: Path) -> None:
+    import slow_server
+
+    (tmp_path / "a.bin").write_bytes(bytes(range(200)))
+    with slow_server.serving(tmp_path, 0.05) as address:
+        request = Request(f"{address}/a.bin", headers={"Range": "bytes=10-19"})
+        start = time.monotonic()
+        with urlopen(request, timeout=10) as answer:
+            assert answer.status == 206
+            assert answer.headers["Content-Range"] == "bytes 10-19/200"
+            assert answer.read() == bytes(range(10, 20))
+        assert time.monotonic() - start > 0.05
+        assert slow_server.ask_stats(address)["requests"] == 1
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios(benchmarks_on_path: None) -> None:

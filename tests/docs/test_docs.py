@@ -1,7 +1,8 @@
 """The documentation is true: its code runs, prints what it says, and its links lead somewhere.
 
-In the tutorial every ``python`` block runs; elsewhere those marked ``python run`` do. The blocks of a page run in order, in one
-namespace and an empty folder. A block marked ``text output`` is what the block before it prints.
+In the tutorials every ``python`` and ``sh`` block runs; elsewhere those marked ``python run`` and ``sh run`` do. The blocks of a
+page run in order, in one namespace and an empty folder; ``stoker`` is the command of this tree. A block marked ``text output`` is
+what the block before it prints.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,25 +19,46 @@ from typing import NamedTuple
 
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+#: pages beside the documentation whose links, and names of files, must be right too
+FRONT = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 
 _BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+#: packages a page may do without: what in its code needs them
+_EXTRAS = {
+    "torch": r"^(import|from) torch\b",
+    "lmdb": r"\bwrite_lmdb\b|\.lmdb\b",
+    "zstandard": r"\.zst\b",
+    "msgpack_numpy": r"^import msgpack_numpy\b",
+}
 
 # Runs pages in a child: they come as JSON on standard input, and what their blocks printed, or the traceback, goes back so.
 _DRIVER = """
-import contextlib, io, json, os, sys, traceback
+import contextlib, io, json, os, subprocess, sys, traceback
+
+
+def run_python(page, line, text, names):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile("\\n" * line + text, page, "exec"), names)
+    return out.getvalue()
+
+
+def run_sh(page, line, text):
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{page}, line {line + 1}: exit status {done.returncode}\\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def run(page, blocks):
-    names, printed = {"__name__": "docs_page"}, []
-    for line, text in blocks:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile("\\n" * line + text, page, "exec"), names)
-        printed.append(out.getvalue())
-    return printed
+    names = {"__name__": "docs_page"}
+    return [
+        run_python(page, line, text, names) if kind == "python" else run_sh(page, line, text) for kind, line, text in blocks
+    ]
 
 
 results = {}
@@ -51,32 +74,39 @@ json.dump(results, sys.stdout)
 
 
 class Block(NamedTuple):
+    kind: str  # "python" or "sh"
     line: int  # of its first line of text, counted from 0
     text: str
     output: str | None
 
 
 def name_of(page: Path) -> str:
-    return page.relative_to(DOCS).as_posix()
+    return page.relative_to(ROOT).as_posix()
 
 
 def blocks_to_run(page: Path) -> list[Block]:
     """The page's runnable blocks, each with the output it claims."""
     content = page.read_text(encoding="utf-8")
-    every = page.name == "tutorial.md"
+    every = page.name.startswith("tutorial")
     blocks: list[Block] = []
     for found in _BLOCK.finditer(content):
         info = found["info"].split()
-        if info[:1] == ["python"] and (every or "run" in info):
-            blocks.append(Block(content.count("\n", 0, found.start("text")), found["text"], None))
+        if info[:1] in (["python"], ["sh"]) and (every or "run" in info):
+            blocks.append(Block(info[0], content.count("\n", 0, found.start("text")), found["text"], None))
         elif info == ["text", "output"]:
             assert blocks, f"{name_of(page)}: output before any code that could print it"
             blocks[-1] = blocks[-1]._replace(output=found["text"])
     return blocks
 
 
-def needs_torch(page: Path) -> bool:
-    return any(re.search(r"^(import|from) torch\b", block.text, re.MULTILINE) for block in blocks_to_run(page))
+def needed(page: Path) -> list[str]:
+    """The optional packages a page's code uses."""
+    text = "\n".join(block.text for block in blocks_to_run(page))
+    return [name for name, sign in _EXTRAS.items() if re.search(sign, text, re.MULTILINE)]
+
+
+def uses_shell(page: Path) -> bool:
+    return any(block.kind == "sh" for block in blocks_to_run(page))
 
 
 RUNNABLE = [page for page in PAGES if blocks_to_run(page)]
@@ -87,10 +117,12 @@ Results = Callable[[Path], "list[str] | str"]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Runs all pages, in two processes side by side: importing torch takes longer than all that do without it."""
+    """Runs all pages, in processes side by side: importing torch takes longer than all that do without it."""
     root = tmp_path_factory.mktemp("docs")
-    with_torch = [page for page in RUNNABLE if needs_torch(page)]
-    children = [start(pages, root) for pages in (with_torch, [page for page in RUNNABLE if page not in with_torch])]
+    groups: dict[str, list[Path]] = {"torch": [], "shell": [], "rest": []}
+    for page in RUNNABLE:
+        groups["torch" if "torch" in needed(page) else "shell" if uses_shell(page) else "rest"].append(page)
+    children = [start(pages, root) for pages in groups.values()]
     known: dict[str, list[str] | str] = {}
     for child, given in children:
         out, err = child.communicate(given, timeout=110)
@@ -108,10 +140,27 @@ def start(pages: list[Path], root: Path) -> tuple[subprocess.Popen[str], str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PATH": f"{command_folder(root)}{os.pathsep}{os.environ.get('PATH', '')}",
+            "PYTHONPATH": os.pathsep.join(paths),
+            "XDG_CACHE_HOME": str(root / "cache"),
+            "COLUMNS": "120",
+            "OMP_NUM_THREADS": "1",
+        },
     )
-    told = [(name_of(page), str(root / name_of(page)), [block[:2] for block in blocks_to_run(page)]) for page in pages]
+    told = [(name_of(page), str(root / name_of(page)), [block[:3] for block in blocks_to_run(page)]) for page in pages]
     return child, json.dumps(told)
+
+
+def command_folder(root: Path) -> Path:
+    """A folder with `stoker` in it, run by this Python from this tree."""
+    folder = root / "bin"
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "stoker").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stoker.cli.main "$@"\n')
+        (folder / "stoker").chmod(0o755)
+    return folder
 
 
 def anchors(page: Path) -> set[str]:
@@ -122,14 +171,16 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_there_is_something_to_check() -> None:
-    assert "tutorial.md" in map(name_of, RUNNABLE)
-    assert len(RUNNABLE) > 5
+    assert {"docs/tutorial.md", "docs/tutorial-shards.md"} <= set(map(name_of, RUNNABLE))
+    assert len(RUNNABLE) > 15
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, results: Results) -> None:
-    if needs_torch(page):
-        pytest.importorskip("torch")
+    for package in needed(page):
+        pytest.importorskip(package)
+    if uses_shell(page) and shutil.which("bash") is None:
+        pytest.skip("bash is not installed")
     printed = results(page)
     assert isinstance(printed, list), printed
     for block, text in zip(blocks_to_run(page), printed, strict=True):
@@ -137,7 +188,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, resul
             assert text == block.output, f"{name_of(page)}, line {block.line + 1}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES + FRONT, ids=name_of)
 def test_code_that_is_not_run_is_at_least_python(page: Path) -> None:
     content = page.read_text(encoding="utf-8")
     for found in _BLOCK.finditer(content):
@@ -145,7 +196,7 @@ def test_code_that_is_not_run_is_at_least_python(page: Path) -> None:
             compile(found["text"], f"{name_of(page)}, line {content.count(chr(10), 0, found.start()) + 1}", "exec")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES + FRONT, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     for link in _LINK.findall(text):
@@ -156,6 +207,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert found.exists(), f"{name_of(page)} links to {link}, which is not there"
         if anchor:
             assert anchor in anchors(found), f"{name_of(page)} links to {link}, but {found.name} has no such heading"
+
+
+def test_files_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|c|h))`", text))
+    places = (ROOT, ROOT / "src" / "stoker")
+    missing = [name for name in sorted(named) if not any((place / name).exists() for place in places)]
+    assert named and not missing
 
 
 def test_every_page_is_reached_from_the_index() -> None:

@@ -54,6 +54,7 @@ def decoded(**fields: Any) -> dict[str, tuple[str, list[Any]]]:
         (np.empty(0, np.int32), "int", []),
         (np.empty(0, np.float32), "float", []),
         (0.5, "float", [0.5]),
+        (0.1, "float", [float(np.float32(0.1))]),  # a Python float is a double for want of anything else
         (np.float32(0.1), "float", [float(np.float32(0.1))]),
         (np.float16(0.1), "float", [float(np.float16(0.1))]),
         ([1, 0.25], "float", [1.0, 0.25]),
@@ -112,10 +113,8 @@ def test_any_sample_comes_back(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (0.1, "32-bit float.*np.float32.*floats='round'"),
-        (np.array([1.0, 0.1]), "32-bit float"),
+        (np.array([1.0, 0.1]), "32-bit float.*np.float32.*floats='round'"),
         ([0.5, 1e300], "32-bit float"),
-        (np.float64(1 / 3), "32-bit float"),
         (2**63, "64"),
         (-(2**63) - 1, "64"),
         ([1, 2**70], "64"),

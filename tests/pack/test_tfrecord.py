@@ -119,9 +119,9 @@ def test_a_kind_that_changes_is_told_also_across_files(tmp_path: Path) -> None:
 
 def test_floats_are_exact_or_rounded_as_asked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"sample 0 \(key 'k'\): field 'x': 0.1.*floats='round'"):
-        write_tfrecord(tmp_path / "a", [{"__key__": "k", "x": 0.1}])
+        write_tfrecord(tmp_path / "a", [{"__key__": "k", "x": np.array([0.1])}])
     assert os.listdir(tmp_path) == []
-    write_tfrecord(tmp_path / "a", [{"x": 0.1}], floats="round")
+    write_tfrecord(tmp_path / "a", [{"x": np.array([0.1])}], floats="round")
     assert wire.example(wire.records(tmp_path / "a")[0])["x"] == ("float", [float(np.float32(0.1))])
 
 

@@ -149,4 +149,4 @@ def test_the_scheduler_knows_nobody() -> None:
 
 
 def test_only_one_file_speaks_to_the_native_library() -> None:
-    assert [path.name for path in modules() if "ctypes" in {name.split(".")[0] for name in imported(path)}] == ["native.py"]
+    assert [path.name for path in modules() if "ctypes" in {name.split(".")[0] for name in imported(path)}] == ["library.py"]

@@ -40,7 +40,7 @@ def quick() -> Patience:
     )
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_is_left_open() -> Iterator[None]:
     """After each test this process has no more descriptors than before it."""
     gc.collect()

@@ -12,6 +12,7 @@ An act changes one answer: `Status`, `Short`, `Reset`, `Drip`, `Silence`, `NoRan
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import socket
@@ -306,10 +307,8 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def end_connections(self) -> None:
         for connection in list(self._open):
-            try:
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # the other end went away; that is what many of these tests are about
@@ -375,8 +374,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _wait_for_the_other_end(self) -> None:
         self.close_connection = True
-        try:
+        with contextlib.suppress(OSError):
             self.connection.settimeout(60)
             self.connection.recv(1)
-        except OSError:
-            pass

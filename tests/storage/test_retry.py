@@ -156,7 +156,7 @@ def test_a_trickle_that_stays_ends_in_an_error(clock: FakeClock) -> None:
 
 
 def test_a_server_that_breaks_off_after_every_few_bytes_ends_in_an_error_too(clock: FakeClock) -> None:
-    with pytest.raises(RemoteError, match="the answer ended .* bytes early"):
+    with pytest.raises(RemoteError, match=r"the answer ended .* bytes early"):
         read(FakeRemote(*[(10, None)] * 1000), clock)
     assert clock.time <= Patience().budget_s
 

@@ -170,11 +170,11 @@ def bucket(shards: Path) -> Iterator[str]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_s3_gives_what_the_disk_gives(bucket: str, oracle: Any) -> None:
-    assert delivered(stoker.tar(f"{bucket}/s-{{0..{SHARDS - 1}}}.tar", patience=QUICK)) == oracle
+    assert delivered(stoker.tar(f"{bucket}/s-{{0..{SHARDS - 1}}}.tar")) == oracle
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_what_is_not_in_a_bucket_is_told_without_secrets(bucket: str) -> None:
     with pytest.raises(SourceNotFound, match=r"s3://shards/train/none\.tar") as caught:
-        stoker.tar(f"{bucket}/none.tar", patience=QUICK)
+        stoker.tar(f"{bucket}/none.tar")
     assert "canary" not in str(caught.value)

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import stoker
+
 from ..engine.resources import usable_cores
+from ..errors import ConfigError
+from ..pack.pictures import picture_kind
 from ..source.base import Source
+from ..source.files import LabelledFiles
 from ..units import show_bytes
 from .peers import Peer, choose_peers, peer_batches
+from .samples import spread_samples
 from .screen import Ahead, AsJson, Bar, many, out, print_json, tell
 from .sources import SourceName, open_source, stored_in
 
@@ -46,7 +52,7 @@ def bench(
     ahead: Ahead = None,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long to measure each loader, at least.")] = 5.0,
     samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Use at most this many images, spread over the source.")
+        int, typer.Option(min=1, metavar="N", help="Use at most this many images; those of files are spread over the source.")
     ] = 2000,
     against: Annotated[
         str,
@@ -61,19 +67,26 @@ def bench(
     """Measure how many of these images can be decoded and augmented a second.
 
     Everybody does the same: read, decode, random crop resized to --size, flip half of them, put --batch of them together as
-    bytes (uint8). The files are read once before, so it is decoding that is measured and not the disk. The loaders take
-    turns, five times each; what is told is the median, and ratios are taken within each turn.
+    bytes (uint8). The data are read once before, so it is decoding that is measured and not the disk. The loaders take
+    turns, five times each; what is told is the median, and ratios are taken within each turn. Of tar shards, TFRecords and
+    LMDB the first --samples are read; other loaders get the same pictures as files.
 
     Example: `stoker bench photos/ --size 224 --threads 8 --against torch`
     """
     peers, missing = choose_peers(against)
-    stored = stored_in(open_source(source))
+    opened = open_source(source)
+    stored = stored_in(opened)
     workers = threads or usable_cores()
     with TemporaryDirectory(prefix="stoker-bench-") as folder:
-        paths = _spread_paths(stored, samples)
-        listed = _write_list(Path(folder) / "images.txt", paths)
-        total = _read_once(listed, len(paths))
-        pipeline = _pipeline(listed, size, batch)
+        if isinstance(stored, LabelledFiles):
+            paths = _spread_paths(stored, samples)
+            images, field = stoker.filelist(_write_list(Path(folder) / "images.txt", paths), labels=None), "image"
+        else:
+            field = picture_field(stored)
+            images = opened.select(field).take(samples)
+            paths = _copy_out(images, field, Path(folder)) if peers else [""] * min(samples, len(stored))
+        total = _read_once(images, field, len(paths))
+        pipeline = _pipeline(images, field, size, batch)
         serial = OwnLoader("stoker, no threads", pipeline, executor="inline")
         parallel = OwnLoader(f"stoker, {many(workers, 'thread', 'threads')}", pipeline, threads=workers, ahead=ahead)
         others = [PeerLoader(name, peer, paths, size, workers) for name, peer in peers.items()]
@@ -215,25 +228,41 @@ def _write_list(path: Path, images: Sequence[str]) -> Path:
     return path
 
 
-def _read_once(listed: Path, count: int) -> int:
-    """Bring all files into memory, so that everybody finds the same; returns their bytes."""
-    import stoker
+def picture_field(source: Source) -> str:
+    """The field of records that holds pictures, by content, or else by name."""
+    samples = spread_samples(source, 8)
+    names = [name for sample in samples for name in sample.pictures]
+    if not names:
+        bad = next((f"; e.g. {sample.problem}" for sample in samples if sample.problem), "")
+        raise ConfigError(f"{source.describe()}: none of the fields {', '.join(source.fields)} holds pictures{bad}")
+    return max(dict.fromkeys(names), key=names.count)
 
+
+def _copy_out(images: Pipeline, field: str, folder: Path) -> list[str]:
+    """The same pictures as files, for loaders that read such."""
+    paths = []
+    for number, data in enumerate(data for batch in images.batch(64, drop_last=False) for data in batch[field]):
+        path = folder / f"{number:06d}.{picture_kind(data) or 'jpg'}"
+        path.write_bytes(data)
+        paths.append(str(path))
+    return paths
+
+
+def _read_once(images: Pipeline, field: str, count: int) -> int:
+    """Bring all pictures into memory, so that everybody finds the same; returns their bytes."""
     total = done = 0
     with Bar("reading", count) as shown:
-        for batch in stoker.filelist(listed, labels=None).batch(64, drop_last=False):
-            total += sum(len(data) for data in batch["image"])
+        for batch in images.batch(64, drop_last=False):
+            total += sum(len(data) for data in batch[field])
             done += batch.rows
             shown.move(done)
     return total
 
 
-def _pipeline(listed: Path, size: int, batch: int) -> Pipeline:
-    import stoker
+def _pipeline(images: Pipeline, field: str, size: int, batch: int) -> Pipeline:
     from stoker.image import HorizontalFlip, RandomResizedCrop
 
-    images = stoker.filelist(listed, labels=None).shuffle(seed=0).repeat()
-    return images.image("image", RandomResizedCrop(size), HorizontalFlip()).batch(batch)
+    return images.shuffle(seed=0).repeat().image(field, RandomResizedCrop(size), HorizontalFlip()).batch(batch)
 
 
 # ---- what is told -----------------------------------------------------------------------------------------------------------

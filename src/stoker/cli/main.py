@@ -13,11 +13,13 @@ from .bench import bench
 from .demo import demo
 from .explain import explain
 from .guard import Guard
+from .index import index
 from .map import map_
 from .pack import pack
 from .run import run
 from .show import show
 from .tar.app import tar
+from .verify import verify
 
 app = typer.Typer(
     name="stoker",
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, bench, run, show, explain, pack):
+for command in (demo, bench, run, show, explain, pack, index, verify):
     app.command()(command)
 app.add_typer(tar)
 app.command("map")(map_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,13 +14,13 @@ import typer
 import stoker
 
 from ..errors import ConfigError, WriteError
-from ..pack.atomic import AtomicFile
 from ..pack.convert import Bad, Conversion, Moved, Shard, convert_stream
 from ..pack.planning import Options
 from ..pack.shards import Pattern
 from ..source.base import Source
 from ..source.stream import StreamSource
 from ..units import counted, parse_bytes, show_bytes
+from .classes import write_classes
 from .guard import DATA
 from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress
@@ -200,7 +199,7 @@ def _in_shards(
         conversion = Conversion(source, pattern, options, pool.ordered, overwrite)
     standing = conversion.standing()
     result = Result(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
-    result.classes = _write_classes(source.classes, pattern, overwrite)
+    result.classes = write_classes(source.classes, conversion.names.name(0), overwrite)
     result.renamed = conversion.keys.changed
     result.notes = _notes(conversion)
     missing = [number for number in range(conversion.shards) if number not in standing]
@@ -303,22 +302,3 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WriteError(f"{folder}: the folder cannot be made: {error.strerror}") from error
-
-
-def _write_classes(classes: Sequence[str], pattern: str, overwrite: bool) -> str | None:
-    """Class names as a JSON list beside the shards, under the begin of their names."""
-    if not classes:
-        return None
-    names = Pattern(pattern)
-    name = Path(names.name(0)).name
-    begin = f"{name.rpartition('.')[0]}-" if names.single else Path(pattern).name.partition("{")[0].partition("%")[0]
-    path = Path(pattern).parent / ("classes.json" if names.single and name == "data.mdb" else f"{begin}classes.json")
-    data = json_text.dumps(list(classes), ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape") + b"\n"
-    try:
-        if path.read_bytes() == data:
-            return str(path)
-    except OSError:
-        pass
-    with AtomicFile(path, overwrite=overwrite) as file:
-        file.write(data)
-    return str(path)

@@ -34,6 +34,8 @@ class Picture:
     format: str = ""
     mode: str = ""
     thumbnail: bytes = b""  # a JPEG
+    field: str = ""  # where it is stored; nothing where the sample has no picture
+    about: str = ""  # the other fields, in a line
 
     @property
     def pixels(self) -> str:
@@ -42,7 +44,7 @@ class Picture:
     @property
     def kind(self) -> str:
         """Format and colour mode, or that it is bad."""
-        return "bad" if self.problem else f"{self.format} {self.mode}"
+        return "bad" if self.problem else f"{self.format} {self.mode}".strip()
 
     @property
     def told_label(self) -> str:
@@ -53,7 +55,7 @@ class Picture:
     def facts(self) -> dict[str, Any]:
         """All but the thumbnail, as plain data."""
         facts = asdict(self)
-        del facts["thumbnail"]
+        del facts["thumbnail"], facts["about"]
         return facts
 
 

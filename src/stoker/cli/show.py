@@ -1,30 +1,44 @@
-"""`stoker show`: what a data set holds, as text or as a page of pictures."""
+"""`stoker show`: what a data set holds, as text, as pictures in the terminal, or as a page of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+import stoker
+
 from ..source.base import Source
+from ..source.chunk import FieldSpec
+from ..source.codecs import spec_of
+from ..source.stream import StreamSource
+from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from ..units import show_bytes
+from .classes import read_classes
 from .guard import DATA
 from .pictures import Picture, look
+from .samples import LABELS, Sample, fields_of, first_samples, spread_samples, told_value
 from .screen import AsJson, check_writable, out, print_json, tell
 from .sheet import sheet_page
-from .sources import SourceName, open_source, stored_in
+from .sources import SourceName, find_source, open_source
 
 #: classes named in the text
 _CLASSES = 12
+#: characters of a value in the table, and in a caption
+_CELL, _CAPTION = 36, 60
 
 
 def show(
     source: SourceName,
     count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="How many samples.")] = 9,
+    pictures: Annotated[
+        bool, typer.Option("-p", "--pictures", help="Draw the pictures, if this is a terminal with colours.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a page of thumbnails, complete in itself.", show_default=False),
@@ -33,43 +47,74 @@ def show(
 ) -> None:
     """Show what is in a data set: fields, classes, and some samples from all over it.
 
-    The samples are spread evenly, so that every part of the data set is seen. Each is decoded; one that cannot be is named,
-    and the exit status is 1.
+    The samples are spread evenly, so that every part of the data set is seen; of what comes in sequence (`-`, `.tar.gz`) they are
+    the first. Pictures are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit
+    status is 1.
 
     Example: `stoker show photos/ -n 48 --html sheet.html`
     """
     check_writable(html)
-    stored = stored_in(open_source(source))
-    pictures = read_pictures(stored, count, thumbnails=html is not None)
-    counts = _class_counts(stored)
+    images = find_source(source).kind in ("images", "list")
+    stored = _open(source)
+    samples = spread_samples(stored, count) if isinstance(stored, Source) else first_samples(stored, count)
+    classes = _classes(stored)
+    drawn = pictures and not json and _can_draw()
+    looked = [_looked(sample, classes, thumbnails=drawn or html is not None) for sample in samples]
+    shown = [picture for of_sample in looked for picture in of_sample]
+    fields = fields_of(stored) if isinstance(stored, Source) else _fields_seen(samples)
+    counts = _class_counts(stored) if isinstance(stored, Source) else {}
     if html:
-        html.write_text(sheet_page(stored.describe(), pictures), encoding="utf-8")
+        html.write_text(sheet_page(stored.describe(), shown), encoding="utf-8")
     if json:
-        print_json(_as_json(stored, counts, pictures))
+        print_json(
+            _as_json(stored, fields, counts, [picture.facts() for picture in shown] if images else _facts(samples, looked))
+        )
     else:
-        _tell(stored, counts, pictures)
+        _tell(stored, fields, counts)
+        _tell_images(shown, "label" in fields) if images else _tell_samples(samples, looked, fields)
+        if drawn:
+            _draw(shown)
         if html:
-            tell(f"{html}: {len(pictures)} pictures", style="dim")
-    bad = [picture for picture in pictures if picture.problem]
+            tell(f"{html}: {len(shown)} pictures", style="dim")
+    _name_bad(samples, shown)
+
+
+def _open(name: str) -> Source | StreamSource:
+    found = find_source(name)
+    pipeline = stoker.tar(list(found.shards), decode=False) if found.kind == "tar" else open_source(name)
+    source = pipeline.plan.source
+    assert isinstance(source, (Source, StreamSource))
+    return source
+
+
+def _classes(source: Source | StreamSource) -> tuple[str, ...]:
+    """Class names: the source's own, or those that lie beside its first shard."""
+    own = source.classes if isinstance(source, Source) else ()
+    blobs = getattr(source, "blobs", ())
+    return own or (read_classes(os.fsdecode(blobs[0].path)) if blobs and isinstance(blobs[0], LocalBlob) else ())
+
+
+def _looked(sample: Sample, classes: Sequence[str], thumbnails: bool) -> list[Picture]:
+    """The pictures of a sample, decoded; one without any for a sample that has none."""
+    label = sample.label
+    name = classes[label] if label is not None and 0 <= label < len(classes) else None
+    plain = Picture(sample.index, sample.key, label, name, 0, sample.problem, about=sample.about(_CAPTION))
+    if sample.problem or not sample.pictures:
+        return [plain]
+    found = []
+    for field in sample.pictures:
+        data = sample.values[field]
+        picture = Picture(sample.index, sample.key, label, name, len(data), field=field, about=plain.about)
+        found.append(look(picture, data, thumbnails))
+    return found
+
+
+def _name_bad(samples: Sequence[Sample], shown: Sequence[Picture]) -> None:
+    bad = [picture for picture in shown if picture.problem]
     for picture in bad:
         typer.echo(f"bad sample {picture.key}: {picture.problem}", err=True)
     if bad:
         raise typer.Exit(DATA)
-
-
-def read_pictures(source: Source, count: int, thumbnails: bool) -> list[Picture]:
-    """Some samples, spread evenly over the source, decoded."""
-    indices = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(np.int64))
-    rows = source.read(indices, tuple(source.fields), {}, Scratch())
-    labels: Any = rows.columns.get("label")
-    pictures = []
-    for row, index in enumerate(indices.tolist()):
-        label = None if labels is None else int(labels[row])
-        name = source.classes[label] if label is not None and 0 <= label < len(source.classes) else None
-        data = b"" if row in rows.errors else rows.columns["image"][row]
-        problem = str(rows.errors[row]) if row in rows.errors else ""
-        pictures.append(look(Picture(index, source.key(index), label, name, len(data), problem), data, thumbnails))
-    return pictures
 
 
 def _class_counts(source: Source) -> dict[str, int]:
@@ -81,34 +126,103 @@ def _class_counts(source: Source) -> dict[str, int]:
     return {name: int(count) for name, count in zip(source.classes, counts)}
 
 
-def _as_json(source: Source, counts: dict[str, int], pictures: Sequence[Picture]) -> dict[str, Any]:
+def _fields_seen(samples: Sequence[Sample]) -> dict[str, FieldSpec]:
+    """Fields of what comes in sequence: those of the samples that came."""
+    return {name: spec_of(name) for sample in samples for name in sample.values}
+
+
+# ---- what is told -----------------------------------------------------------------------------------------------------------
+
+
+def _as_json(
+    source: Source | StreamSource, fields: Mapping[str, FieldSpec], counts: dict[str, int], shown: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "source": source.describe(),
-        "samples": len(source),
-        "fields": {name: str(spec) for name, spec in source.fields.items()},
+        "samples": len(source) if isinstance(source, Source) else None,
+        "fields": {name: str(spec) for name, spec in fields.items()},
         "classes": counts,
-        "shown": [picture.facts() for picture in pictures],
+        "shown": shown,
     }
 
 
-def _tell(source: Source, counts: dict[str, int], pictures: Sequence[Picture]) -> None:
-    from rich.table import Table
+def _facts(samples: Sequence[Sample], looked: Sequence[Sequence[Picture]]) -> list[dict[str, Any]]:
+    """Samples with what is known of their pictures put where they are."""
+    told = []
+    for sample, pictures in zip(samples, looked):
+        facts = sample.facts()
+        for picture in pictures:
+            if picture.field:
+                names = ("width", "height", "format", "mode", "problem")
+                facts["fields"][picture.field] |= {name: getattr(picture, name) for name in names}
+            facts["problem"] = facts["problem"] or picture.problem
+        told.append(facts)
+    return told
 
+
+def _tell(source: Source | StreamSource, fields: Mapping[str, FieldSpec], counts: dict[str, int]) -> None:
     tell(source.describe(), style="bold")
-    tell(f"  fields   {', '.join(f'{name} {spec}' for name, spec in source.fields.items())}")
+    tell(f"  fields   {', '.join(f'{name} {spec}' for name, spec in fields.items())}")
     if counts:
         named = ", ".join(f"{name} ({count:,})" for name, count in list(counts.items())[:_CLASSES])
         tell(f"  classes  {named}{f', and {len(counts) - _CLASSES:,} more' if len(counts) > _CLASSES else ''}")
     tell()
+
+
+def _tell_images(shown: Sequence[Picture], labels: bool) -> None:
+    from rich.table import Table
+
     table = Table(box=None, header_style="dim")
     table.add_column("index", justify="right")
     table.add_column("key", overflow="fold")
     for name in ("pixels", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("format", no_wrap=True)
-    if "label" in source.fields:
+    if labels:
         table.add_column("label")
-    for picture in pictures:
-        label = [picture.told_label] if "label" in source.fields else []
+    for picture in shown:
+        label = [picture.told_label] if labels else []
         table.add_row(f"{picture.index:,}", picture.key, picture.pixels, show_bytes(picture.size), picture.kind, *label)
     out().print(table)
+
+
+def _tell_samples(samples: Sequence[Sample], looked: Sequence[Sequence[Picture]], fields: Mapping[str, FieldSpec]) -> None:
+    """A row a sample, a column a field."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim")
+    table.add_column("index", justify="right")
+    table.add_column("key", overflow="fold")
+    for name in fields:
+        table.add_column(name, overflow="fold")
+    for sample, pictures in zip(samples, looked):
+        by_field = {picture.field: picture for picture in pictures}
+        cells = [_cell(sample, name, by_field.get(name), pictures) for name in fields]
+        table.add_row(f"{sample.index:,}", sample.key, *cells)
+    out().print(table)
+
+
+def _cell(sample: Sample, name: str, picture: Picture | None, pictures: Sequence[Picture]) -> str:
+    if name not in sample.values:
+        return "bad"
+    if picture is None:
+        label = next((told.told_label for told in pictures if told.class_name), "")
+        return label if label and name in LABELS else told_value(sample.values[name], _CELL)
+    told = f"{picture.pixels} {picture.kind}" if not picture.problem else "bad"
+    return f"{told}, {show_bytes(picture.size)}"
+
+
+def _can_draw() -> bool:
+    from .halfblocks import can_show
+
+    if can_show(out()):
+        return True
+    typer.echo("no pictures here: standard output is no terminal with 256 colours; --html FILE makes a page of them", err=True)
+    return False
+
+
+def _draw(shown: Sequence[Picture]) -> None:
+    from .halfblocks import show_pictures
+
+    tell()
+    show_pictures(out(), [picture for picture in shown if picture.field])

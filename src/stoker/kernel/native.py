@@ -129,9 +129,10 @@ def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> 
 def read_files(
     paths: Paths, which: NDArray[np.int64], arena: Arena
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
-    """Read whole files into `arena` and return (bytes, offsets, errors).
+    """Read whole files into `arena` and return (data, offsets, errors).
 
-    File ``which[i]`` is ``data[offsets[i]:offsets[i + 1]]``; ``errors[i]`` is 0 or the errno that refused it.
+    File ``which[i]`` is ``data[offsets[i]:offsets[i + 1]]``; ``errors[i]`` is 0 or the errno that refused it. `data` is the whole
+    buffer of the arena: what stands behind the last file means nothing.
     """
     which = np.ascontiguousarray(which, np.int64)
     count = which.size

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, NamedTuple, TypeAlias, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,10 @@ def crc32c(data: Bytes, value: int = 0) -> int:
     >>> hex(crc32c(b"123456789")), crc32c(b"789", crc32c(b"123456")) == crc32c(b"123456789")
     ('0xe3069283', True)
     """
+    call = library().crc32c_brief if len(data) < BRIEF_BYTES else library().crc32c
+    if isinstance(data, bytes):
+        return call(data, len(data), value)  # ctypes takes bytes as they are
     array = _bytes(data)
-    call = library().crc32c_brief if array.size < BRIEF_BYTES else library().crc32c
     return call(address(array), array.size, value)
 
 
@@ -268,9 +270,6 @@ BYTES, FLOAT, INT = 1, 2, 3
 #: what became of a feature of a record, in `Parsed.status`
 OK, MISSING, OTHER_KIND, OTHER_COUNT = 0, 1, 2, 3
 
-_WANTED = np.dtype(
-    [("name", np.uintp), ("name_length", "i8"), ("kind", "i8"), ("count", "i8"), ("out", np.uintp), ("also", np.uintp)]
-)
 _NUMBERS: dict[int, type[np.generic]] = {FLOAT: np.float32, INT: np.int64}
 
 
@@ -314,12 +313,13 @@ def parse_examples(
     data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
     if len({each.name for each in wanted}) != len(wanted):
         raise KernelError("a feature is wanted twice")
-    names = [np.frombuffer(each.name + b"\0", np.uint8) for each in wanted]
+    names = np.frombuffer(b"".join(each.name for each in wanted) + b"\0", np.uint8)
     made = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
-    table = np.zeros(len(wanted), _WANTED)
-    for row, each, name, column in zip(table, wanted, names, made):
-        row["name"], row["name_length"], row["kind"], row["count"] = name.ctypes.data, len(each.name), each.kind, each.count
-        row["out"], row["also"] = column[0].ctypes.data, column[-1].ctypes.data
+    rows, at = [], _place(names)
+    for each, column in zip(wanted, made):
+        rows.append((at, len(each.name), each.kind, each.count, _place(column[0]), _place(column[-1])))
+        at += len(each.name)
+    table = np.array(rows, np.int64)  # of stk_wanted, whose fields all have 8 bytes
     status, bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
     library().examples_parse(
         address(data), data.size, address(starts), address(lengths), count, address(table), len(wanted), address(status),
@@ -327,6 +327,10 @@ def parse_examples(
     )  # fmt: skip
     columns = (_finished(data, each, column, status[:, i]) for i, (each, column) in enumerate(zip(wanted, made)))
     return Parsed(tuple(columns), status, bad)
+
+
+def _place(array: NDArray[Any]) -> int:
+    return cast(int, array.__array_interface__["data"][0])
 
 
 def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any], ...]:

@@ -33,6 +33,7 @@ from .lmdb import write_lmdb
 from .output import NotedFile, noted
 from .pictures import picture_kind, shrink
 from .planning import Options, Ordered, field_lengths, shuffled, split, stored_sizes
+from .rawtar import is_absent, raw_tar
 from .shards import Pattern, Written
 from .spares import Spares
 from .tar import BLOCK, TarWriter, write_tar
@@ -254,7 +255,7 @@ class Conversion:
     def _write_shard(self, number: int, path: str, stream: _Stream) -> Shard:
         note: dict[str, Any] = {"recipe": self.recipe, "shard": number, "shards": self.shards}
         writer: Any = TarWriter(io.BytesIO()) if self.options.format == "tar" else TfrecordWriter(io.BytesIO())
-        writer._target = NotedFile(path, note, self.overwrite)
+        target = writer._target = NotedFile(path, note, self.overwrite)
         try:
             for encoded in stream:
                 writer.add(encoded)
@@ -270,7 +271,7 @@ class Conversion:
         except BaseException:
             writer.abandon()
             raise
-        return Shard(number, path, writer.samples, writer.size, bad=bad)
+        return Shard(number, path, writer.samples, target.size, bad=bad)
 
     def _write_lmdb(self, number: int, path: str, stream: _Stream) -> Shard:
         try:
@@ -318,7 +319,7 @@ def shape_sample(kept: Sequence[Kept], values: Mapping[str, Any], options: Optio
     made: dict[str, Any] = {}
     for field in kept:
         value = values[field.source]
-        if value is None:
+        if is_absent(value):
             continue
         if options.resize_max is not None and isinstance(value, bytes):
             value = shrink(value, options.resize_max, options.quality)
@@ -353,7 +354,7 @@ class _StreamRows:
 def _as_stored(source: Source, options: Options) -> Source:
     """The source such that what need not change is not taken apart: a tar's fields as bytes, records whole where they stay so."""
     if isinstance(source, TarSource):
-        return TarSource(source.blobs, source.indexes, dict.fromkeys(source.stored), decode=False)
+        return raw_tar(source.blobs, source.indexes)
     if isinstance(source, TfrecordSource) and options.format == "tfrecord" and not options.resize_max and not options.fields:
         return TfrecordSource(source.blobs, source.indexes, "raw")
     return source

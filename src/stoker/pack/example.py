@@ -30,7 +30,8 @@ List = tuple[int, list[bytes]]  # the kind (0: an empty list, which has none), a
 class ExampleEncoder:
     """Turns fields into Examples; a field is of one kind in all of them.
 
-    ``floats="exact"`` refuses numbers that a 32-bit float does not hold; ``"round"`` takes the nearest.
+    ``floats="exact"`` refuses arrays of doubles that 32-bit floats do not hold; ``"round"`` takes the nearest, as is always done with
+    Python's own floats.
 
     >>> b"".join(ExampleEncoder().encode([("label", 3)]))
     b'\\n\\x10\\n\\x0e\\n\\x05label\\x12\\x05\\x1a\\x03\\n\\x01\\x03'
@@ -174,7 +175,8 @@ def _numbers(value: Any, rounding: bool) -> List:
     if array.dtype.kind in "biu":
         return INT, _packed(packed_ints(array.astype(np.int64)))
     if array.dtype.kind == "f":
-        return FLOAT, _packed(_floats(array, rounding))
+        # A Python float is a double for want of anything else; an array of doubles was chosen.
+        return FLOAT, _packed(_floats(array, rounding or not isinstance(value, np.ndarray)))
     if array.dtype.kind in "SU":
         return _strings(array.tolist())
     told = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

@@ -36,6 +36,11 @@ class NotedFile:
             self._file.abandon()
             raise
 
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._file.size
+
     def write(self, data: Bytes) -> None:
         self._file.write(data)
 

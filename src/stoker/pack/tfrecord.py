@@ -182,7 +182,8 @@ def write_tfrecord(
 
     `pattern`, `max_bytes`, `max_samples` and `overwrite` are as for `write_tar`; what samples may hold is told at
     `TfrecordWriter`, and a feature is of one kind in all of them. `key` names a feature to store the samples' keys in; otherwise
-    they are left out. A number that a 32-bit float does not hold exactly is an error, unless ``floats="round"``.
+    they are left out. An array of doubles that 32-bit floats do not hold exactly is an error, unless
+    ``floats="round"``.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

@@ -1,14 +1,15 @@
 """Every sample of a source read and checked: what `stoker verify` does, without the talking.
 
-Shards of records are read once, from the first byte to the last, so that also what no sample needs is checked: headers, the end, the
-checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. After a place that cannot be
-understood the rest of the shard is read by its index.
+Shards of records are read once, from the first byte to the last, so that also what no sample needs is checked: headers, the end,
+the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. Behind a place that
+cannot be understood the rest of the shard is read by its index.
 
 There are no threads here. What may run in parallel goes through an `Ordered` map, which the caller gives.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,24 +20,27 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptShard, ShardError, StokerError
 from ..kernel.records import BYTES as BYTES_LIST
-from ..kernel.records import ExampleStats, Wanted, crc32c, parse_examples, scan_tfrecord, verify_records
+from ..kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, scan_tfrecord, verify_records
 from ..source.base import Source
 from ..source.chunk import BytesColumn, Ints
 from ..source.codecs import PICKLES, decode_field, kind_of
 from ..source.index import ShardIndex
 from ..source.indexing import PIECE, find_index
 from ..source.paths import printable
-from ..source.tar import TarSource
 from ..source.tarstream import TarSample, is_compressed, open_pieces, tar_samples
 from ..storage.blob import Blob
 from ..storage.scratch import Scratch
+from ..units import counted
 from .convert import Moved, Stopped
 from .pictures import EXTENSIONS, check_picture, picture_kind
 from .planning import Ordered
+from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
 #: samples checked together
 _CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 512
+#: members named in a note
+_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     checksums: bool = True  # whether there were any to compare with
-    keys: list[bytes] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)  # of the samples, where fields may be missing
+    keys: list[Any] = field(default_factory=list)  # bytes, as they are stored
+    offsets: list[int] = field(default_factory=list)
     #: fields of the samples: sets of names, and for each sample the number of its set
     field_sets: list[tuple[str, ...]] = field(default_factory=list)
     fields: list[int] = field(default_factory=list)
@@ -81,19 +85,23 @@ class Verifier:
     def tar(self, blob: Blob, pieces: Iterable[Any] | None = None) -> Findings:
         """Check a tar shard, plain or packed; `pieces` are its bytes where they come from a pipe."""
         found = Findings(blob.url)
+        if pieces is None and not self._is_there(blob, found):
+            return found
         index = None if pieces is not None or is_compressed(blob.name) else self._index(blob, "tar", found)
         found.checksums = index is not None and index.crc is not None
         ended: list[StokerError] = []
-        samples = _until_error(tar_samples(open_pieces(blob) if pieces is None else pieces, blob.url), ended)
+        strays = _Strays(open_pieces(blob) if pieces is None else pieces)
+        samples = _until_error(tar_samples(strays, blob.url), ended)
         numbers: dict[tuple[str, ...], int] = {}
         check = _TarCheck(blob.url, index, self._checked_fields)
-        for chunk, problems in self._ordered(check, _chunks(samples)):
-            for sample in chunk:
-                found.keys.append(sample.key)
-                found.offsets.append(sample.offset)
-                found.fields.append(_number(found, numbers, tuple(sample.fields)))
-            self._count(found, len(chunk), sum(_size(sample) for sample in chunk))
+        for seen, size, problems in self._ordered(check, _chunks(samples)):
+            for key, offset, names in seen:
+                found.keys.append(key)
+                found.offsets.append(offset)
+                found.fields.append(_number(found, numbers, names))
+            self._count(found, len(seen), size)
             found.problems += problems
+        found.notes += strays.told()
         for error in ended:
             found.add(Problem("", blob.url, getattr(error, "offset", None), str(error)))
         if ended and index is not None:
@@ -104,7 +112,7 @@ class Verifier:
 
     def _rest(self, blob: Blob, index: ShardIndex, found: Findings) -> None:
         """Samples behind a bad place, as their index finds them."""
-        source = TarSource([blob], [index], dict.fromkeys(index.fields), decode=False)
+        source = raw_tar([blob], [index])
         done = self.rows(source, np.arange(len(found.keys), len(source)))
         found.samples += done.samples
         found.bytes += done.bytes
@@ -132,6 +140,8 @@ class Verifier:
     def tfrecord(self, blob: Blob) -> Findings:
         """Check a TFRecord file: both checksums of every record, and that it is a tf.train.Example."""
         found = Findings(blob.url)
+        if not self._is_there(blob, found):
+            return found
         index = self._index(blob, "tfrecord", found)
         ended: list[StokerError] = []
         check = _RecordCheck(blob, self._checked_fields if self._decode else None)
@@ -175,10 +185,20 @@ class Verifier:
         values = [(name, columns[name][row]) for name, spec in source.fields.items() if spec.kind == "bytes"]
         empty = next((name for name, value in values if name == "image" and not value), "")
         return (
-            "the file is empty" if empty else self._checked_fields((name, value) for name, value in values if value is not None)
+            "the file is empty"
+            if empty
+            else self._checked_fields((name, value) for name, value in values if not is_absent(value))
         )
 
     # ---- shared -------------------------------------------------------------------------------------------------------------
+
+    def _is_there(self, blob: Blob, found: Findings) -> bool:
+        try:
+            blob.stat()
+        except StokerError as error:
+            found.add(Problem("", blob.url, None, str(error)))
+            return False
+        return True
 
     def _index(self, blob: Blob, kind: str, found: Findings) -> ShardIndex | None:
         try:
@@ -229,17 +249,38 @@ def repeated(found: Sequence[Findings]) -> tuple[list[Problem], dict[str, list[s
     problems: list[Problem] = []
     across: dict[str, list[str]] = {}
     for key, where in places.items():
-        shards = dict.fromkeys(shard for shard, _ in where)
+        shards = list(dict.fromkeys(name for name, _ in where))
         if len(shards) > 1:
-            across[printable(key)] = list(shards)
+            across[printable(key)] = shards
         if len(where) > len(shards):
-            shard, offset = where[-1]
+            name, offset = where[-1]
             reason = "another sample of this shard has the same key; the files of a sample must lie together (`stoker tar sort`)"
-            problems.append(Problem(printable(key), shard, offset, reason))
+            problems.append(Problem(printable(key), name, offset, reason))
     return problems, across
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------------------
+
+
+class _Strays:
+    """Pieces of a tar on their way, in which members are counted that belong to no sample."""
+
+    def __init__(self, pieces: Iterable[Any]) -> None:
+        self._pieces, self._scan = pieces, TarScan(checksums=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        for piece in self._pieces:
+            with contextlib.suppress(CorruptShard):  # told by whoever reads the samples
+                self._scan.feed(piece)
+                self._scan.forget(self._scan.samples)
+            yield piece
+
+    def told(self) -> list[str]:
+        if not self._scan.ignored:
+            return []
+        names = [printable(name) for name in self._scan.ignored_names[:_NAMED]]
+        more = ", ..." if self._scan.ignored > len(names) else ""
+        return [f"{counted(self._scan.ignored, 'member')} belong to no sample: {', '.join(names)}{more}"]
 
 
 class _TarCheck:
@@ -248,15 +289,16 @@ class _TarCheck:
     def __init__(self, told: str, index: ShardIndex | None, fields: Callable[[Iterable[tuple[str, Any]]], str]) -> None:
         self._told, self._index, self._fields = told, index, fields
 
-    def __call__(self, numbered: tuple[int, list[TarSample]]) -> tuple[list[TarSample], list[Problem]]:
+    def __call__(self, numbered: tuple[int, list[TarSample]]) -> tuple[list[Any], int, list[Problem]]:
+        """Key, place and field names of each sample, their bytes together, and what is wrong."""
         first, samples = numbered
         problems = []
         for number, sample in enumerate(samples, first):
             reason = self._against_index(number, sample) or self._fields(sample.fields.items())
             if reason:
                 problems.append(Problem(printable(sample.key), self._told, sample.offset, reason))
-        # The bytes have been checked, and need not be held until their turn comes.
-        return [TarSample(sample.key, dict.fromkeys(sample.fields, b""), sample.offset) for sample in samples], problems
+        seen = [(sample.key, sample.offset, tuple(sample.fields)) for sample in samples]
+        return seen, sum(map(_size, samples)), problems
 
     def _against_index(self, number: int, sample: TarSample) -> str:
         index = self._index

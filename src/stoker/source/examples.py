@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ _WHY = {2: "is of another type", 3: "has another number of values"}
 class ExampleColumns:
     """Turns the bytes of Examples into columns, one a feature; what fails is told row by row."""
 
-    def __init__(self, features: Mapping[str, Feature]) -> None:
+    def __init__(self, features: Mapping[str, Feature], stored: Callable[[str], bytes] = str.encode) -> None:
+        """`stored` gives the name a field has in the Examples."""
         self.features = dict(features)
         self.fields: dict[str, FieldSpec] = {name: feature.spec for name, feature in features.items()}
-        self._wanted = {name: feature.wanted(name) for name, feature in features.items()}
+        self._wanted = {name: feature.wanted(stored(name)) for name, feature in features.items()}
 
     def parse(
         self,

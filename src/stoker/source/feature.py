@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, CorruptIndex
 from ..kernel.records import BYTES as KIND_BYTES
 from ..kernel.records import FLOAT as KIND_FLOAT
 from ..kernel.records import INT as KIND_INT
@@ -61,9 +61,9 @@ class Feature:
             return BYTES if self.type is bytes and self.shape == () else OBJECT
         return array_spec(_TYPES[kind], *((None,) if self.shape is None else self.shape))
 
-    def wanted(self, name: str) -> Wanted:
+    def wanted(self, name: bytes) -> Wanted:
         count = -1 if self.shape is None else 1 if self.raw else math.prod(self.shape)
-        return Wanted(name.encode("utf-8", "surrogateescape"), _KINDS[self.type], count)
+        return Wanted(name, _KINDS[self.type], count)
 
 
 def read_features(given: Any) -> dict[str, Feature]:
@@ -91,6 +91,20 @@ def _feature(name: str, given: Any) -> Feature:
     raise ConfigError(f"tfrecord(features={{{name!r}: {given!r}}}): write int, [int], (int, 3) or stoker.Feature(...)")
 
 
+def check_about(about: Mapping[str, Any], told: str) -> None:
+    """Raise unless an index says of a shard's features what `found_features` can use; `told` names the shard."""
+    for entry in about.get("features", ()):
+        try:
+            good = isinstance(entry["name"], str) and entry["kind"] in ("", "mixed", "bytes", "float", "int")
+            good = good and all(type(entry[count]) is int and entry[count] >= 0 for count in ("least", "most", "present"))
+        except (KeyError, TypeError):
+            good = False
+        if not good:
+            raise CorruptIndex(
+                f"{told}: its index says of a feature {str(entry)[:80]}; make it again with `stoker index --force`", shard=told
+            )
+
+
 def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Feature] | None:
     """The features seen while the shards were indexed, as (records, about); None when some records are no Examples.
 
@@ -106,8 +120,13 @@ def found_features(abouts: list[tuple[int, Mapping[str, Any]]]) -> dict[str, Fea
             known = merged.setdefault(entry["name"], dict(entry, present=0))
             known["present"] += entry["present"]
             known["least"], known["most"] = min(known["least"], entry["least"]), max(known["most"], entry["most"])
-            if known["kind"] != entry["kind"]:
-                known["kind"] = ""
+            if entry["kind"] and known["kind"] != entry["kind"]:
+                known["kind"] = "mixed" if known["kind"] else entry["kind"]
+    for name, entry in merged.items():
+        if entry["kind"] == "mixed":
+            raise ConfigError(
+                f"tfrecord(): the feature {name!r} is not of one type in all records; say what to read with features={{...}}"
+            )
     return {name: _found(entry, total) for name, entry in sorted(merged.items()) if entry["kind"] in ("bytes", "float", "int")}
 
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ _log = logging.getLogger("stoker")
 PIECE = 1 << 21
 #: how long to wait for another process that is indexing the same shard; then both do it
 _LOCK_S = 600.0
-KINDS = {1: "bytes", 2: "float", 3: "int"}
+KINDS = {-1: "mixed", 0: "", 1: "bytes", 2: "float", 3: "int"}
 
 
 def index_of(blob: Blob, kind: str) -> ShardIndex:
@@ -67,7 +68,7 @@ def find_index(blob: Blob, kind: str) -> ShardIndex | None:
             raise CorruptIndex(f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; delete it", shard=told)
         if _fits(index, stat, blob):
             return index
-    path = index_home(blob.url)
+    path = _home_of(blob)
     try:
         index = ShardIndex.from_bytes(path.read_bytes(), str(path))
     except (OSError, CorruptIndex):
@@ -82,7 +83,7 @@ def keep_index(blob: Blob, index: ShardIndex) -> str:
         with contextlib.suppress(WriteError):
             publish(blob.path + SUFFIX.encode(), data)
             return blob.url + SUFFIX
-    path = index_home(blob.url)
+    path = _home_of(blob)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         publish(os.fsencode(path), data)
@@ -92,6 +93,11 @@ def keep_index(blob: Blob, index: ShardIndex) -> str:
         )
         return ""
     return str(path)
+
+
+def _home_of(blob: Blob) -> Path:
+    """Where an index is kept that cannot lie beside its shard; files of one name in two folders are two."""
+    return index_home(printable(blob.path) if isinstance(blob, LocalBlob) else blob.url)
 
 
 def build_index(blob: Blob, kind: str, *, sealed: bool = False) -> ShardIndex:
@@ -160,7 +166,7 @@ def _index_tfrecord(blob: Blob) -> ShardIndex:
         lengths.append(size)
     start, length = (np.concatenate([np.empty(0, np.int64), *parts])[:, None] for parts in (starts, lengths))
     features = [
-        {"name": printable(f.name), "kind": KINDS.get(f.kind, ""), "least": f.least, "most": f.most, "present": f.present}
+        {"name": printable(f.name), "kind": KINDS[f.kind], "least": f.least, "most": f.most, "present": f.present}
         for f in sorted(stats.features)
     ]
     about = {"examples": not stats.others, "features": features if not stats.others else []}
@@ -213,9 +219,10 @@ def _fits(index: ShardIndex, stat: Stat, blob: Blob) -> bool:
 
 def _beside(blob: Blob) -> bytes | None:
     """The content of the index file beside a shard; None when there is none."""
-    other = blob.sibling(SUFFIX)
     try:
-        return other.read_all(MAX_BYTES)
+        return _read_beside(blob)
+    except ShardChanged:
+        return _read_beside(blob)  # another process has just put a new one in its place
     except SourceNotFound:
         return None
     except RemoteError as error:
@@ -224,6 +231,12 @@ def _beside(blob: Blob) -> bytes | None:
         raise
     except ReadError as error:
         raise CorruptIndex(f"{blob.url + SUFFIX}: cannot be read: {error}", shard=blob.url) from error
+
+
+def _read_beside(blob: Blob) -> bytes:
+    other = blob.sibling(SUFFIX)
+    try:
+        return other.read_all(MAX_BYTES)
     finally:
         other.close()
 

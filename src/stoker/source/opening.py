@@ -51,7 +51,7 @@ def open_tar(
     blobs = _blobs(urls, cache, patience)
     if index == "never" or any(is_compressed(blob.name) for blob in blobs):
         each(lambda blob: blob.stat(), blobs)  # a shard that is not there is told now
-        return TarStream(blobs, interleave or 1, defaults, allow_pickle, decode)
+        return TarStream(blobs, 1 if interleave is None else interleave, defaults, allow_pickle, decode)
     if interleave is not None:
         raise ConfigError("tar(interleave=...) is for shards read in sequence; with an index, shuffle() mixes all shards")
     return TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode)

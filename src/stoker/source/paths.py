@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Union
 
 from ..storage.names import printable as printable
+from ..storage.names import unprintable as unprintable
 
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 

@@ -46,6 +46,8 @@ class TarSource(RecordSource):
         self._pickles = frozenset(allow_pickle)
         self._decode = decode
         self.fields: dict[str, FieldSpec] = {name: spec_of(name) if decode else BYTES for name in self.stored}
+        for name, value in self._defaults.items():
+            _check_default(name, value, self.fields[name])
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
         names = tuple(wanted)
@@ -139,6 +141,14 @@ def check_named(names: Collection[str], fields: Sequence[str], option: str) -> N
     for name in names:
         if name not in fields:
             raise ConfigError(f"{option} names the field {name!r}, but the fields here are {', '.join(fields)}")
+
+
+def _check_default(name: str, value: Any, spec: FieldSpec) -> None:
+    """Raise when a field cannot hold its default."""
+    if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and -(1 << 63) <= int(value) < 1 << 63):
+        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} is a whole number of 64 bits; give one")
+    if spec is BYTES and not isinstance(value, bytes):
+        raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; give bytes, not a {type(value).__name__}")
 
 
 def _keep(name: str, data: bytes) -> bytes:

@@ -118,6 +118,8 @@ class _Samples:
         self._held += piece
         if len(members):
             yield from self._cut(members)
+        if self._scan.ended:
+            self._drop(self._scan.position)  # nothing but zeros comes behind the end, perhaps without end
 
     def _cut(self, members: NDArray[np.void]) -> Iterator[TarSample]:
         first = int(members["sample"][0])

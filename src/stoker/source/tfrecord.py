@@ -15,8 +15,9 @@ from ..storage.scratch import Scratch
 from .base import Rows
 from .chunk import BYTES, Column, FieldSpec, Ints
 from .examples import ExampleColumns
-from .feature import Feature, found_features, read_features
+from .feature import Feature, check_about, found_features, read_features
 from .index import ShardIndex
+from .paths import unprintable
 from .records import RecordSource
 
 #: the field of records that are not parsed
@@ -35,8 +36,10 @@ class TfrecordSource(RecordSource):
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None) -> None:
         super().__init__(blobs, indexes)
+        for blob, index in zip(blobs, indexes):
+            check_about(index.about, blob.url)
         chosen = _choose(features, indexes)
-        self._examples = None if chosen is None else ExampleColumns(chosen)
+        self._examples = None if chosen is None else ExampleColumns(chosen, unprintable)
         self.fields: dict[str, FieldSpec] = {RECORD: BYTES} if self._examples is None else self._examples.fields
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
@@ -74,13 +77,13 @@ class TfrecordSource(RecordSource):
 def _choose(features: Any, indexes: Sequence[ShardIndex]) -> dict[str, Feature] | None:
     if isinstance(features, str) and features == "raw":
         return None
-    found = found_features([(len(index), index.about) for index in indexes])
     if features is None:
-        return found or None
+        return found_features([(len(index), index.about) for index in indexes]) or None
     chosen = read_features(features)
     known = {entry["name"] for index in indexes for entry in index.about.get("features", ())}
+    looked = all(index.about.get("examples") for index in indexes if len(index))
     for name, feature in chosen.items():
-        if found is not None and name not in known and feature.default is None and feature.shape is not None:
+        if looked and name not in known and feature.default is None and feature.shape is not None:
             raise ConfigError(
                 f"tfrecord(features=...) names {name!r}, which no record has, only {', '.join(sorted(known)) or 'no features'}"
             )

@@ -13,27 +13,29 @@ from __future__ import annotations
 
 import copy
 import errno
-import hashlib
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Union
 
 from ..errors import ConfigError, CorruptShard, StokerError
 from ..units import parse_bytes, show_bytes
-from .blob import Blob, Stat
-from .cache_file import Damaged, UnitFile, UnitWriter, file_bytes, read_fully
+from .blob import Blob
+from .cache_blob import CachedBlob as CachedBlob
+from .cache_blob import Unit as Unit
+from .cache_blob import pieces
+from .cache_file import Damaged, UnitFile, UnitWriter, file_bytes
+from .cache_flight import Flight
 from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
 from .cache_units import OpenUnits
 from .foresight import Foresight
 from .fork import after_fork
-from .remote import RemoteBlob
 
 _log = logging.getLogger("stoker")
 #: how often a unit may turn out damaged, in one process
@@ -46,21 +48,8 @@ _WORTH_WAITING_BYTES = 64 << 20
 _REST_S = 30.0
 #: how often the use of a unit is noted, at most
 _NOTE_S = 1.0
-#: bytes asked for at once while a block is fetched
-_REQUEST_BYTES = 16 << 20
 #: pieces of a unit that `hold` checks beforehand
 _CHECK_AHEAD = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What the cache keeps or drops as one: `length` bytes of a blob from `start` on. Units of the same bytes are equal."""
-
-    name: str
-    digest: bytes = field(compare=False, repr=False)
-    blob: Blob = field(compare=False, repr=False)
-    start: int = field(compare=False)
-    length: int = field(compare=False)
 
 
 @dataclass(slots=True)
@@ -116,7 +105,7 @@ class Cache:
         self._work = threading.Condition()  # guards what follows; its owner never waits for the network or the books
         self._healing = threading.Lock()
         self._counts = counts
-        self._flights: dict[str, _Flight] = {}
+        self._flights: dict[str, Flight] = {}
         self._urgent: deque[Unit] = deque()
         self._failed: set[str] = set()
         self._foreseen: Foresight[Unit] = Foresight()
@@ -156,7 +145,7 @@ class Cache:
             unit, place = self._choose()
             if unit is None:
                 return None
-            flight = self._flights.setdefault(unit.name, _Flight())
+            flight = self._flights.setdefault(unit.name, Flight())
             flight.begun = True
         return lambda: self._fetch_quietly(unit, flight, place)
 
@@ -283,13 +272,13 @@ class Cache:
 
     # ---- fetching ----------------------------------------------------------------------------------------------------------
 
-    def _board(self, unit: Unit) -> tuple[_Flight, bool]:
+    def _board(self, unit: Unit) -> tuple[Flight, bool]:
         """The flight that fetches a unit, and whether this thread has to make it."""
         with self._work:
             flight = self._flights.get(unit.name)
             if flight is not None:
                 return flight, False
-            flight = self._flights[unit.name] = _Flight()
+            flight = self._flights[unit.name] = Flight()
             if not self._fetchers:
                 flight.begun = True
                 return flight, True
@@ -318,7 +307,7 @@ class Cache:
     def _is_here(self, unit: Unit) -> bool:
         return self._files.has(unit.name) or self._folder.unit_path(unit.name).exists()
 
-    def _fetch_quietly(self, unit: Unit, flight: _Flight, place: int) -> None:
+    def _fetch_quietly(self, unit: Unit, flight: Flight, place: int) -> None:
         """Fetch ahead. An error is left for who needs the unit: its cause may be gone by then, or nobody may come."""
         try:
             if self._is_small_enough(unit):
@@ -330,7 +319,7 @@ class Cache:
         finally:
             self._land(unit, flight)
 
-    def _fetch(self, unit: Unit, flight: _Flight, place: int | None = None) -> bool:
+    def _fetch(self, unit: Unit, flight: Flight, place: int | None = None) -> bool:
         """Fetch a unit; returns whether it is in the cache now. `place`: fetched ahead, for that place in what is foreseen."""
         try:
             flight.kept = self._download(unit, flight, place)
@@ -343,13 +332,13 @@ class Cache:
             self._land(unit, flight)
         return flight.kept
 
-    def _land(self, unit: Unit, flight: _Flight) -> None:
+    def _land(self, unit: Unit, flight: Flight) -> None:
         with self._work:
             if self._flights.get(unit.name) is flight:
                 del self._flights[unit.name]
         flight.land()
 
-    def _download(self, unit: Unit, flight: _Flight, place: int | None) -> bool:
+    def _download(self, unit: Unit, flight: Flight, place: int | None) -> bool:
         claim = self._claim(unit, place)
         if not isinstance(claim, Claim):
             return claim is Refusal.HERE
@@ -357,7 +346,7 @@ class Cache:
         flight.claim, writer = claim, UnitWriter(claim.fd, unit.length)
         try:
             self._folder.allocate(claim, self._order(unit, place))
-            for piece in _pieces(unit):
+            for piece in pieces(unit):
                 writer.add(piece)
                 flight.progress(writer.written)
             writer.finish(unit.digest)
@@ -386,8 +375,8 @@ class Cache:
     def _order(self, unit: Unit, place: int | None) -> Callable[[str, int], tuple[int, int] | None]:
         """Which units go first when room is made for this one. What is needed before it stays.
 
-        For what is not needed soon nothing goes that is needed at all. Fetching as early as can be would drop, whenever a shard has
-        been read, that very shard, and in every epoch fetch all of them; waiting leaves the choice of what is needed last.
+        For what is not needed soon nothing goes that is needed at all. Fetching as early as can be would drop, whenever a shard
+        has been read, that very shard, and in every epoch fetch all of them; waiting leaves the choice of what is needed last.
         """
         soon = max(2, self.limit // 8 // max(1, unit.length))
 
@@ -473,177 +462,6 @@ class Cache:
         self._files.renew()
 
 
-class _Flight:
-    """A unit that is being fetched in this process. Other threads read from the same file what is there already."""
-
-    def __init__(self) -> None:
-        self._moved = threading.Condition()
-        self._ready = 0  # bytes, from the unit's first on; -1: no more reading
-        self._readers = 0
-        self._done = False
-        #: whether a thread is at it
-        self.begun = False
-        #: how it ended
-        self.kept = False
-        self.error: StokerError | None = None
-        self.claim: Claim | None = None
-
-    def read(self, offset: int, view: memoryview, wait_s: float) -> bool:
-        """Fill the view as soon as its bytes are there; returns False when they will not be, or not in time."""
-        deadline = time.monotonic() + wait_s
-        with self._moved:
-            while 0 <= self._ready < offset + len(view) and not self._done:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._moved.wait(left)
-            if self.claim is None or self._ready < offset + len(view):
-                self._wait_for_end(deadline)
-                return False
-            self._readers += 1
-            fd = self.claim.fd
-        try:
-            return read_fully(fd, offset, view)
-        finally:
-            with self._moved:
-                self._readers -= 1
-                self._moved.notify_all()
-
-    def progress(self, ready: int) -> None:
-        with self._moved:
-            self._ready = ready
-            self._moved.notify_all()
-
-    def seal(self) -> None:
-        """Let no one begin to read any more, and wait for those who do: they copy bytes that are there, and soon end."""
-        with self._moved:
-            self._ready = -1
-            while self._readers:
-                self._moved.wait(1.0)
-
-    def land(self) -> None:
-        with self._moved:
-            self._done = True
-            self._moved.notify_all()
-
-    def _wait_for_end(self, deadline: float) -> None:
-        while not self._done and (left := deadline - time.monotonic()) > 0:
-            self._moved.wait(left)
-
-
-class CachedBlob(Blob):
-    """A file read through a cache. Index files beside it, and a file whose server tells no version, are not cached."""
-
-    gap = 1 << 14
-
-    def __init__(self, cache: Cache, inner: Blob) -> None:
-        self._cache, self._inner = cache, inner
-        self.url, self.name = inner.url, inner.name
-        self._units: list[Unit] | None = None
-
-    @property
-    def cache(self) -> Cache:
-        return self._cache
-
-    def stat(self) -> Stat:
-        return self._inner.stat()
-
-    def units(self, offset: int = 0, length: int | None = None) -> Sequence[Unit]:
-        """The units in which some bytes lie (all, unless told which), in order: what `Cache.foresee` takes."""
-        units = self._all_units()
-        if length is None:
-            length = self.stat().size - offset
-        if not units or length <= 0:
-            return ()
-        size = units[0].length
-        return units[offset // size : (offset + length - 1) // size + 1]
-
-    def read_into(self, offset: int, view: memoryview) -> None:
-        view = view.cast("B")
-        if offset < 0 or offset + len(view) > self.stat().size:
-            self._inner.read_into(offset, view)  # says what is wrong
-            return
-        units = self.units(offset, len(view))
-        if not units:
-            self._inner.read_into(offset, view)
-        for unit in units:
-            first = max(offset, unit.start)
-            part = view[first - offset : unit.start + unit.length - offset]
-            if not self._cache.read(unit, first - unit.start, part):
-                self._inner.read_into(first, part)
-
-    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
-        """Pieces in one buffer, which the next piece overwrites."""
-        buffer = memoryview(bytearray(piece))
-        for unit in self.units(offset):
-            while offset < unit.start + unit.length:
-                view = buffer[: unit.start + unit.length - offset]
-                if not self._cache.read(unit, offset - unit.start, view, in_order=True):
-                    yield from self._inner.stream(offset, piece)
-                    return
-                yield view
-                offset += len(view)
-        if offset < self.stat().size:
-            yield from self._inner.stream(offset, piece)
-
-    def read_all(self, limit: int) -> bytes:
-        return self._inner.read_all(limit)
-
-    def sibling(self, suffix: str) -> Blob:
-        return self._inner.sibling(suffix)
-
-    def hold(self) -> int:
-        try:
-            units = self._all_units()
-            return self._cache.hold(units[0]) if len(units) == 1 else -1
-        except StokerError:
-            return -1  # told when it is read
-
-    def local(self, offset: int, length: int) -> tuple[int, int] | None:
-        """A descriptor and the place in it where these bytes lie, if they are here, in one file, and right; until `release`."""
-        units = self.units(offset, length)
-        if len(units) != 1:
-            return None
-        first = offset - units[0].start
-        file = self._cache.pin(units[0], first, first + length)
-        return None if file is None else (file.fd, first)
-
-    def release(self, fd: int) -> None:
-        self._cache.release(fd)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def __repr__(self) -> str:
-        return f"CachedBlob({self.url!r})"
-
-    def __reduce__(self) -> tuple[type[CachedBlob], tuple[Cache, Blob]]:
-        return CachedBlob, (self._cache, self._inner)
-
-    def _all_units(self) -> list[Unit]:
-        units = self._units
-        if units is None:
-            units = self._units = self._make_units()
-        return units
-
-    def _make_units(self) -> list[Unit]:
-        stat, block = self.stat(), self._cache.block
-        if not stat.version:
-            message = (
-                "%s is read past the cache: the server tells neither ETag nor Last-Modified, so an old copy could not be told"
-            )
-            self._cache.warn_once("version", message, self.url)
-            return []
-        address = self._inner.address if isinstance(self._inner, RemoteBlob) else self.url
-        units = []
-        for start in range(0, stat.size, block or stat.size or 1):
-            length = min(block or stat.size, stat.size - start)
-            text = "\0".join((address, stat.version, str(stat.size), str(start), str(length)))
-            digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-            units.append(Unit(digest.hex()[:48], digest, self._inner, start, length))
-        return units
-
-
 def _inode_if_damaged(path: Path, digest: bytes) -> int | None:
     """The number of a file that cannot be opened as a unit; None: it can, or it is gone."""
     try:
@@ -653,15 +471,3 @@ def _inode_if_damaged(path: Path, digest: bytes) -> int | None:
     except Damaged:
         return path.lstat().st_ino
     return None
-
-
-def _pieces(unit: Unit) -> Iterator[memoryview | bytes]:
-    """A unit's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
-    if not unit.start and unit.length == unit.blob.stat().size:
-        yield from unit.blob.stream()
-        return
-    buffer = memoryview(bytearray(min(unit.length, _REQUEST_BYTES)))
-    for start in range(unit.start, unit.start + unit.length, len(buffer)):
-        view = buffer[: unit.start + unit.length - start]
-        unit.blob.read_into(start, view)
-        yield view

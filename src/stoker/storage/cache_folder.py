@@ -1,8 +1,8 @@
 """The cache's folder, shared by any number of processes that may be killed at any moment.
 
 Who adds or removes a file holds the flock of ``books`` while doing so, briefly; nobody waits for a download there. The books say
-how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever finds
-that, or nothing readable, counts the folder anew. So a kill at any instruction leaves nothing that is believed wrongly.
+how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever
+finds that, or nothing readable, counts the folder anew. So a kill at any instruction leaves nothing that is believed wrongly.
 
 A unit that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a
 flock on it, which the kernel lets go when the owner dies: a part without a lock is rubbish.
@@ -184,10 +184,10 @@ class Folder:
     # ---- the books ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _books(self, wait_s: float = _LOCK_S) -> Iterator[_Books]:
+    def _books(self, wait_s: float | None = None) -> Iterator[_Books]:
         """The books, ours alone. If anything is raised while they are changed, they stay marked, and are made anew next time."""
         with self._lock:
-            fd = self._lock_fd = self._open_locked(wait_s)
+            fd = self._lock_fd = self._open_locked(_LOCK_S if wait_s is None else wait_s)
             try:
                 books = self._read_books(fd)
                 yield books
@@ -319,7 +319,7 @@ class Folder:
         before = books.total
         units = self._count(books)
         freed = 0 if full else before - books.total
-        slack = need + self._limit // _SLACK
+        slack = need + (0 if full else self._limit // _SLACK)
         ranked = sorted((rank, name, size) for name, size, stamp in units if (rank := order(name, stamp)) is not None)
         for _, name, size in ranked:
             if freed >= need and freed + size > slack:

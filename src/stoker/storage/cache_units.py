@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import threading
+import weakref
 from collections import OrderedDict
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from .cache_file import UnitFile
 def _most_open() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 128 if soft == resource.RLIM_INFINITY else max(8, min(128, soft // 8))
+
+
+def _close_all(files: dict[int, UnitFile]) -> None:
+    """Close what a cache left behind that nobody holds any more."""
+    while files:
+        files.popitem()[1].close()
 
 
 class OpenUnits:
@@ -28,6 +35,7 @@ class OpenUnits:
         self._open: OrderedDict[str, UnitFile] = OrderedDict()
         self._closed: dict[str, UnitFile] = {}
         self._by_fd: dict[int, UnitFile] = {}
+        weakref.finalize(self, _close_all, self._by_fd).atexit = False
 
     def pin(self, name: str, path: Path, digest: bytes) -> UnitFile | None:
         """The file of a unit, open until `unpin`; None: it is not there. Raises OSError, and Damaged."""

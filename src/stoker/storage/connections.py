@@ -26,7 +26,7 @@ class Origin(NamedTuple):
     port: int
 
 
-class Pool:
+class Connections:
     """Idle connections to one origin. It lives as long as a file of that origin holds it, and closes them when it goes.
 
     A connection belongs to whoever took it, until it is given back or closed. Proxies named in the environment are not used.
@@ -37,7 +37,7 @@ class Pool:
         self._idle: list[http.client.HTTPConnection] = []
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()
-        after_fork(self, Pool._renew)
+        after_fork(self, Connections._renew)
         weakref.finalize(self, _close_all, self._idle)
 
     def take_idle(self) -> http.client.HTTPConnection | None:
@@ -86,16 +86,16 @@ class Pool:
         _close_all(self._idle)
 
 
-_pools: weakref.WeakValueDictionary[Origin, Pool] = weakref.WeakValueDictionary()
+_pools: weakref.WeakValueDictionary[Origin, Connections] = weakref.WeakValueDictionary()
 _pools_lock = threading.Lock()
 
 
-def pool_of(origin: Origin) -> Pool:
+def pool_of(origin: Origin) -> Connections:
     """The pool of an origin, the same for all who ask while anyone holds it."""
     with _pools_lock:
         pool = _pools.get(origin)
         if pool is None:
-            pool = _pools[origin] = Pool(origin)
+            pool = _pools[origin] = Connections(origin)
         return pool
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 from ..errors import ConfigError
 from .blob import Stat
-from .connections import Origin, Pool, pool_of, reach_of, silence
+from .connections import Connections, Origin, pool_of, reach_of, silence
 from .names import printable
 from .retry import Body, Fault, Patience, Remote, refused
 
@@ -94,7 +94,7 @@ class HttpRemote(Remote):
             raise ConfigError(f"a URL that begins with {url[:8]!r} cannot be used: {error}") from None
         self.url = self._target.told
         self.name = printable(unquote_to_bytes(self.url.removesuffix("?…").rstrip("/").rpartition("/")[2]))
-        self._pools: dict[Origin, Pool] = {}
+        self._pools: dict[Origin, Connections] = {}
         #: where the last redirect led; asked first, and forgotten when it fails
         self._landed: Target | None = None
         self._warned = False
@@ -204,9 +204,9 @@ class HttpRemote(Remote):
                 if target is not self._target and answer.status < 300:
                     self._landed = target
                 return answer
-            reach = reach or answer.reach
+            reach = reach or answer.reach()
             answer.close()
-            target = target.redirected(answer.headers.get("Location"))
+            target = target.redirected(answer.headers.get("location"))
         raise Fault(f"more than {MOST_REDIRECTS} redirects", status=answer.status, again=False)
 
     def _ask_one(self, target: Target, method: str, headers: dict[str, str], patience: Patience, reach: str | None) -> _Answer:
@@ -245,7 +245,7 @@ class _Answer(Body):
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Connections,
         connection: http.client.HTTPConnection,
         method: str,
         target: Target,
@@ -255,13 +255,10 @@ class _Answer(Body):
     ) -> None:
         self._pool, self._connection, self._head = pool, connection, method == "HEAD"
         self._response: http.client.HTTPResponse | None = None
-        self.reach = reach_of(connection)
         fault: Fault | None = None
         try:
-            if reach is not None and self.reach not in ("public", reach):
-                raise Fault(
-                    f"a redirect from a {reach} to a {self.reach} address; if that is meant, give that URL itself", again=False
-                )
+            if reach is not None and (here := reach_of(connection)) not in ("public", reach):
+                raise Fault(f"a redirect from a {reach} to a {here} address; if that is meant, give that URL itself", again=False)
             silence(connection, patience.silence_s)
             connection.request(method, target.path, headers=headers)
             self._response = connection.getresponse()
@@ -280,7 +277,13 @@ class _Answer(Body):
             connection.close()
             raise fault
         assert self._response is not None
-        self.status, self.headers = self._response.status, self._response.headers
+        self.status = self._response.status
+        #: by name in lower case; the first of several with one name
+        self.headers = {name.lower(): value for name, value in reversed(self._response.headers.items())}
+
+    def reach(self) -> str:
+        """The kind of network the answer came from."""
+        return reach_of(self._connection)
 
     def readinto(self, view: memoryview) -> int:
         response = self._response
@@ -333,13 +336,13 @@ class _Answer(Body):
 
 
 def _length(answer: _Answer) -> int | None:
-    text = (answer.headers.get("Content-Length") or "").strip()
+    text = (answer.headers.get("content-length") or "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _content_range(answer: _Answer) -> tuple[int | None, int | None, int | None]:
     """First and last byte of the answer, and the size of the file, as far as it tells."""
-    found = _CONTENT_RANGE.fullmatch((answer.headers.get("Content-Range") or "").strip())
+    found = _CONTENT_RANGE.fullmatch((answer.headers.get("content-range") or "").strip())
     if found is None:
         return None, None, None
     first, last, size = (int(part) if part and part != "*" else None for part in found.groups())
@@ -347,12 +350,12 @@ def _content_range(answer: _Answer) -> tuple[int | None, int | None, int | None]
 
 
 def _version(answer: _Answer) -> str:
-    return str(answer.headers.get("ETag") or answer.headers.get("Last-Modified") or "").strip()
+    return str(answer.headers.get("etag") or answer.headers.get("last-modified") or "").strip()
 
 
 def _is_another(answer: _Answer, version: str) -> bool:
     """Whether the answer says that it is of another version. Weak and strong ETags of the same text are the same to us."""
-    etag, date = ((answer.headers.get(name) or "").strip() for name in ("ETag", "Last-Modified"))
+    etag, date = ((answer.headers.get(name) or "").strip() for name in ("etag", "last-modified"))
     now = date if _is_date(version) else etag
     return bool(version and now) and now.removeprefix("W/") != version.removeprefix("W/")
 
@@ -362,21 +365,21 @@ def _is_date(version: str) -> bool:
 
 
 def _coded(answer: _Answer) -> bool:
-    return (answer.headers.get("Content-Encoding") or "identity").strip().lower() != "identity"
+    return (answer.headers.get("content-encoding") or "identity").strip().lower() != "identity"
 
 
 def _coded_fault(answer: _Answer) -> Fault:
-    coding = printable((answer.headers.get("Content-Encoding") or "")[:40].encode())
+    coding = printable((answer.headers.get("content-encoding") or "")[:40].encode())
     why = f"the server sends it with Content-Encoding {coding} though 'identity' was asked for; switch that off for this file"
     return Fault(why, status=answer.status, again=False)
 
 
 def _retry_after(answer: _Answer) -> float | None:
     """Seconds the server asks us to wait. A date is compared with the server's own clock, never with ours."""
-    text = (answer.headers.get("Retry-After") or "").strip()
+    text = (answer.headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
-    dates = [email.utils.parsedate_tz(value) for value in (text, answer.headers.get("Date") or "")]
+    dates = [email.utils.parsedate_tz(value) for value in (text, answer.headers.get("date") or "")]
     if dates[0] is None or dates[1] is None:
         return None
     try:

@@ -26,16 +26,18 @@ class _OpenFiles:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._open: OrderedDict[int, list[int]] = OrderedDict()  # id of blob -> [descriptor, pins]
+        self._open: OrderedDict[int, list[int]] = OrderedDict()  # number of blob -> [descriptor, pins]
+        self._forgotten: deque[int] = deque()
 
     def pin(self, blob: LocalBlob) -> int:
         with self._lock:
-            entry = self._open.get(id(blob))
+            self._sweep()
+            entry = self._open.get(blob._number)
             if entry is None:
                 self._shrink(self._most - 1)
-                entry = self._open[id(blob)] = [self._opened(blob), 0]
+                entry = self._open[blob._number] = [self._opened(blob), 0]
             else:
-                self._open.move_to_end(id(blob))
+                self._open.move_to_end(blob._number)
             entry[1] += 1
             return entry[0]
 
@@ -50,13 +52,35 @@ class _OpenFiles:
 
     def unpin(self, blob: LocalBlob) -> None:
         with self._lock:
-            self._open[id(blob)][1] -= 1
+            self._open[blob._number][1] -= 1
+            if len(self._open) > self._most:
+                self._shrink(self._most)
 
     def drop(self, blob: LocalBlob) -> None:
         with self._lock:
-            entry = self._open.get(id(blob))
-            if entry is not None and not entry[1]:
-                os.close(self._open.pop(id(blob))[0])
+            self._close(blob._number)
+
+    def forget(self, number: int) -> None:
+        """Close what a blob left behind.
+
+        The collector calls this at any moment, also in a thread that holds the lock. So nobody waits here: what cannot be closed
+        now is closed by the next who opens a file.
+        """
+        self._forgotten.append(number)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self._lock.release()
+
+    def _sweep(self) -> None:
+        while self._forgotten:
+            self._close(self._forgotten.popleft())
+
+    def _close(self, number: int) -> None:
+        entry = self._open.get(number)
+        if entry is not None and not entry[1]:
+            os.close(self._open.pop(number)[0])
 
     def _shrink(self, most: int) -> None:
         idle = [key for key, entry in self._open.items() if not entry[1]]
@@ -93,7 +117,7 @@ class LocalBlob(Blob):
     def stat(self) -> Stat:
         if self._stat is None:
             try:
-                self._stat = _stat_of(os.stat(self.path))  # noqa: PTH116  a path of bytes
+                about = os.stat(self.path)  # noqa: PTH116  a path of bytes
             except FileNotFoundError as error:
                 told = "there is no such file; check the spelling, and that the disk is mounted"
                 raise SourceNotFound(f"{self.url}: {told}") from error

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_ESCAPE = re.compile(rb"\\(\\|x[0-9a-f]{2})")
+
 
 def printable(name: bytes) -> str:
     r"""A name as text that breaks no log and can be turned back.
@@ -25,3 +29,16 @@ def _escaped(character: str) -> str:
     if character.isprintable():
         return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def unprintable(text: str) -> bytes:
+    r"""The name that `printable` made this text of.
+
+    >>> unprintable(printable(b"a\nb\xff")) == b"a\nb\xff"
+    True
+    """
+    return _ESCAPE.sub(_unescaped, text.encode("utf-8", "surrogateescape"))
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return found[1] if found[1] == b"\\" else bytes([int(found[1][1:], 16)])

@@ -58,8 +58,8 @@ class ObjectRemote(Remote):
         self._store: _Store | None = None
 
     def head(self, patience: Patience) -> Stat:
-        meta = _told(lambda: self._opened(patience).api.head(self._opened(patience).store, self._key))
-        return _stat_of(meta)
+        opened = self._opened(patience)
+        return _stat_of(_told(lambda: opened.api.head(opened.store, self._key)))
 
     def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
         options: dict[str, Any] = {"range": (start, stop)}

@@ -166,9 +166,10 @@ def _file(path: bytes, told: str) -> bytes:
     shown = printable(path)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise ReadError(f"{told}: {shown} is no plain file", origin=shown)
         with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ReadError(f"{told}: {shown} is no plain file", origin=shown)
             return file.read()
     except FileNotFoundError as error:
         raise SourceNotFound(f"{told}: there is no file {shown}; paths begin in -C DIR, or here") from error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,8 +50,20 @@ class Archive:
 def archive(output: str, overwrite: bool, inputs: Sequence[str] = ()) -> Iterator[Archive]:
     """An archive to write to. If the block raises, no file is made, and a pipe is left without its end, so its reader notices."""
     check_output(output, overwrite, inputs)
-    with TarWriter(output, overwrite=overwrite) as writer:
+    with ExitStack() as stack:
+        with uninterrupted():
+            writer = stack.enter_context(TarWriter(output, overwrite=overwrite))
         yield Archive(writer)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and its like wait while something is made that has to be removed again, until somebody is there who will."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def encode(sample: TarSample, number: int) -> Encoded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, BinaryIO, cast
 
@@ -19,7 +20,7 @@ from ...units import counted, parse_bytes
 from ..screen import check_writable, tell
 from .inputs import Shards, samples_of, shard_names
 from .meter import Meter, Progress
-from .outputs import encode
+from .outputs import encode, uninterrupted
 
 
 def split(
@@ -55,8 +56,7 @@ def split(
     if pattern.single:
         raise ConfigError(f"{output}: has no place for the shard's number; write NAME, or a pattern such as out-%06d.tar")
     check_writable(Path(pattern.name(0)))
-    opener = _Opener(overwrite, maxshards)
-    with Meter("split", progress) as meter:
+    with closing(_Opener(overwrite, maxshards)) as opener, Meter("split", progress) as meter:
         try:
             write_shards(
                 pattern.text,
@@ -82,15 +82,24 @@ class _Opener:
     def __init__(self, overwrite: bool, most: int | None) -> None:
         self._overwrite, self._most = overwrite, most
         self.opened = self.compared = 0
+        self._writer: TarWriter | None = None
 
     def open(self, path: str) -> TarWriter:
         if self.opened == self._most:
             raise _Enough
+        with uninterrupted():
+            if os.path.lexists(path) and not self._overwrite:
+                self.compared += 1
+                self._writer = _Compared(path)
+            else:
+                self._writer = TarWriter(path, overwrite=self._overwrite)
         self.opened += 1
-        if os.path.lexists(path) and not self._overwrite:
-            self.compared += 1
-            return _Compared(path)
-        return TarWriter(path, overwrite=self._overwrite)
+        return self._writer
+
+    def close(self) -> None:
+        """Give up the shard in the making, if there is one."""
+        if self._writer is not None:
+            self._writer.abandon()
 
     def told(self) -> str:
         return f"; {self.compared:,} of them were there before" if self.compared else ""

@@ -43,16 +43,16 @@ def read_tsv(stream: BinaryIO, told: str) -> Iterator[tuple[int, Row]]:
 def read_csv(stream: BinaryIO, told: str) -> Iterator[tuple[int, Row]]:
     """The rows of a CSV with the numbers of their last lines; empty lines are passed over."""
     csv.field_size_limit(MAX_CELL)
-    rows = csv.reader(io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline=""), strict=True)
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ConfigError(f"{told}, line {rows.line_num}: not CSV: {error}") from error
-        if row:
-            yield rows.line_num, [cell.encode("utf-8", "surrogateescape") for cell in row]
+    text = io.TextIOWrapper(stream, "utf-8", "surrogateescape", newline="")
+    rows = csv.reader(text, strict=True)
+    try:
+        for row in rows:
+            if row:
+                yield rows.line_num, [cell.encode("utf-8", "surrogateescape") for cell in row]
+    except csv.Error as error:
+        raise ConfigError(f"{told}, line {rows.line_num}: not CSV: {error}") from error
+    finally:
+        text.detach()  # the stream is not ours to close
 
 
 READERS: dict[str, Callable[[BinaryIO, str], Iterator[tuple[int, Row]]]] = {"tsv": read_tsv, "csv": read_csv}

@@ -1,0 +1,183 @@
+"""How much of the speed of local shards is left over a network?
+
+An epoch of JPEG images from tar shards -> RandomResizedCrop(224) -> flip -> batches of 256: shards on this machine, in the page
+cache; and the same shards over HTTP from a loopback server that answers every request 20 ms late. Both shuffles, of all
+samples (``global``) and of 1,000 (``window``); over HTTP without a cache, with a new and empty one for every epoch (``cold``), and
+with a full one (``warm``). An epoch is measured from the making of its loader to its last batch; shards are opened before.
+
+The server runs on the same cores: `server` says what it took of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import data
+import shards
+import stoker
+from measure import SEED, Comparison, Entry, compare, make_parser, median, note, ratio, report, usable_cores
+from ours import OPS
+from slow_server import ask_stats, serving
+
+ORDERS = {"global": None, "window": 1000}
+CACHES = ("none", "cold", "warm")
+#: files that the images are packed into
+SHARDS = 16
+
+
+class Epochs:
+    """A `Take` that runs whole epochs; what the server did meanwhile goes to a file, a line each."""
+
+    def __init__(self, source: str, window: int | None, batch: int, server: str | None, cache: str, folder: Path) -> None:
+        self._source, self._window, self._batch, self._server, self._cache = source, window, batch, server, cache
+        self._folder = folder
+        self._numbers = itertools.count()
+        self._pipeline: stoker.Pipeline | None = None
+        self._kept: Path | None = None
+
+    def ready(self) -> None:
+        """Open the shards, if that was not done, or once more behind an empty cache."""
+        if self._cache == "cold":
+            self.close()
+        if self._pipeline is not None:
+            return
+        cache = None
+        if self._cache != "none":
+            self._kept = self._folder / f"cache-{next(self._numbers)}"
+            cache = stoker.Cache(self._kept, limit="50GB")
+        opened = stoker.tar(self._source, cache=cache).select("jpg").shuffle(seed=SEED, window=self._window)
+        self._pipeline = opened.image("jpg", *OPS).batch(self._batch, drop_last=False)
+        if self._cache == "warm":
+            self._epoch()
+
+    def __call__(self, count: int) -> int:
+        return sum(self._counted() for _ in range(count))
+
+    def _counted(self) -> int:
+        before, start = ask_stats(self._server) if self._server else {}, time.perf_counter()
+        rows = self._epoch()
+        if self._server:
+            wall_s, after = time.perf_counter() - start, ask_stats(self._server)
+            told = {"wall_s": wall_s, **{name: after[name] - before[name] for name in after}}
+            with (self._folder / "server.jsonl").open("a") as file:
+                file.write(json.dumps(told) + "\n")
+        return rows
+
+    def _epoch(self) -> int:
+        assert self._pipeline is not None
+        return sum(len(batch["jpg"]) for batch in self._pipeline)  # one epoch, the next one every time, and not a batch beyond
+
+    def close(self) -> None:
+        self._pipeline = None
+        if self._kept is not None:
+            shutil.rmtree(self._kept, ignore_errors=True)
+
+
+@contextmanager
+def epochs(source: str, window: int | None, batch: int, server: str | None, cache: str, folder: Path) -> Iterator[Epochs]:
+    folder.mkdir()
+    take = Epochs(source, window, batch, server, cache, folder)
+    take.ready()
+    try:
+        yield take
+    finally:
+        take.close()
+
+
+def parse() -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    data.add_arguments(parser)
+    parser.add_argument("--samples", type=int, help="images in an epoch, repeated from those there are (4,000)")
+    parser.add_argument("--batch", type=int, help="images in a batch (256)")
+    parser.add_argument("--latency", type=float, default=20, metavar="MS", help="milliseconds before every answer (20)")
+    parser.add_argument("--orders", default=",".join(ORDERS), help="which shuffles (default: both)")
+    parser.add_argument("--caches", default=",".join(CACHES), help="over HTTP with which caches (default: all)")
+    options = parser.parse_args()
+    options.samples = options.samples or (64 if options.quick else 4_000)
+    options.batch = options.batch or (32 if options.quick else 256)
+    options.rounds = min(options.rounds, 2) if options.quick else options.rounds
+    return options
+
+
+def write(options: argparse.Namespace, folder: Path) -> int:
+    """Pack the images, again and again, into shards; returns their bytes."""
+    photographs = tuple(Path(path).read_bytes() for path in data.paths_of(data.images_of(options)))
+    payloads = shards.Payloads(options.samples, photographs)
+    written = stoker.write_tar(folder / "{}.tar", payloads.samples(), max_samples=-(-options.samples // SHARDS))
+    shards.warm(folder)
+    return written.bytes
+
+
+def entries(options: argparse.Namespace, folder: Path, server: str, private: Path) -> list[Entry]:
+    last = len(shards.names(folder, "tar")) - 1
+    remote = f"{server}/{{000000..{last:06}}}.tar"
+    chosen = []
+    for order in options.orders.split(","):
+        window = ORDERS[order]
+        local = (str(folder / "*.tar"), window, options.batch, None, "none", private / f"local-{order}")
+        chosen.append(Entry(f"local {order}", epochs, local, 1))
+        for cache in options.caches.split(","):
+            arguments = (remote, window, options.batch, server, cache, private / f"http-{order}-{cache}")
+            chosen.append(Entry(f"http {order} {cache}", epochs, arguments, 1))
+    return chosen
+
+
+def shares(result: Comparison) -> dict[str, float]:
+    """The part of the local speed that each has."""
+    return {
+        name: ratio(rates, result.rates[f"local {name.split()[1]}"])
+        for name, rates in result.rates.items()
+        if name.startswith("http")
+    }
+
+
+def server_work(private: Path) -> dict[str, dict[str, float]]:
+    """What the server did in an epoch, warm-up left out: requests, and how many cores it was busy on."""
+    found = {}
+    for file in sorted(private.glob("*/server.jsonl")):
+        lines: list[dict[str, Any]] = [json.loads(line) for line in file.read_text().splitlines()][1:]
+        found[file.parent.name] = {
+            "requests_an_epoch": median(line["requests"] for line in lines),
+            "cores": median(line["cpu_s"] / line["wall_s"] for line in lines),
+        }
+    return found
+
+
+def main() -> None:
+    options = parse()
+    with tempfile.TemporaryDirectory() as name:
+        folder, private = Path(name) / "shards", Path(name) / "private"
+        folder.mkdir()
+        private.mkdir()
+        size = write(options, folder)
+        note(f"{options.samples:,} images in shards of {size / 1e6:.0f} MB together, {options.latency:g} ms before every answer")
+        with serving(folder, options.latency / 1000) as server:
+            result = compare(entries(options, folder, server, private), options.rounds)
+        work = server_work(private)
+    report(
+        "remote",
+        options,
+        images=options.samples,
+        megabytes=size / 1e6,
+        latency_ms=options.latency,
+        batch=options.batch,
+        threads=usable_cores(),
+        images_per_s=result.medians(),
+        of_local=shares(result),
+        runs=result.rates,
+        server=work,
+        peak_pss_mb=result.peaks_mb(),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""A web server for one folder that answers every request after a pause, as one far away would.
+
+As cheap as Python can make it, because it works on the same cores as what is measured: a thread for each connection, and the
+file's bytes go from the page cache to the socket without passing through it. It tells what it did at ``/-/stats``, at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STATS = "/-/stats"
+_RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d*)", re.IGNORECASE)
+_MOST_HEADER = 1 << 16
+
+
+class Server:
+    """Serves a folder's files, ranges of them, and HEAD."""
+
+    def __init__(self, folder: Path, latency_s: float) -> None:
+        self._folder, self._latency_s = folder, latency_s
+        self._files: dict[str, tuple[int, int, bytes]] = {}
+        self._lock = threading.Lock()
+        self._requests = 0
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port = self._listening.getsockname()[1]
+
+    def run(self) -> None:
+        """Serve until the process ends."""
+        while True:
+            connection, _ = self._listening.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(ConnectionError):
+            held = b""
+            while True:
+                while b"\r\n\r\n" not in held:
+                    received = connection.recv(_MOST_HEADER)
+                    if not received:
+                        return
+                    held += received
+                head, _, held = held.partition(b"\r\n\r\n")
+                self._answer(connection, head)
+
+    def _answer(self, connection: socket.socket, head: bytes) -> None:
+        method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+        if target == STATS:
+            body = json.dumps(self.stats()).encode()
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            return
+        time.sleep(self._latency_s)
+        found = self._open(target.lstrip("/"))
+        if found is None:
+            connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
+        fd, size, tag = found
+        first, last, status = 0, size - 1, b"200 OK"
+        if (wanted := _RANGE.search(head)) is not None:
+            first, last = int(wanted[1]), min(last, int(wanted[2] or last))
+            status = b"206 Partial Content\r\nContent-Range: bytes %d-%d/%d" % (first, last, size)
+        told = b"HTTP/1.1 %s\r\nContent-Length: %d\r\nETag: %s\r\nAccept-Ranges: bytes\r\n\r\n" % (status, last + 1 - first, tag)
+        if method == "HEAD":
+            connection.sendall(told)
+            last = first - 1
+        else:
+            connection.sendall(told, socket.MSG_MORE)
+        while first <= last:
+            first += os.sendfile(connection.fileno(), fd, first, last + 1 - first)
+        with self._lock:
+            self._requests += 1
+
+    def _open(self, name: str) -> tuple[int, int, bytes] | None:
+        """Descriptor, size and ETag of a file of the folder; each is opened once."""
+        with self._lock:
+            if name not in self._files:
+                if "/" in name:
+                    return None
+                try:
+                    fd = os.open(self._folder / name, os.O_RDONLY)
+                except OSError:
+                    return None
+                about = os.fstat(fd)
+                self._files[name] = fd, about.st_size, b'"%x-%x"' % (about.st_size, about.st_mtime_ns)
+            return self._files[name]
+
+    def stats(self) -> dict[str, float]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {"requests": self._requests, "cpu_s": used.ru_utime + used.ru_stime}
+
+
+@contextmanager
+def serving(folder: Path, latency_s: float) -> Iterator[str]:
+    """A server in a process of its own; gives its address."""
+    command = [sys.executable, str(Path(__file__).resolve()), str(folder), str(latency_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+
+
+def ask_stats(address: str) -> dict[str, float]:
+    """What a server has done so far."""
+    with urllib.request.urlopen(address + STATS, timeout=60) as answer:
+        return dict(json.load(answer))
+
+
+def main() -> None:
+    server = Server(Path(sys.argv[1]), float(sys.argv[2]))
+    print(server.port, flush=True)
+    server.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""A process of `stoker map`: makes one shard of another, again and again.
+
+Its tasks come down a pipe and its answers go up another, as lines of JSON. The pipe of tasks is also its lifeline: when it
+closes, because whoever gave them says so or is dead, the worker gives up what it does and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import ConfigError, CorruptIndex, FunctionError, RecordError, StokerError, WriteError
+from ..pack.atomic import AtomicFile, sync_folder
+from ..pack.tar import TarWriter
+from ..source.codecs import decode_field
+from ..source.index import SUFFIX, ShardIndex
+from ..source.paths import printable
+from ..source.tarstream import TarSample, open_pieces, tar_samples
+from ..storage.blob import Blob
+from ..storage.open import open_blob
+from .pipelines import _asked, _load_module
+from .tar.inputs import told
+from .tar.outputs import spelled
+
+KEY = "__key__"
+#: seconds that a worker may take to stop
+STOP_S = 3.0
+Function = Callable[[dict[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is done to every shard."""
+
+    function: str
+    decode: bool
+    overwrite: bool
+
+    def record(self, blob: Blob) -> dict[str, Any]:
+        """What an output's index says about how it was made."""
+        module, _, name = self.function.rpartition(":")
+        known_as = Path(module).stem if module.endswith(".py") else module
+        return {
+            "url": blob.url, "name": blob.name, "size": blob.stat().size, "version": blob.stat().version,
+            "function": f"{known_as}:{name}", "decode": self.decode,
+        }  # fmt: skip
+
+
+def load_function(name: str) -> Function:
+    """Import the module and take the function from it."""
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        raise ConfigError(f"{name}: write MODULE:FUNCTION, as in my_module:resize or path/to/file.py:resize")
+    module = _asked(f"importing {module_name}", lambda: _load_module(module_name))
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
+        raise ConfigError(f"{module_name} has no function {attribute!r}; it has {known or 'none'}")
+    return function  # type: ignore[no-any-return]
+
+
+_STATUS = struct.Struct("<qqI")
+_KEY_BYTES = 1024
+
+
+class Status:
+    """Where a worker is, in a file without a name that both processes have open: it can still be read when the worker is dead."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def put(self, samples: int, nbytes: int, key: bytes) -> None:
+        os.pwrite(self._file.fileno(), _STATUS.pack(samples, nbytes, min(len(key), _KEY_BYTES)) + key[:_KEY_BYTES], 0)
+
+    def counts(self) -> tuple[int, int]:
+        samples, nbytes, _ = self._read()[0]
+        return samples, nbytes
+
+    def key(self) -> bytes:
+        """The sample it is at."""
+        head, key = self._read()
+        return key[: head[2]]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read(self) -> tuple[tuple[int, int, int], bytes]:
+        data = os.pread(self._file.fileno(), _STATUS.size + _KEY_BYTES, 0)
+        return (_STATUS.unpack_from(data), data[_STATUS.size :]) if len(data) >= _STATUS.size else ((0, 0, 0), b"")
+
+
+def work(function: str, decode: bool, overwrite: bool, tasks: int, answers: int, status: int) -> None:
+    """The life of a worker: does what it is told until nobody tells it any more."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(tasks, lines), name="stoker-lifeline", daemon=True).start()
+    mapper = _Mapper(Job(function, decode, overwrite), Status(os.fdopen(status, "r+b", buffering=0)))
+    try:
+        while (line := lines.get()) is not None:
+            outcome = mapper.outcome(*json.loads(line))
+            os.write(answers, json.dumps(outcome).encode() + b"\n")
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(1)  # the shard in the making is given up; the interpreter's own end could wait for threads of the user
+
+
+def _listen(tasks: int, lines: queue.SimpleQueue[bytes | None]) -> None:
+    """Pass tasks on. When their pipe closes, whoever gave them is gone, or wants no more: interrupt what runs."""
+    with os.fdopen(tasks, "rb", buffering=0) as stream:
+        for line in stream:
+            lines.put(line)
+    lines.put(None)
+    time.sleep(0.2)  # one that waits for tasks ends by itself
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # to the thread itself: it may sleep in a system call
+    time.sleep(STOP_S)
+    os._exit(1)
+
+
+class _Mapper:
+    """Makes one shard of another."""
+
+    def __init__(self, job: Job, status: Status) -> None:
+        self._job, self._status = job, status
+        self._function: Function | None = None
+
+    def outcome(self, source: str, output: str) -> dict[str, Any]:
+        """What came of it, as plain data."""
+        try:
+            return self._map(source, output)
+        except StokerError as error:
+            text = _text_of(error)
+            return {"failed": text if told(source) in text else f"{told(source)}: {text}"}
+        except OSError as error:
+            return {"failed": f"{told(source)}: {_text_of(error)}"}
+
+    def _map(self, source: str, output: str) -> dict[str, Any]:
+        blob = open_blob(source)
+        record = self._job.record(blob)
+        if os.path.lexists(output):
+            differs = _differs(output, record)
+            if not differs:
+                return {"kept": True, "samples": 0, "written": 0, "dropped": 0, "bytes": 0}
+            if not self._job.overwrite:
+                raise WriteError(
+                    f"{told(output)}: is there already, and {differs}; it is left as it is: give another name, or --overwrite"
+                )
+        self._function = self._function or load_function(self._job.function)
+        part = _part_of(output)
+        samples = dropped = nbytes = 0
+        try:
+            with TarWriter(part, overwrite=True) as writer:
+                for samples, sample in enumerate(tar_samples(open_pieces(blob), blob.url), 1):
+                    nbytes += sum(map(len, sample.fields.values()))
+                    self._status.put(samples, nbytes, sample.key)
+                    before = writer.samples
+                    for made in self._applied(self._function, sample, blob.url):
+                        writer.write(made)
+                    dropped += writer.samples == before
+            _publish(part, output, record, self._job.overwrite)
+        finally:
+            self._status.put(0, 0, b"")
+            for path in (Path(part), Path(part + SUFFIX)):
+                path.unlink(missing_ok=True)
+        return {"kept": False, "samples": samples, "written": writer.samples, "dropped": dropped, "bytes": nbytes}
+
+    def _applied(self, function: Function, sample: TarSample, url: str) -> Iterator[dict[str, Any]]:
+        """The samples that the user's function makes of one; what it raises is told with the sample and the user's line."""
+        key = printable(sample.key)
+        where = f"{url}: the sample {key}"
+        try:
+            for made in _several(function(self._given(sample))):
+                yield _checked(made, sample)
+        except StokerError as error:
+            raise RecordError(f"{where}: {error}", key=key, origin=url) from error
+        except (Exception, SystemExit) as error:
+            what = f"{type(error).__name__}: {_text_of(error)} ({_line_of(error, function)})"
+            raise FunctionError(f"{where}: {what}", key=key, origin=url) from error
+
+    def _given(self, sample: TarSample) -> dict[str, Any]:
+        fields = sample.fields
+        values = {name: decode_field(name, data) for name, data in fields.items()} if self._job.decode else fields
+        return {KEY: sample.key.decode("utf-8", "surrogateescape"), **values}
+
+
+def _several(made: Any) -> Iterable[Any]:
+    """What a function returned, as samples."""
+    if made is None:
+        return ()
+    return (made,) if isinstance(made, Mapping) else made
+
+
+def _checked(made: Any, sample: TarSample) -> dict[str, Any]:
+    """A sample as it is written."""
+    if not isinstance(made, Mapping):
+        raise ConfigError(f"the function gave a {type(made).__name__}; return a dict, None, or a list or generator of dicts")
+    fields = {spelled(name) if isinstance(name, str) else name: value for name, value in made.items()}
+    return {KEY: sample.key, **fields}
+
+
+def _text_of(error: BaseException) -> str:
+    """What an exception says, in bounds, whatever its class does."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  it is the user's class
+        return "(its text cannot be had)"
+    return text if len(text) <= 2000 else text[:2000] + " ..."
+
+
+def _line_of(error: BaseException, function: Function) -> str:
+    """Where it went wrong: the last line within the file of the user's function, else the last of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    code = getattr(function, "__code__", None)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    frame = (own or frames)[-1]
+    return f"{frame.filename}, line {frame.lineno}"
+
+
+# ---- outputs ----------------------------------------------------------------------------------------------------------------
+
+
+#: what it means that an entry of the record differs
+_NAMES = {
+    "name": "was made from another input",
+    "size": "its input has changed since",
+    "version": "its input has changed since",
+    "function": "was made by another function",
+    "decode": "was made with another --decode",
+}
+
+
+def _part_of(output: str) -> str:
+    path = Path(output)
+    return str(path.with_name(f".{path.name}.map"))
+
+
+def _publish(part: str, output: str, record: dict[str, Any], overwrite: bool) -> None:
+    """Make an output appear, its index first: so an output that is there has an index that says how it was made.
+
+    An index whose shard never came, because we were killed in between, is replaced by the next try.
+    """
+    beside = Path(part + SUFFIX)
+    index = ShardIndex.from_bytes(beside.read_bytes(), str(beside))
+    if overwrite:
+        Path(output).unlink(missing_ok=True)  # first: the new index must never lie beside the old shard
+    elif os.path.lexists(output):
+        raise WriteError(f"{told(output)}: somebody else made it meanwhile; it is left as it is")
+    with AtomicFile(output + SUFFIX, overwrite=True) as file:
+        file.write(replace(index, about={**index.about, "map": record}).to_bytes())
+    Path(part).rename(output)
+    sync_folder(os.fsencode(Path(output).absolute().parent))
+
+
+def _differs(output: str, record: dict[str, Any]) -> str:
+    """How an output that is there differs from the one that would be made; "" when it does not."""
+    beside = Path(output + SUFFIX)
+    try:
+        index = ShardIndex.from_bytes(beside.read_bytes(), str(beside))
+        size = Path(output).stat().st_size
+    except (OSError, CorruptIndex):
+        return "has no index that would say how it was made"
+    made = index.about.get("map")
+    if not isinstance(made, dict):
+        return "was not made by this command"
+    if index.size != size:
+        return f"has {size:,} bytes and should have {index.size:,}"
+    wrong = [name for name, value in record.items() if made.get(name) != value and name != "url"]
+    return _NAMES[wrong[0]] if wrong else ""

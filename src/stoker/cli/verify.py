@@ -1,0 +1,137 @@
+"""`stoker verify`: every sample read and checked, the bad ones listed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ..errors import SourceEmpty
+from ..pack.convert import Moved
+from ..pack.verify import Findings, Problem, Verifier, lacking, repeated
+from ..source.shards import is_remote
+from ..source.tarstream import standard_input
+from ..storage.open import open_blob
+from ..units import counted, show_bytes
+from .guard import DATA
+from .pool import Jobs, Pool
+from .progress import Progress, ShowProgress
+from .screen import AsJson, print_json, tell
+from .sources import Found, SourceName, find_source, open_source, stored_in
+
+#: problems, and keys that are there twice, named in the text
+_NAMED = 20
+
+
+def verify(
+    source: SourceName,
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every picture too.")] = False,
+    jobs: Jobs = None,
+    progress: ShowProgress = None,
+    json: AsJson = False,
+) -> None:
+    """Read every sample and check it; list the bad ones with key, shard, byte and reason.
+
+    Checked are the structure of every shard from the first byte to the last, all checksums there are (those in records, and in
+    the index beside a tar), that every sample has the fields the others have, and that numbers, texts, JSON and arrays can be
+    decoded; with `--decode`, pictures as well. Noted, but not bad, are keys that several shards have, and members of a tar that
+    belong to no sample. The exit status is 1 when anything is bad.
+
+    Example: `stoker verify 'shards/train-{000000..000147}.tar' --decode`
+    """
+    found = find_source(source)
+    with Progress("verifying", _total(found), progress, unit="bytes") as shown:
+        results = _check(found, source, decode, jobs, shown)
+        seconds, rate = shown.seconds, shown.rate()
+    within, across = repeated(results)
+    problems = [problem for result in results for problem in result.problems] + within + lacking(results)
+    problems.sort(key=lambda problem: (problem.shard, problem.offset or 0))
+    samples, size = sum(result.samples for result in results), sum(result.bytes for result in results)
+    notes = [f"{result.shard}: {note}" for result in results for note in result.notes]
+    unindexed = sum(not result.checksums for result in results)
+    if json:
+        print_json(
+            {
+                "source": source,
+                "shards": len(found.shards),
+                "samples": samples,
+                "bytes": size,
+                "bad": len(problems),
+                "problems": [asdict(problem) for problem in problems],
+                "repeated_keys": across,
+                "without_checksums": unindexed,
+                "notes": notes,
+                "seconds": seconds,
+                "samples_per_s": samples / seconds,
+                "bytes_per_s": size / seconds,
+            }
+        )
+    else:
+        _tell(source, found, samples, size, problems, across, unindexed, notes, f"{rate}, {seconds:,.1f} s")
+    if problems:
+        typer.echo(f"{source}: {counted(len(problems), 'problem')}", err=True)
+        raise typer.Exit(DATA)
+    if not samples:
+        raise SourceEmpty(f"{source}: there is not a single sample in it")
+
+
+def _check(found: Found, name: str, decode: bool, jobs: int | None, shown: Progress) -> list[Findings]:
+    """What was found, shard by shard; images and databases are one."""
+    if found.kind in ("tar", "tfrecord"):
+        with Pool(jobs, len(found.shards)) as pool:
+            verifier = Verifier(decode, pool.ordered, Moved(shown.add, pool.stopping))
+            check = verifier.tar if found.kind == "tar" else verifier.tfrecord
+            if found.shards == ("-",):
+                return [verifier.tar(open_blob("standard input"), standard_input())]
+            order = {shard: number for number, shard in enumerate(found.shards)}
+            work = pool.over(lambda shard: (order[shard], check(open_blob(shard))), found.shards, shown.draw)
+            return [result for _, result in sorted(work, key=lambda pair: pair[0])]
+    stored = stored_in(open_source(name))
+    with Pool(jobs, 1) as pool:
+        verifier = Verifier(decode, pool.ordered, Moved(shown.add, pool.stopping))
+        return list(pool.over(lambda indices: verifier.rows(stored, indices), [np.arange(len(stored))], shown.draw))
+
+
+def _total(found: Found) -> int | None:
+    """Bytes there are to read, where that costs no looking."""
+    if not found.shards or any(shard == "-" or is_remote(shard) for shard in found.shards):
+        return None
+    return sum(os.stat(shard).st_size for shard in found.shards)  # noqa: PTH116  names may be any bytes
+
+
+def _tell(
+    source: str,
+    found: Found,
+    samples: int,
+    size: int,
+    problems: Sequence[Problem],
+    across: dict[str, list[str]],
+    unindexed: int,
+    notes: Sequence[str],
+    speed: str,
+) -> None:
+    shards = f" in {counted(len(found.shards), 'shard')}" if found.shards else ""
+    verdict = f"{counted(len(problems), 'problem')}" if problems else "all good"
+    tell(
+        f"{source}: {counted(samples, 'sample')}{shards}, {show_bytes(size)}: {verdict}",
+        style="bold red" if problems else "bold green",
+    )
+    tell(f"  speed    {speed}")
+    for problem in problems[:_NAMED]:
+        place = "" if problem.offset is None else f", byte {problem.offset:,}"
+        key = f"{problem.key}  " if problem.key else ""
+        at = f"{problem.shard}{place}: " if not problem.reason.startswith(problem.shard) else ""
+        tell(f"  bad      {key}{at}{problem.reason}")
+    if len(problems) > _NAMED:
+        tell(f"           and {len(problems) - _NAMED:,} more; --json lists them all")
+    if across:
+        first = next(iter(across))
+        tell(f"  note     {counted(len(across), 'key')} in several shards, e.g. {first} in {' and '.join(across[first][:2])}")
+    for note in notes[:_NAMED]:
+        tell(f"  note     {note}")
+    if unindexed and found.kind == "tar":
+        tell(f"  note     {counted(unindexed, 'shard')} without checksums to compare with; `stoker index` makes them")

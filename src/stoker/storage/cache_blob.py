@@ -1,0 +1,154 @@
+"""A file read through a cache, and the units it is cut into."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import StokerError
+from .blob import Blob, Stat
+from .remote import RemoteBlob
+
+if TYPE_CHECKING:
+    from .cache import Cache
+
+#: bytes asked for at once while a block is fetched
+_REQUEST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What the cache keeps or drops as one: `length` bytes of a blob from `start` on. Units of the same bytes are equal."""
+
+    name: str
+    digest: bytes = field(compare=False, repr=False)
+    blob: Blob = field(compare=False, repr=False)
+    start: int = field(compare=False)
+    length: int = field(compare=False)
+
+
+class CachedBlob(Blob):
+    """A file read through a cache. Index files beside it, and a file whose server tells no version, are not cached."""
+
+    gap = 1 << 14
+
+    def __init__(self, cache: Cache, inner: Blob) -> None:
+        self._cache, self._inner = cache, inner
+        self.url, self.name = inner.url, inner.name
+        self._units: list[Unit] | None = None
+
+    @property
+    def cache(self) -> Cache:
+        return self._cache
+
+    def stat(self) -> Stat:
+        return self._inner.stat()
+
+    def units(self, offset: int = 0, length: int | None = None) -> Sequence[Unit]:
+        """The units in which some bytes lie (all, unless told which), in order: what `Cache.foresee` takes."""
+        units = self._all_units()
+        if length is None:
+            length = self.stat().size - offset
+        if not units or length <= 0:
+            return ()
+        size = units[0].length
+        return units[offset // size : (offset + length - 1) // size + 1]
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        view = view.cast("B")
+        if offset < 0 or offset + len(view) > self.stat().size:
+            self._inner.read_into(offset, view)  # says what is wrong
+            return
+        units = self.units(offset, len(view))
+        if not units:
+            self._inner.read_into(offset, view)
+        for unit in units:
+            first = max(offset, unit.start)
+            part = view[first - offset : unit.start + unit.length - offset]
+            if not self._cache.read(unit, first - unit.start, part):
+                self._inner.read_into(first, part)
+
+    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
+        """Pieces in one buffer, which the next piece overwrites."""
+        buffer = memoryview(bytearray(piece))
+        for unit in self.units(offset):
+            while offset < unit.start + unit.length:
+                view = buffer[: unit.start + unit.length - offset]
+                if not self._cache.read(unit, offset - unit.start, view, in_order=True):
+                    yield from self._inner.stream(offset, piece)
+                    return
+                yield view
+                offset += len(view)
+        if offset < self.stat().size:
+            yield from self._inner.stream(offset, piece)
+
+    def read_all(self, limit: int) -> bytes:
+        return self._inner.read_all(limit)
+
+    def sibling(self, suffix: str) -> Blob:
+        return self._inner.sibling(suffix)
+
+    def hold(self) -> int:
+        try:
+            units = self._all_units()
+            return self._cache.hold(units[0]) if len(units) == 1 else -1
+        except StokerError:
+            return -1  # told when it is read
+
+    def local(self, offset: int, length: int) -> tuple[int, int] | None:
+        """A descriptor and the place in it where these bytes lie, if they are here, in one file, and right; until `release`."""
+        units = self.units(offset, length)
+        if len(units) != 1:
+            return None
+        first = offset - units[0].start
+        file = self._cache.pin(units[0], first, first + length)
+        return None if file is None else (file.fd, first)
+
+    def release(self, fd: int) -> None:
+        self._cache.release(fd)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __repr__(self) -> str:
+        return f"CachedBlob({self.url!r})"
+
+    def __reduce__(self) -> tuple[type[CachedBlob], tuple[Cache, Blob]]:
+        return CachedBlob, (self._cache, self._inner)
+
+    def _all_units(self) -> list[Unit]:
+        units = self._units
+        if units is None:
+            units = self._units = self._make_units()
+        return units
+
+    def _make_units(self) -> list[Unit]:
+        stat, block = self.stat(), self._cache.block
+        if not stat.version:
+            message = (
+                "%s is read past the cache: the server tells neither ETag nor Last-Modified, so an old copy could not be told"
+            )
+            self._cache.warn_once("version", message, self.url)
+            return []
+        address = self._inner.address if isinstance(self._inner, RemoteBlob) else self.url
+        units = []
+        for start in range(0, stat.size, block or stat.size or 1):
+            length = min(block or stat.size, stat.size - start)
+            text = "\0".join((address, stat.version, str(stat.size), str(start), str(length)))
+            digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+            units.append(Unit(digest.hex()[:48], digest, self._inner, start, length))
+        return units
+
+
+def pieces(unit: Unit) -> Iterator[memoryview | bytes]:
+    """A unit's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
+    if not unit.start and unit.length == unit.blob.stat().size:
+        yield from unit.blob.stream()
+        return
+    buffer = memoryview(bytearray(min(unit.length, _REQUEST_BYTES)))
+    for start in range(unit.start, unit.start + unit.length, len(buffer)):
+        view = buffer[: unit.start + unit.length - start]
+        unit.blob.read_into(start, view)
+        yield view

@@ -1,0 +1,119 @@
+"""`stoker verify`: bad samples listed, exit status 1."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stoker as stoker_package
+
+from ..support import jpeg_bytes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "shards"
+    path.mkdir()
+    samples = [{"__key__": f"k{number:02d}", "jpg": jpeg_bytes(60, 40, seed=number), "cls": number} for number in range(12)]
+    stoker_package.write_tar(path / "t-{}.tar", samples, max_samples=4)
+    return path
+
+
+def damage(path: Path, data: bytes) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(data) + len(data) // 2] ^= 1
+    path.write_bytes(whole)
+
+
+def test_a_good_data_set_is_told_with_counts(stoker: Any, stoker_json: Any, folder: Path) -> None:
+    result = stoker("verify", folder)
+    assert result.exit_code == 0 and "12 samples in 3 shards" in result.stdout and "all good" in result.stdout
+    told = stoker_json("verify", folder, "--decode", "-j", 3)
+    assert (told["samples"], told["bad"], told["problems"], told["shards"]) == (12, 0, [], 3) and told["bytes_per_s"] > 0
+
+
+def test_bad_samples_are_listed_with_key_shard_byte_and_reason(stoker: Any, folder: Path) -> None:
+    damage(folder / "t-000001.tar", jpeg_bytes(60, 40, seed=6))
+    damage(folder / "t-000002.tar", jpeg_bytes(60, 40, seed=9))
+    result = stoker("verify", folder)
+    assert result.exit_code == 1 and "2 problems" in result.stderr and "Traceback" not in result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("  bad")]
+    assert ["k06" in lines[0], "t-000001.tar, byte" in lines[0], "k09" in lines[1], "checksum" in lines[1]] == [True] * 4
+    told = json.loads(stoker("verify", folder, "--json").stdout)
+    assert [problem["key"] for problem in told["problems"]] == ["k06", "k09"] and told["samples"] == 12
+
+
+def test_a_shard_that_is_no_tar_does_not_stop_the_others(stoker: Any, folder: Path) -> None:
+    (folder / "t-000003.tar").write_bytes(b"<!DOCTYPE html><html>not found</html>")
+    (folder / "t-000004.tar").write_bytes(b"")
+    result = stoker("verify", folder, "--json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1 and told["samples"] == 12
+    assert [Path(problem["shard"]).name for problem in told["problems"]] == ["t-000003.tar", "t-000004.tar"]
+    assert "web page" in told["problems"][0]["reason"]
+
+
+def test_a_key_split_between_shards_is_told(stoker_json: Any, stoker: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": "1", "txt": "x", "cls": 1}, {"__key__": "2", "txt": "y"}])
+    stoker_package.write_tar(tmp_path / "b.tar", [{"__key__": "2", "cls": 1}])
+    result = stoker("verify", tmp_path, "--json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1 and [problem["key"] for problem in told["problems"]] == ["2", "2"]
+    assert told["repeated_keys"] == {"2": [str(tmp_path / "a.tar"), str(tmp_path / "b.tar")]}
+
+
+def test_keys_that_repeat_whole_are_only_noted(stoker: Any, tmp_path: Path) -> None:
+    for name in ("a.tar", "b.tar"):
+        stoker_package.write_tar(tmp_path / name, [{"__key__": "1", "txt": name}])
+    result = stoker("verify", tmp_path)
+    assert result.exit_code == 0 and "1 key in several shards" in result.stdout
+
+
+def test_shards_without_an_index_are_noted(stoker: Any, folder: Path) -> None:
+    (folder / "t-000000.tar.stk").unlink()
+    result = stoker("verify", folder)
+    assert result.exit_code == 0 and "1 shard without checksums" in result.stdout and "stoker index" in result.stdout
+
+
+def test_images_are_checked_too(stoker: Any, image_folder: Path, tmp_path: Path) -> None:
+    assert stoker("verify", image_folder, "--decode").exit_code == 0
+    (tmp_path / "a.jpg").write_bytes(jpeg_bytes(50, 50))
+    (tmp_path / "b.jpg").write_bytes(jpeg_bytes(200, 200)[:-700])
+    assert stoker("verify", tmp_path).exit_code == 0
+    result = stoker("verify", tmp_path, "--decode")
+    assert result.exit_code == 1 and "b.jpg" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["missing.tar", "t-{0..999999999}.tar", "x.parquet"])
+def test_a_source_that_is_not_there_is_wrong_usage(stoker: Any, name: str) -> None:
+    result = stoker("verify", name)
+    assert result.exit_code == 2 and "Traceback" not in result.stderr
+
+
+def test_a_pipe_can_be_checked(folder: Path) -> None:
+    command = [sys.executable, "-m", "stoker.cli.main", "verify", "-", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    data = (folder / "t-000000.tar").read_bytes()
+    good = subprocess.run(command, input=data, capture_output=True, env=environment, timeout=60)
+    assert good.returncode == 0 and json.loads(good.stdout)["samples"] == 4
+    cut = subprocess.run(command, input=data[:3000], capture_output=True, env=environment, timeout=60)
+    assert cut.returncode == 1 and "standard input" in json.loads(cut.stdout)["problems"][0]["reason"]
+
+
+def test_interrupted_it_stops_at_once(start: Callable[..., Any], tmp_path: Path) -> None:
+    picture = jpeg_bytes(1500, 1500, quality=95)
+    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": f"{number:03d}", "jpg": picture} for number in range(300)])
+    process = start("verify", tmp_path / "a.tar", "--decode", "--progress")
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and "Traceback" not in err

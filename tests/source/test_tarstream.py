@@ -1,0 +1,413 @@
+"""Tar shards from the first byte to the last: pieces, packing, several at once, standard input."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+import stoker
+from stoker.errors import ConfigError, CorruptShard, RecordError, SourceEmpty, SourceNotFound
+from stoker.source import tarstream
+from stoker.source.sequential import TarStream
+from stoker.source.tarstream import is_compressed, open_pieces, tar_samples
+from stoker.storage.local import LocalBlob
+
+from ..loader.runs import ROOT, environment, run_python
+from .making import END, member, sample_tar
+from .test_codecs import Canary
+
+SAMPLES = [(f"s{n}", {"bin": bytes([n]) * (n * 130), "cls": b"%d" % n}) for n in range(8)]
+TAR = sample_tar(SAMPLES)
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+def store(folder: Path, count: int = 4, ending: str = ".tar") -> list[Path]:
+    """Shards of 1, 2, 3 ... samples."""
+    paths, number = [], 0
+    for shard in range(count):
+        samples = [(f"{number + n:03d}", {"cls": b"%d" % (number + n), "bin": bytes([number + n]) * 700}) for n in range(shard + 1)]
+        number += len(samples)
+        data = sample_tar(samples)
+        packed = {".tar": bytes, ".tar.gz": gzip.compress, ".tgz": gzip.compress, ".tar.zst": zstandard.compress}[ending](data)
+        paths.append(folder / f"s-{shard}{ending}")
+        paths[-1].write_bytes(packed)
+    return paths
+
+
+def ids(pipeline: stoker.Pipeline) -> list[int]:
+    return [int(sample["cls"]) for sample in pipeline]
+
+
+# ---- pieces --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, 511, 512, 513, 1000, 4096, 1 << 20])
+def test_it_does_not_matter_how_the_bytes_come(size: int) -> None:
+    got = list(tar_samples(pieces(TAR, size), "x"))
+    assert [(sample.key.decode(), sample.fields) for sample in got] == SAMPLES
+    assert [TAR[sample.offset :].startswith(sample.key + b".bin") for sample in got] == [True] * 8
+
+
+def test_pieces_may_be_one_buffer_that_is_overwritten() -> None:
+    buffer = bytearray(700)
+
+    def overwriting() -> Iterator[memoryview]:
+        for part in pieces(TAR, 700):
+            buffer[: len(part)] = part
+            yield memoryview(buffer)[: len(part)]
+            buffer[:] = b"\xee" * 700
+
+    assert [sample.fields for sample in list(tar_samples(overwriting(), "x"))] == [fields for _, fields in SAMPLES]
+
+
+def test_a_sample_comes_as_soon_as_the_next_begins() -> None:
+    taken = []
+
+    def watched() -> Iterator[bytes]:
+        for part in pieces(TAR, 512):
+            taken.append(part)
+            yield part
+
+    first = next(tar_samples(watched(), "x"))
+    assert first.key == b"s0" and len(taken) < 8
+
+
+def test_an_empty_tar_has_no_samples_and_no_bytes_is_no_tar() -> None:
+    assert list(tar_samples([END], "x")) == []
+    for nothing in ([], [b""], [b"", b""]):
+        with pytest.raises(CorruptShard, match="x: is empty"):
+            list(tar_samples(nothing, "x"))
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+def test_every_cut_is_told_after_the_samples_in_front_of_it(size: int) -> None:
+    for length in range(0, len(TAR) - 512, 97):
+        got = []
+        with pytest.raises(CorruptShard) as caught:
+            for sample in tar_samples(pieces(TAR[:length], size), "x.tar"):
+                got.append((sample.key.decode(), sample.fields))
+        assert got == SAMPLES[: len(got)]
+        assert caught.value.shard == "x.tar" and "x.tar" in str(caught.value)
+
+
+def test_a_bad_header_is_told_with_its_place() -> None:
+    bad = bytearray(TAR)
+    at = TAR.index(b"s5.bin")
+    bad[at + 3] ^= 1
+    with pytest.raises(CorruptShard, match=f"byte {at:,}|{at}") as caught:
+        list(tar_samples([bytes(bad)], "x"))
+    assert caught.value.offset == at
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"<html>Not found</html>" * 40, "a web page"),
+        (b"\x1f\x8b" + b"x" * 600, "gzip data; name it"),
+        (b"BZh9" + b"x" * 600, "bzip2"),
+        (b"\xfd7zXZ" + b"x" * 600, "xz"),
+        (b"<html>", "web page"),
+    ],
+)
+def test_what_is_no_tar_is_called_by_its_name(data: bytes, match: str) -> None:
+    with pytest.raises(CorruptShard, match=match):
+        list(tar_samples([data], "x"))
+
+
+def test_many_samples_take_no_more_memory_than_few() -> None:
+    def endless() -> Iterator[bytes]:
+        for number in range(600):
+            yield member(b"%06d.bin" % number, bytes(20_000))
+        yield END
+
+    tracemalloc.start()
+    try:
+        assert [len(sample.fields["bin"]) for sample in tar_samples(endless(), "x")] == [20_000] * 600
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+# ---- packing ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "A.TGZ", "a.tar.zst", "a.tzst", "a.tar.zstd"])
+def test_names_say_what_is_packed(name: str) -> None:
+    assert is_compressed(name)
+    assert not is_compressed("a.tar") and not is_compressed("gz.tar")
+
+
+def unpacked(tmp_path: Path, name: str, data: bytes) -> list[dict[str, bytes]]:
+    (tmp_path / name).write_bytes(data)
+    return [sample.fields for sample in tar_samples(open_pieces(LocalBlob(os.fsencode(tmp_path / name))), name)]
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 61])
+def test_gzip_and_zstd_are_read_whole_in_parts_or_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(tarstream, "PIECE", piece)
+    right = [fields for _, fields in SAMPLES]
+    half = len(TAR) // 2
+    streamed = io.BytesIO()
+    with zstandard.ZstdCompressor().stream_writer(streamed, closefd=False) as writer:
+        writer.write(TAR)  # a frame that does not say how long it is
+    for name, data in {
+        "a.tar": TAR,
+        "a.tar.gz": gzip.compress(TAR),
+        "b.tgz": gzip.compress(TAR[:half]) + gzip.compress(b"") + gzip.compress(TAR[half:]),
+        "c.tar.gz": gzip.compress(TAR) + b"\0" * 700,
+        "d.tar.zst": zstandard.compress(TAR),
+        "e.tar.zst": zstandard.compress(TAR[:half]) + zstandard.compress(TAR[half:]),
+        "f.tar.zst": streamed.getvalue(),
+    }.items():
+        assert unpacked(tmp_path, name, data) == right, name
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_every_flip_and_every_cut_of_a_packed_shard_is_right_or_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Both formats carry checksums here, so that nothing wrong comes out."""
+    monkeypatch.setattr(tarstream, "PIECE", 4096)
+    small = sample_tar([("a", {"x": bytes(range(200))}), ("b", {"x": b"y" * 300})])
+    packed = gzip.compress(small) if ending == "gz" else zstandard.ZstdCompressor(write_checksum=True).compress(small)
+    right = unpacked(tmp_path, f"a.tar.{ending}", packed)
+    assert len(right) == 2
+    told = 0
+    for at in range(len(packed)):
+        cases = [packed[:at] + bytes([packed[at] ^ flip]) + packed[at + 1 :] for flip in (1, 0xFF)] + [packed[:at]]
+        for case in cases:
+            try:
+                assert unpacked(tmp_path, f"a.tar.{ending}", case) == right
+            except CorruptShard as error:
+                told += 1
+                assert f"a.tar.{ending}" in str(error)
+    assert told > 2 * len(packed)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.tar.gz", b""),
+        ("a.tar.gz", b"\0" * 100),
+        ("a.tar.gz", b"<html>"),
+        ("a.tar.gz", TAR),
+        ("a.tar.gz", gzip.compress(TAR) + b"garbage"),
+        ("a.tar.gz", gzip.compress(TAR)[:-1]),
+        ("a.tar.gz", gzip.compress(b"")),
+        ("a.tar.gz", zstandard.compress(TAR)),
+        ("a.tar.zst", b""),
+        ("a.tar.zst", gzip.compress(TAR)),
+        ("a.tar.zst", TAR),
+        ("a.tar.zst", zstandard.compress(TAR) + b"garbage"),
+        ("a.tar.gz", gzip.compress(b"<html>" * 200)),
+    ],
+)
+def test_what_does_not_unpack_is_told(tmp_path: Path, name: str, data: bytes) -> None:
+    with pytest.raises(CorruptShard, match=name):
+        unpacked(tmp_path, name, data)
+
+
+def test_a_bomb_takes_no_memory() -> None:
+    """Zeros without end behind the end of a tar, packed a thousandfold: read through, or refused where they grow even more."""
+    script = """
+import gzip, itertools, resource, zstandard
+from stoker.errors import StokerError
+from stoker.source.tarstream import _gunzip, _unzstd, tar_samples
+from tests.source.making import sample_tar
+
+TAR = sample_tar([("a", {"x": b"1"})])
+zeros = bytes(1 << 23)
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+for unpack, pack in ((_gunzip, gzip.compress), (_unzstd, zstandard.compress)):
+    parts = itertools.chain([pack(TAR)], itertools.repeat(pack(zeros), 30))
+    before = most()
+    try:
+        print(len(list(tar_samples(unpack(parts, "bomb"), "bomb"))))
+    except StokerError as error:
+        print(type(error).__name__, error)
+    assert most() < before + 60, (before, most())
+"""
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = done.stdout.splitlines()
+    assert first == "1"
+    assert second.startswith("CorruptShard bomb:") and "looks like a bomb" in second
+
+
+# ---- stoker.tar in sequence ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz", ".tar.zst"])
+@pytest.mark.parametrize("interleave", [None, 1, 2, 3, 4, 9])
+def test_every_sample_comes_once_however_many_shards_are_read_at_once(tmp_path: Path, ending: str, interleave: int | None) -> None:
+    store(tmp_path, 4, ending)
+    pipeline = stoker.tar(tmp_path, index="never", interleave=interleave)
+    got = ids(pipeline)
+    assert sorted(got) == list(range(10))
+    assert got == ids(stoker.tar(tmp_path, index="never", interleave=interleave)), "and in the same order every time"
+    if interleave in (None, 1):
+        assert got == list(range(10))
+    assert [sample["bin"] for sample in pipeline] == [bytes([n]) * 700 for n in got]
+    assert not list(tmp_path.glob("*.stk"))
+
+
+def test_interleaved_shards_take_turns(tmp_path: Path) -> None:
+    store(tmp_path, 3)  # 0 | 1 2 | 3 4 5
+    assert ids(stoker.tar(tmp_path, index="never", interleave=2)) == [0, 1, 2, 3, 4, 5]
+    assert ids(stoker.tar(tmp_path, index="never", interleave=3)) == [0, 1, 3, 2, 4, 5]
+
+
+def test_plain_and_packed_shards_may_be_mixed(tmp_path: Path) -> None:
+    one, other = store(tmp_path, 2), store(tmp_path, 2, ".tar.gz")
+    assert ids(stoker.tar([*one, *other])) == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_window_shuffle_mixes_and_epochs_differ(tmp_path: Path) -> None:
+    store(tmp_path, 5, ".tar.gz")
+    pipeline = stoker.tar(tmp_path, interleave=2).shuffle(seed=1, window=8)
+    epochs = [ids(pipeline) for _ in range(3)]
+    assert all(sorted(epoch) == list(range(15)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_keys_come_with_the_samples(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(sample_tar([("x\n", {"cls": b"1"})]))
+    [sample] = stoker.tar(tmp_path / "a.tar", index="never")
+    assert sample.key_ == r"x\x0a"
+    assert dict(sample.items()) == {"cls": 1}
+
+
+@pytest.mark.parametrize("second", [{"cls": b"2"}, {"cls": b"2", "bin": b"", "more": b""}])
+def test_a_partial_sample_is_told_unless_there_is_a_default(tmp_path: Path, second: dict[str, bytes]) -> None:
+    (tmp_path / "a.tar").write_bytes(sample_tar([("one", {"cls": b"1", "bin": b""}), ("two", second)]))
+    with pytest.raises(CorruptShard, match=r"a\.tar: sample 'two' at byte 1,536"):
+        list(stoker.tar(tmp_path, index="never"))
+    defaults = {"bin": b"?", "more": b"!"}
+    got = [dict(sample.items()) for sample in stoker.tar(tmp_path, index="never", defaults=defaults)]
+    assert [int(sample["cls"]) for sample in got] == [1, 2]
+    assert got[0]["more"] == b"!" and got[1]["bin"] == (b"?" if len(second) == 1 else b"")
+
+
+def test_a_key_split_between_shards_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(sample_tar([("one", {"cls": b"1", "bin": b""}), ("two", {"cls": b"2"})]))
+    (tmp_path / "b.tar").write_bytes(sample_tar([("two", {"bin": b""})]))
+    with pytest.raises(CorruptShard, match="'two'"):
+        list(stoker.tar(tmp_path, index="never"))
+
+
+def test_a_bad_field_names_sample_and_shard(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(sample_tar([("one", {"cls": b"1"}), ("two", {"cls": b"x"})]))
+    with pytest.raises(RecordError, match=r"a\.tar, byte 1,024: sample 'two': .*b'x'"):
+        list(stoker.tar(tmp_path, index="never"))
+
+
+def test_pickles_are_refused_here_too(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    (tmp_path / "a.tar").write_bytes(sample_tar([("one", {"pkl": pickle.dumps(Canary(canary)), "jpg": pickle.dumps(Canary(canary))})]))
+    with pytest.raises(RecordError, match="allow_pickle"):
+        list(stoker.tar(tmp_path / "a.tar", index="never"))
+    list(stoker.tar(tmp_path / "a.tar", index="never", decode=False))
+    list(stoker.tar(tmp_path / "a.tar", index="never", allow_pickle=["jpg"], defaults={}).take(0))
+    assert not canary.exists()
+    list(stoker.tar(tmp_path / "a.tar", index="never", allow_pickle=["pkl"]))
+    assert canary.exists()
+
+
+def test_shards_without_a_single_sample_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(END)
+    (tmp_path / "b.tar").write_bytes(member(b"README", b"x") + END)
+    with pytest.raises(SourceEmpty, match="not a single sample"):
+        list(stoker.tar(tmp_path, index="never"))
+
+
+def test_a_shard_that_is_not_there_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    store(tmp_path, 2, ".tar.gz")
+    with pytest.raises(SourceNotFound, match="s-9"):
+        stoker.tar([tmp_path / "s-0.tar.gz", tmp_path / "s-9.tar.gz"])
+
+
+@pytest.mark.parametrize("interleave", [0, -1, 1.5, "2"])
+def test_an_interleave_that_makes_no_sense_is_told(tmp_path: Path, interleave: Any) -> None:
+    store(tmp_path, 2, ".tar.gz")
+    with pytest.raises(ConfigError, match="interleave"):
+        stoker.tar(tmp_path, interleave=interleave)
+
+
+def test_it_travels_to_another_process(tmp_path: Path) -> None:
+    source = TarStream([LocalBlob(os.fsencode(path)) for path in store(tmp_path, 3)], 2)
+    copy = pickle.loads(pickle.dumps(source))  # noqa: S301 - its own bytes
+    assert copy.fingerprint() == source.fingerprint()
+    assert [sample["cls"] for sample in copy.open()] == [sample["cls"] for sample in source.open()]
+
+
+def test_the_fingerprint_changes_with_shards_and_options(tmp_path: Path) -> None:
+    store(tmp_path, 3, ".tar.gz")
+    pipelines = [
+        stoker.tar(tmp_path),
+        stoker.tar(tmp_path, interleave=2),
+        stoker.tar(tmp_path, decode=False),
+        stoker.tar(tmp_path, defaults={"more": 1}),
+        stoker.tar(tmp_path / "s-0.tar.gz"),
+    ]
+    assert len({pipeline.fingerprint() for pipeline in pipelines}) == len(pipelines)
+    assert "length unknown" in repr(pipelines[0])
+
+
+# ---- standard input ----------------------------------------------------------------------------------------------------------------
+
+STDIN = """
+import stoker
+pipeline = stoker.tar("-").batch(3, drop_last=False)
+print([batch["cls"].tolist() for batch in pipeline])
+try:
+    list(pipeline)
+except stoker.StokerError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
+def test_standard_input_is_read_once_packed_or_not(pack: Any) -> None:
+    data = pack(sample_tar([(f"{n}", {"cls": b"%d" % n}) for n in range(5)]))
+    process = subprocess.Popen(
+        [sys.executable, "-c", STDIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=environment(),
+    )  # fmt: skip
+    assert process.stdin is not None
+    rng = random.Random(0)
+    at = 0
+    while at < len(data):  # in dribs and drabs, as pipes do
+        count = rng.choice([1, 100, 5000])
+        process.stdin.write(data[at : at + count])
+        process.stdin.flush()
+        at += count
+    out, err = process.communicate(timeout=60)
+    first, second = out.decode().splitlines()
+    assert first == "[[0, 1, 2], [3, 4]]", err
+    assert second.startswith("ConfigError standard input has been read")
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", TAR[:3000], gzip.compress(TAR)[:-9]])
+def test_bad_standard_input_is_told(data: bytes) -> None:
+    script = "import stoker\ntry:\n    list(stoker.tar('-'))\nexcept stoker.StokerError as error:\n    print(type(error).__name__, error)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=data, capture_output=True, timeout=60, cwd=ROOT, env=environment(), check=True
+    )
+    assert done.stdout.startswith(b"CorruptShard standard input"), done.stdout
