@@ -2,8 +2,8 @@
 
 An epoch of JPEG images from tar shards -> RandomResizedCrop(224) -> flip -> batches of 256: shards on this machine, in the page
 cache; and the same shards over HTTP from a loopback server that answers every request 20 ms late. Both shuffles, of all
-samples (``global``) and of 1,000 (``window``); over HTTP without a cache, with a new and empty one for every epoch (``cold``), and
-with a full one (``warm``). An epoch is measured from the making of its loader to its last batch; shards are opened before.
+samples (``global``) and of 1,000 (``window``); over HTTP without a cache, with a new and empty one for every epoch (``cold``),
+and with a full one (``warm``). An epoch is measured from the making of its loader to its last batch; shards are opened before.
 
 The server runs on the same cores: `server` says what it took of them.
 """

@@ -120,16 +120,25 @@ def touch(values: Sequence[Any]) -> int:
 def consume(batches: Iterator[Any], hand: Callable[[Any], Any], folder: Path, use: Callable[[Any], int] = touch) -> Take:
     """Take batches, have `hand` make of each what the consumer gets, and `use` it.
 
-    The very first batch is not used but checked: every string must be one of those that were written, whole, as `bytes`.
+    As in any ``for batch in loader``, a batch and what was made of it live until the next ones are there. (Dropped earlier, the
+    end of the heap would be free every time, given back to the system, and faulted in again, page by page.) The very first
+    batch is not used but checked: every string must be one of those that were written, whole.
     """
     known: set[int] | None = set(np.load(folder / "sums.npy").tolist())
+    batch: Any = None
+    values: Any = None
 
     def take(count: int) -> int:
-        nonlocal known
+        nonlocal known, batch, values
         if known is not None:
             check(hand(next(batches)), known)
             known = None
-        return sum(use(hand(next(batches))) for _ in range(count))
+        rows = 0
+        for _ in range(count):
+            batch = next(batches)
+            values = hand(batch)
+            rows += use(values)
+        return rows
 
     return take
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from stoker.source.base import Rows, Source
-from stoker.source.chunk import BytesColumn, Column
+from stoker.source.chunk import Column
 from stoker.storage.scratch import Scratch
 
 
@@ -44,9 +44,8 @@ def read(source: Source, indices: Any = None, wanted: Any = None, **out: NDArray
 
 def value(column: Column, row: int) -> Any:
     """A row's value in a form that ``==`` compares."""
-    if isinstance(column, (BytesColumn, list)):
-        return column[row]
-    return column[row].tolist()
+    part: Any = column[row]
+    return part.tolist() if isinstance(part, (np.ndarray, np.generic)) else part
 
 
 def values(rows: Rows, row: int) -> dict[str, Any]:

@@ -83,8 +83,8 @@ def _records(paths: list[str], reading: str) -> Any:
 def tf_tfrecord(folder: Path, batch: int, window: int, reading: str, hand: str) -> Iterator[Take]:
     """Records as they are: read, shuffled in a buffer, batched.
 
-    `hand` is what the consumer gets: ``"bytes"``, the objects that ``Tensor.numpy`` makes; or ``"tensors"``, which stay where they
-    are, and whose lengths and first bytes are asked for by operations of TensorFlow.
+    `hand` is what the consumer gets: ``"bytes"``, the objects that ``Tensor.numpy`` makes; or ``"tensors"``, which stay where
+    they are, and whose lengths and first bytes are asked for by operations of TensorFlow.
     """
     import tensorflow as tf
 

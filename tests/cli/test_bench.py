@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import stoker as stoker_package
 from stoker.cli import peers
 from stoker.cli.peers import PEERS, random_crop
 
@@ -32,6 +33,21 @@ def test_text_says_what_was_measured(stoker: Any, image_folder: Path) -> None:
     result = stoker("bench", image_folder, *QUICK, "--against", "none", "--samples", 10)
     assert result.exit_code == 0
     assert "10 images" in result.stdout and "2 threads" in result.stdout and "us/sample" in result.stdout
+
+
+@pytest.mark.parametrize("kind", ["tar", "tfrecord", "lmdb"])
+def test_pictures_in_records_are_found_and_measured(
+    stoker: Any, stoker_json: Any, image_folder: Path, tmp_path: Path, kind: str
+) -> None:
+    stoker("pack", image_folder, tmp_path / "out", "--format", kind)
+    told = stoker_json("bench", tmp_path / "out", *QUICK, "--against", "none", "--samples", 20)
+    assert told["images"] == 20 and told["parallel"]["images_per_s"] > 0
+
+
+def test_records_without_pictures_cannot_be_measured(stoker: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": "a", "txt": "x"}])
+    result = stoker("bench", tmp_path / "a.tar", *QUICK)
+    assert result.exit_code == 2 and "txt" in result.stderr
 
 
 def test_a_bad_image_is_named(stoker: Any, tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ def test_packed_shards_and_pipes_are_read_in_sequence(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     done = subprocess.run(command, input=(tmp_path / "a.tar").read_bytes(), capture_output=True, env=environment, timeout=60)
     assert json.loads(done.stdout)["samples"] == TOTAL
-    assert (tmp_path / "piped.tar").read_bytes() == (tmp_path / "a.tar").read_bytes()
+    direct, piped = (stoker_package.tar(tmp_path / name) for name in ("a.tar", "piped.tar"))
+    assert all(dict(direct.sample(row)) == dict(piped.sample(row)) for row in range(TOTAL))
 
 
 # ---- stopped and started again ----------------------------------------------------------------------------------------------
@@ -232,8 +233,8 @@ def test_a_folder_that_cannot_be_written_to_is_told(stoker: Any, image_folder: P
     "words",
     [
         ["-"], ["s3://bucket/out"], ["out-{:06d}.zip"], ["nowhere/out-{}.tar"], ["a-{}-{}.tar"], ["out-{}.lmdb"],
-        ["out.tar", "--format", "lmdb"], ["out.lmdb", "--max-samples", "3"], ["out", "--max-bytes", "much"], ["out", "--quality", "0"],
-        ["out.tar", "--fields", "nonsense"], ["out.tar", "--max-samples", "3"],
+        ["out.tar", "--format", "lmdb"], ["out.lmdb", "--max-samples", "3"], ["out", "--max-bytes", "much"],
+        ["out", "--quality", "0"], ["out.tar", "--fields", "nonsense"], ["out.tar", "--max-samples", "3"],
     ],
 )  # fmt: skip
 def test_wrong_usage_is_status_2_and_writes_nothing(

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rich.console import Console
+
+import stoker as stoker_package
+from stoker.cli.halfblocks import can_show, half_blocks, show_pictures
+from stoker.cli.pictures import Picture
 
 from ..conftest import CLASSES, PER_CLASS
 from ..support import image_bytes, jpeg_bytes
@@ -47,18 +55,32 @@ def test_a_list_takes_labels_from_folders_or_from_its_lines(stoker_json: Any, im
     assert [sample["label"] for sample in stoker_json("show", numbered)["shown"]] == [7, 9]
 
 
-@pytest.mark.parametrize("name", ["missing", "shards-{0000..0009}.tar", "x.tfrecord", "s3://bucket/x.tar"])
+@pytest.mark.parametrize(
+    "name", ["missing", "shards-{0000..0009}.tar", "x.tfrecord", "x-*.tar", "x.lmdb", "pipe:ls", "ftp://host/x.tar"]
+)
 def test_a_source_that_is_not_there_or_not_known_is_wrong_usage(stoker: Any, name: str) -> None:
     result = stoker("show", name)
     assert result.exit_code == 2
-    assert name in result.stderr and "Traceback" not in result.stderr
+    assert name.partition(":")[0].partition("{")[0] in result.stderr and "Traceback" not in result.stderr
 
 
-def test_a_folder_of_shards_says_what_is_known(stoker: Any, tmp_path: Path) -> None:
-    (tmp_path / "train-0000.tar").write_bytes(b"")
+def test_a_folder_of_other_shards_says_what_is_known(stoker: Any, tmp_path: Path) -> None:
+    (tmp_path / "train-0000.parquet").write_bytes(b"")
     result = stoker("show", tmp_path)
     assert result.exit_code == 2
-    assert "train-0000.tar" in result.stderr and "class folders" in result.stderr
+    assert "train-0000.parquet" in result.stderr and "TFRecords" in result.stderr
+
+
+def test_a_folder_of_two_kinds_of_shards_asks_which(stoker: Any, tmp_path: Path) -> None:
+    for name in ("a.tar", "a.tfrecord"):
+        (tmp_path / name).write_bytes(b"")
+    result = stoker("show", tmp_path)
+    assert result.exit_code == 2 and "*.tar" in result.stderr
+
+
+def test_a_brace_bomb_is_told_not_tried(stoker: Any) -> None:
+    result = stoker("show", "x-{0..999999999}-{0..999999999}.tar")
+    assert result.exit_code == 2 and "at most" in result.stderr
 
 
 def test_a_single_image_is_no_source(stoker: Any, image_folder: Path) -> None:
@@ -96,6 +118,119 @@ def test_the_sheet_is_complete_in_itself_and_names_are_escaped(stoker: Any, tmp_
     assert page.count("data:image/jpeg;base64,") == 1
     assert "url(" not in page and "@import" not in page
     assert all(value.startswith("data:") for name, value in attributes(page) if name in ("src", "href", "srcset"))
+
+
+# ---- records ----------------------------------------------------------------------------------------------------------------
+
+
+def samples() -> list[dict[str, Any]]:
+    return [
+        {
+            "__key__": f"k{number}",
+            "jpg": jpeg_bytes(40 + number, 30, seed=number),
+            "cls": number,
+            "txt": f"a text, {'very ' * 30}long",
+            "json": {"name": "<b>", "n": number},
+            "npy": np.zeros((2, 3), np.float32),
+        }
+        for number in range(5)
+    ]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> dict[str, Path]:
+    """The same samples in every format, also under names that say nothing."""
+    folder = tmp_path / "kinds"
+    folder.mkdir()
+    packed = [{**sample, "npy": b"raw", "json": b"{}"} for sample in samples()]
+    stoker_package.write_tar(folder / "a.tar", samples())
+    stoker_package.write_tfrecord(folder / "a.tfrecord", packed)
+    stoker_package.write_lmdb(folder / "a.lmdb", samples())
+    (folder / "db").mkdir()
+    (folder / "db" / "data.mdb").write_bytes((folder / "a.lmdb").read_bytes())
+    paths = {path.name: path for path in folder.iterdir()}
+    for name in ("a.tar", "a.tfrecord", "a.lmdb"):
+        paths[f"plain {name}"] = folder / f"plain-{name[2:]}-00000-of-00001"
+        paths[f"plain {name}"].write_bytes((folder / name).read_bytes())
+    (folder / "a.tar.gz").write_bytes(gzip.compress((folder / "a.tar").read_bytes()))
+    return {**paths, "a.tar.gz": folder / "a.tar.gz"}
+
+
+KINDS = ["a.tar", "a.tfrecord", "a.lmdb", "db", "plain a.tar", "plain a.tfrecord", "plain a.lmdb", "a.tar.gz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_of_every_kind_are_shown(stoker_json: Any, stoker: Any, shards: dict[str, Path], kind: str) -> None:
+    told = stoker_json("show", shards[kind], "-n", 3)
+    assert told["samples"] == (None if kind == "a.tar.gz" else 5)
+    assert set(told["fields"]) == {"jpg", "cls", "txt", "json", "npy"}
+    first = told["shown"][0]["fields"]
+    assert (first["jpg"]["width"], first["jpg"]["format"], first["cls"]["value"]) == (40, "JPEG", "0")
+    result = stoker("show", shards[kind], "-n", 3)
+    assert result.exit_code == 0 and "40 x 30 JPEG RGB" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 250
+
+
+def test_braces_globs_and_folders_of_shards_are_read(stoker_json: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(tmp_path / "s-{:02d}.tar", samples(), max_samples=2)
+    for name in (tmp_path, tmp_path / "s-*.tar", tmp_path / "s-{00..02}.tar", f"{tmp_path}/s-00.tar::{tmp_path}/s-{{01,02}}.tar"):
+        assert stoker_json("show", name)["samples"] == 5
+
+
+@pytest.mark.parametrize("name", ["train-{}-of-02", "train.tfrecord-{}-of-02"])
+def test_a_folder_of_shards_without_an_ending_is_looked_into(stoker_json: Any, tmp_path: Path, name: str) -> None:
+    for number in ("00", "01"):
+        stoker_package.write_tfrecord(tmp_path / name.format(number), [{"n": number}])
+    assert stoker_json("show", tmp_path)["samples"] == 2
+
+
+def test_pickles_stay_closed_and_missing_fields_are_dashes(stoker: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(
+        tmp_path / "a.tar", [{"__key__": "a", "pkl": b"cos\nsystem\n(S'false'\ntR."}, {"__key__": "b", "txt": "x"}]
+    )
+    result = stoker("show", tmp_path / "a.tar")
+    assert result.exit_code == 0 and "—" in result.stdout
+
+
+def test_a_field_that_cannot_be_decoded_makes_the_sample_bad(stoker: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(
+        tmp_path / "a.tar", [{"__key__": "a", "cls": b"x", "jpg": b"y"}, {"__key__": "b", "cls": 1, "jpg": b"y"}]
+    )
+    result = stoker("show", tmp_path / "a.tar")
+    assert result.exit_code == 1 and "bad sample a" in result.stderr and "bad sample b" in result.stderr
+
+
+@pytest.mark.parametrize("data", [b"", b"<!DOCTYPE html>", b"\x1f\x8b\x08\0"])
+def test_a_tar_that_is_none_is_a_data_error(stoker: Any, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.tar").write_bytes(data)
+    result = stoker("show", tmp_path / "a.tar")
+    assert result.exit_code == 1 and "a.tar" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_the_sheet_has_the_pictures_of_any_field_and_the_other_values(
+    stoker: Any, shards: dict[str, Path], tmp_path: Path
+) -> None:
+    assert stoker("show", shards["a.lmdb"], "--html", tmp_path / "sheet.html").exit_code == 0
+    page = (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg;base64,") == 5
+    assert "float32[2, 3]" in page and "&lt;b&gt;" in page and "a text, very" in page
+
+
+def test_records_without_pictures_have_a_sheet_too(stoker: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": "a", "txt": "only text"}])
+    assert stoker("show", tmp_path / "a.tar", "--html", tmp_path / "sheet.html").exit_code == 0
+    assert "only text" in (tmp_path / "sheet.html").read_text(encoding="utf-8")
+
+
+def test_pictures_are_drawn_where_there_are_colours(shards: dict[str, Path], stoker: Any) -> None:
+    assert "no terminal" in stoker("show", shards["a.tar"], "-p").stderr
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80)
+    assert can_show(console) and not can_show(Console(file=io.StringIO()))
+    pictures = [Picture(number, f"k{number}", number, None, 9, thumbnail=jpeg_bytes(72, 40), field="jpg") for number in range(3)]
+    show_pictures(console, [*pictures, Picture(3, "bad", None, None, 9, "it is bad", field="jpg")])
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "▀" in drawn and "\x1b[38;2;" in drawn and "k2" in drawn and "it is bad" in drawn
+    assert half_blocks(jpeg_bytes(72, 40)).plain.count("\n") == 9
 
 
 def attributes(page: str) -> list[tuple[str, str]]:

@@ -11,17 +11,26 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
+import stoker
 from stoker.errors import SampleError
 from stoker.source.arrays import ArraysSource
 from stoker.source.base import Source
 from stoker.source.chunk import BytesColumn
+from stoker.source.concat import ConcatSource
 from stoker.source.filelist import FilelistSource
 from stoker.source.files import FilesSource
+from stoker.source.indexing import index_of
+from stoker.source.lmdb import LmdbSource
+from stoker.source.tar import TarSource
+from stoker.source.tfrecord import TfrecordSource
 from stoker.source.voc import VocSource
+from stoker.storage.local import LocalBlob
 from stoker.storage.scratch import Scratch
+from tests.source.making import example, sample_tar, tfrecord, write_lmdb
 from tests.support import jpeg_bytes, read, value, values
 
 PICTURES = [jpeg_bytes(40 + 3 * seed, 50, seed=seed) for seed in range(12)]
@@ -225,6 +234,55 @@ def make_voc(folder: Path, pictures: list[bytes]) -> Source:
     return VocSource(folder / "list.txt", images=folder, annotations=folder)
 
 
+def make_tar(folder: Path, pictures: list[bytes]) -> Source:
+    """Shards of five samples; in every other one the fields come in another order."""
+    samples = [(f"{number:03d}", {"jpg": data, "cls": b"%d" % number, "txt": b"t"}) for number, data in enumerate(pictures)]
+    blobs = []
+    for first in range(0, len(samples), 5):
+        order = -1 if first % 2 else 1
+        some = [(key, dict(list(fields.items())[::order])) for key, fields in samples[first : first + 5]]
+        (folder / f"s-{first}.tar").write_bytes(sample_tar(some))
+        blobs.append(LocalBlob(os.fsencode(folder / f"s-{first}.tar")))
+    return TarSource(blobs, [index_of(blob, "tar") for blob in blobs])
+
+
+def make_tfrecord(folder: Path, pictures: list[bytes]) -> Source:
+    records = [example({"image": data, "label": n, "box": [1.0, n / 2], "ids": list(range(n % 3))}) for n, data in enumerate(pictures)]
+    (folder / "one.tfrecord").write_bytes(tfrecord(records[:7]))
+    (folder / "two.tfrecord").write_bytes(tfrecord(records[7:]))
+    blobs = [LocalBlob(os.fsencode(folder / name)) for name in ("one.tfrecord", "two.tfrecord")]
+    return TfrecordSource(blobs, [index_of(blob, "tfrecord") for blob in blobs])
+
+
+def make_raw_tfrecord(folder: Path, pictures: list[bytes]) -> Source:
+    (folder / "a.tfrecord").write_bytes(tfrecord(pictures))
+    blob = LocalBlob(os.fsencode(folder / "a.tfrecord"))
+    return TfrecordSource([blob], [index_of(blob, "tfrecord")])
+
+
+def make_lmdb(folder: Path, pictures: list[bytes]) -> Source:
+    samples = [{"image": data, "label": n, "box": np.full(4, n / 2), "name": f"n{n}"} for n, data in enumerate(pictures)]
+    stoker.write_lmdb(folder / "a.lmdb", samples)
+    return LmdbSource(folder / "a.lmdb")
+
+
+def make_tensorpack_lmdb(folder: Path, pictures: list[bytes]) -> Source:
+    entries = [(b"%08d" % number, msgpack.dumps([data, number])) for number, data in enumerate(pictures)]
+    keys = msgpack.dumps([key for key, _ in entries])
+    return LmdbSource(write_lmdb(folder / "a.lmdb", [*entries, (b"__keys__", keys)]))
+
+
+def make_plain_lmdb(folder: Path, pictures: list[bytes]) -> Source:
+    return LmdbSource(write_lmdb(folder / "a", [(b"k%03d" % number, data) for number, data in enumerate(pictures)], subdir=True))
+
+
+def make_concat(folder: Path, pictures: list[bytes]) -> Source:
+    """A tar, then an LMDB, with the fields they have in common."""
+    half = len(pictures) // 2
+    tar, lmdb = make_tar(folder, pictures[:half]), make_lmdb(folder, pictures[half:])
+    return ConcatSource([tar, lmdb], [{"image": "jpg", "label": "cls", "txt": "txt"}, {"image": "image", "label": "label"}])
+
+
 class TestArrays(SourceContract):
     make = staticmethod(make_arrays)
 
@@ -243,3 +301,31 @@ class TestFilelist(SourceContract):
 
 class TestVoc(SourceContract):
     make = staticmethod(make_voc)
+
+
+class TestTar(SourceContract):
+    make = staticmethod(make_tar)
+
+
+class TestTfrecord(SourceContract):
+    make = staticmethod(make_tfrecord)
+
+
+class TestRawTfrecord(SourceContract):
+    make = staticmethod(make_raw_tfrecord)
+
+
+class TestLmdb(SourceContract):
+    make = staticmethod(make_lmdb)
+
+
+class TestTensorpackLmdb(SourceContract):
+    make = staticmethod(make_tensorpack_lmdb)
+
+
+class TestPlainLmdb(SourceContract):
+    make = staticmethod(make_plain_lmdb)
+
+
+class TestConcat(SourceContract):
+    make = staticmethod(make_concat)

@@ -154,12 +154,12 @@ def start(pages: list[Path], root: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 def command_folder(root: Path) -> Path:
-    """A folder with `stoker` in it, run by this Python from this tree."""
+    """A folder with `stoker` and `python3` in it: this Python, and this tree's command run by it."""
     folder = root / "bin"
-    if not folder.exists():
-        folder.mkdir()
-        (folder / "stoker").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stoker.cli.main "$@"\n')
-        (folder / "stoker").chmod(0o755)
+    folder.mkdir(exist_ok=True)
+    for name, words in (("stoker", "-m stoker.cli.main "), ("python3", "")):
+        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+        (folder / name).chmod(0o755)
     return folder
 
 

@@ -64,17 +64,27 @@ def _open_files() -> list[str]:
 
 def in_child(question: Callable[[], bool], limit_s: float = 30) -> bool:
     """The answer of a forked child, which is killed when it takes too long."""
+
+    def answer() -> None:
+        signal.alarm(int(limit_s))
+        assert question()
+
+    return os.waitstatus_to_exitcode(os.waitpid(fork(answer), 0)[1]) == 0
+
+
+def fork(work: Callable[[], None]) -> int:
+    """The number of a forked child that does some work and ends, with 0 unless it raised."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads: that is what is tested
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads; the child uses none of them
         pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            signal.alarm(int(limit_s))
-            code = 0 if question() else 2
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)
 
 
 class FakeClock(Clock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ..errors import ConfigError, CorruptShard, SourceNotFound
 from ..kernel.records import crc32c, mask_crc
 from ..pipeline import Pipeline
 from ..source.base import Source
+from ..source.index import SUFFIX
 from ..source.lines import Lines, split_number
 from ..source.opening import TAR_ENDINGS, TFRECORD_ENDINGS
 from ..source.paths import printable
@@ -24,12 +26,14 @@ from ..source.shards import expand, is_remote
 from ..source.stream import StreamSource
 from ..source.tarstream import GZIP, ZSTD, stranger
 from ..source.walk import is_image
+from ..storage.blob import Blob
 from ..storage.open import open_blob
 
 _KNOWN = "this version reads folders of images, .txt lists of images, tar shards, TFRecords and LMDB"
 _LMDB_ENDINGS = (".lmdb", ".mdb")
 #: kinds of data sets that people will try, by how their names end
 _FOREIGN = (".parquet", ".beton", ".zip", ".arrow", ".mds", ".hdf5", ".h5", ".rec")
+_TFRECORD_PART = re.compile(r"\.tfrecords?-")
 _LMDB_FILE = "data.mdb"
 _LMDB_MAGIC = b"\xde\xc0\xef\xbe"
 _BLOCK = 512
@@ -120,7 +124,7 @@ _TOLD = {"images": "a folder of images", "list": "a list of images", "lmdb": "an
 
 def _find_in_folder(path: Path) -> Found:
     """Images that lie in the folder itself have no class; then shards; without either its folders are the classes."""
-    names = sorted(entry.name for entry in os.scandir(os.fsencode(path)) if not entry.name.startswith(b"."))
+    names = _names_in(path)
     texts = [os.fsdecode(name) for name in names]
     if _LMDB_FILE in texts:
         return Found("lmdb", str(path))
@@ -138,7 +142,17 @@ def _find_in_folder(path: Path) -> Found:
     foreign = [name for name in texts if name.lower().endswith(_FOREIGN)]
     if foreign:
         raise ConfigError(f"{path} holds {foreign[0]}, which cannot be read; {_KNOWN}")
-    return Found("images", str(path))
+    return _find_nameless(path, texts) or Found("images", str(path))
+
+
+def _find_nameless(path: Path, names: Sequence[str]) -> Found | None:
+    """Shards whose names say nothing (``train-00003-of-01024``): what the first file holds; None where that is no record."""
+    files = [os.path.join(path, name) for name in names if not name.endswith((SUFFIX, ".json", ".txt"))]  # noqa: PTH118
+    if not files or any(map(os.path.isdir, files)):
+        return None
+    begin = _first_bytes(open_blob(os.fsencode(files[0])))
+    kind = "tar" if _is_tar(begin) else "tfrecord" if _is_tfrecord(begin) else ""
+    return Found(kind, str(path), tuple(files)) if kind else None
 
 
 def _find_shards(name: str) -> Found:
@@ -173,15 +187,12 @@ def _kind_of(shard: str) -> str:
 def _is_tfrecord_name(name: str) -> bool:
     """Also ``train.tfrecord-00003-of-01024``, as TensorFlow's tools write it."""
     lower = name.lower()
-    return lower.endswith(TFRECORD_ENDINGS) or ".tfrecord-" in lower or ".tfrecords-" in lower
+    return lower.endswith(TFRECORD_ENDINGS) or (bool(_TFRECORD_PART.search(lower)) and not lower.endswith(SUFFIX))
 
 
 def _kind_by_content(shard: str) -> str:
     blob = open_blob(shard)
-    begin = bytearray(min(_BLOCK, blob.stat().size))
-    blob.read_into(0, memoryview(begin))
-    blob.close()
-    data = bytes(begin)
+    data = _first_bytes(blob)
     if _is_tar(data):
         return "tar"
     if _is_tfrecord(data):
@@ -195,6 +206,13 @@ def _kind_by_content(shard: str) -> str:
         raise CorruptShard(f"{blob.url}: this is {known}", shard=blob.url, offset=0)
     hint = f"; for its folder: {Path(shard).absolute().parent}" if is_image(os.fsencode(shard)) else ""
     raise ConfigError(f"{blob.url}: this is a single file, and neither a list nor a shard; {_KNOWN}{hint}")
+
+
+def _first_bytes(blob: Blob) -> bytes:
+    begin = bytearray(min(_BLOCK, blob.stat().size))
+    blob.read_into(0, memoryview(begin))
+    blob.close()
+    return bytes(begin)
 
 
 def _is_tar(data: bytes) -> bool:
@@ -217,8 +235,12 @@ def _is_tfrecord(data: bytes) -> bool:
 
 
 def _open_images(path: Path) -> Pipeline:
-    images = any(is_image(entry.name) for entry in os.scandir(os.fsencode(path)) if not entry.name.startswith(b"."))
-    return stoker.files(path, labels=None) if images else stoker.files(path)
+    """Images that lie in the folder itself have no class; otherwise its folders are the classes."""
+    return stoker.files(path, labels=None) if any(map(is_image, _names_in(path))) else stoker.files(path)
+
+
+def _names_in(path: Path) -> list[bytes]:
+    return sorted(name for name in os.listdir(os.fsencode(path)) if not name.startswith(b"."))  # noqa: PTH208
 
 
 def _list_labels(path: Path) -> str:

@@ -30,8 +30,8 @@ List = tuple[int, list[bytes]]  # the kind (0: an empty list, which has none), a
 class ExampleEncoder:
     """Turns fields into Examples; a field is of one kind in all of them.
 
-    ``floats="exact"`` refuses arrays of doubles that 32-bit floats do not hold; ``"round"`` takes the nearest, as is always done with
-    Python's own floats.
+    ``floats="exact"`` refuses arrays of doubles that 32-bit floats do not hold; ``"round"`` takes the nearest, as is always done
+    with Python's own floats.
 
     >>> b"".join(ExampleEncoder().encode([("label", 3)]))
     b'\\n\\x10\\n\\x0e\\n\\x05label\\x12\\x05\\x1a\\x03\\n\\x01\\x03'

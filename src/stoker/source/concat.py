@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..storage.scratch import Scratch
+from ..units import counted
 from .base import Rows, Source, digest
 from .chunk import OBJECT, Column, FieldSpec, Ints
 
@@ -66,7 +67,7 @@ class ConcatSource(Source):
         return digest("mix", *(source.fingerprint() for source in self.sources), *(repr(sorted(m.items())) for m in self._names))
 
     def describe(self) -> str:
-        return " + ".join(source.describe() for source in self.sources)
+        return f"{counted(len(self), 'sample')} of " + " + ".join(source.describe() for source in self.sources)
 
     def _place(self, index: int) -> tuple[int, int]:
         member = int(np.searchsorted(self._ends, index, side="right"))

@@ -38,14 +38,17 @@ class Feature:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        if self.type not in _KINDS:
+        if not isinstance(self.type, type) or self.type not in _KINDS:
             raise ConfigError(f"a feature is int, float, bytes or str, not {self.type!r}")
-        if self.shape is not None and not all(isinstance(n, int) and n > 0 for n in self.shape):
+        least = 1 if self.dtype is None else 0
+        if self.shape is not None and not (isinstance(self.shape, tuple) and all(isinstance(n, int) and n >= least for n in self.shape)):
             raise ConfigError(
                 f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}"
             )
-        if self.dtype is not None and (self.type is not bytes or self.shape is None or np.dtype(self.dtype).hasobject):
+        if self.dtype is not None and (self.type is not bytes or self.shape is None):
             raise ConfigError("dtype= is for bytes features that hold the raw memory of an array, and needs its shape")
+        if self.dtype is not None and not _is_plain(self.dtype):
+            raise ConfigError(f"dtype={self.dtype!r} is not one of numbers, whose memory could be read")
 
     @property
     def raw(self) -> bool:
@@ -64,6 +67,13 @@ class Feature:
     def wanted(self, name: bytes) -> Wanted:
         count = -1 if self.shape is None else 1 if self.raw else math.prod(self.shape)
         return Wanted(name, _KINDS[self.type], count)
+
+
+def _is_plain(dtype: Any) -> bool:
+    try:
+        return not np.dtype(dtype).hasobject
+    except TypeError:
+        return False
 
 
 def read_features(given: Any) -> dict[str, Feature]:
@@ -86,17 +96,18 @@ def _feature(name: str, given: Any) -> Feature:
         return Feature(given[0], None)
     if isinstance(given, tuple) and len(given) == 2:
         return Feature(given[0], (given[1],) if isinstance(given[1], int) else tuple(given[1]))
-    if given in _KINDS:
+    if isinstance(given, type) and given in _KINDS:
         return Feature(given)
     raise ConfigError(f"tfrecord(features={{{name!r}: {given!r}}}): write int, [int], (int, 3) or stoker.Feature(...)")
 
 
-def check_about(about: Mapping[str, Any], told: str) -> None:
-    """Raise unless an index says of a shard's features what `found_features` can use; `told` names the shard."""
-    for entry in about.get("features", ()):
+def check_about(about: Mapping[str, Any], size: int, told: str) -> None:
+    """Raise unless an index says of a shard's features what can be true of `size` bytes; `told` names the shard."""
+    features = about.get("features", [])
+    for entry in features if isinstance(features, list) else [features]:
         try:
             good = isinstance(entry["name"], str) and entry["kind"] in ("", "mixed", "bytes", "float", "int")
-            good = good and all(type(entry[count]) is int and entry[count] >= 0 for count in ("least", "most", "present"))
+            good = good and all(type(entry[count]) is int and 0 <= entry[count] <= size for count in ("least", "most", "present"))
         except (KeyError, TypeError):
             good = False
         if not good:

@@ -52,14 +52,14 @@ class LmdbSource(RecordSource):
         blob = LocalBlob(_file_of(absolute(path)))
         table, keys = _walk(blob)
         self._form: _Form
-        if ABOUT in keys:
-            if fields is not None:
-                raise ConfigError("lmdb(fields=...) is for databases written by tensorpack; this one names its fields itself")
-            self._form = _ours(blob, table, keys)
-        elif TENSORPACK_KEYS in keys:
+        if TENSORPACK_KEYS in keys and ABOUT not in keys:
             self._form = _tensorpack(blob, table, keys, fields)
+        elif fields is not None:
+            raise ConfigError("lmdb(fields=...) is for databases written by tensorpack, which this one was not")
+        elif ABOUT in keys:
+            self._form = _ours(blob, table, keys)
         else:
-            self._form = _Plain(np.arange(len(keys)))
+            self._form = _plain_values(blob, table, keys)
         rows = self._form.rows
         names = Keys.of([keys[row] for row in rows.tolist()])
         start, length = table.starts[rows][:, None], table.lengths[rows][:, None]
@@ -203,8 +203,8 @@ class _KeyList(Keys):
         return self.find(key) >= 0
 
 
-def _value(blob: LocalBlob, table: Any, row: int) -> bytes:
-    data = bytearray(int(table.lengths[row]))
+def _value(blob: LocalBlob, table: Any, row: int, most: int = 1 << 62) -> bytes:
+    data = bytearray(min(most, int(table.lengths[row])))
     blob.read_into(int(table.starts[row]), memoryview(data))
     return bytes(data)
 
@@ -216,17 +216,25 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> _Ours:
         raise _damaged(blob, "the entry that describes it does not match its checksum")
     try:
         about = json.loads(value[_MARK:])
+        version, records = int(about["version"]), int(about["records"])
         rows = np.delete(np.arange(len(keys)), at)
-        if about["version"] != 1:
-            raise ConfigError(f"{blob.url}: was written by a later version of Stoker (format {about['version']}); update Stoker")
-        form = _Ours(rows, about)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ConfigError):
-            raise
+        form = _Ours(rows, about) if version == 1 else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise _damaged(blob, f"the entry that describes it makes no sense ({error})") from error
-    if len(rows) != about["records"]:
-        raise _damaged(blob, f"it has {len(rows):,} records, and {about['records']:,} were written")
+    if form is None:
+        raise ConfigError(f"{blob.url}: was written by a later version of Stoker (format {version}); update Stoker")
+    if not form.fields or any(spec.nbytes > blob.stat().size for spec in form.fields.values()):
+        raise _damaged(blob, "the entry that describes it has no fields, or some that are larger than the file")
+    if len(rows) != records:
+        raise _damaged(blob, f"it has {len(rows):,} records, and {records:,} were written")
     return form
+
+
+def _plain_values(blob: LocalBlob, table: Any, keys: _KeyList) -> _Plain:
+    # One of ours that has lost its description would come out as marks and numbers, and perhaps not whole.
+    if any(_value(blob, table, row, len(MAGIC)) == MAGIC for row in range(min(2, len(keys)))):
+        raise _damaged(blob, f"its records were written by stoker.write_lmdb, but the entry that describes them ({ABOUT.decode()}) is gone")
+    return _Plain(np.arange(len(keys)))
 
 
 def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[str] | None) -> _Tensorpack:
@@ -247,6 +255,8 @@ def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[
     except RecordError as error:
         raise CorruptShard(f"{blob.url}: {error}", shard=blob.url) from error
     chosen = [str(number) for number in range(len(first))] if fields is None else list(fields)
+    if isinstance(fields, str) or len(set(chosen)) < len(chosen) or not all(isinstance(name, str) for name in chosen):
+        raise ConfigError(f"lmdb(fields={fields!r}): give a list of names, each once")
     if len(chosen) != len(first):
         raise ConfigError(f"lmdb(fields={chosen}): a datapoint here has {len(first)} components")
     return _Tensorpack(np.asarray(rows, np.int64), dict.fromkeys(chosen, OBJECT))

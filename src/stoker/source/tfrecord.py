@@ -37,7 +37,7 @@ class TfrecordSource(RecordSource):
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None) -> None:
         super().__init__(blobs, indexes)
         for blob, index in zip(blobs, indexes):
-            check_about(index.about, blob.url)
+            check_about(index.about, index.size, blob.url)
         chosen = _choose(features, indexes)
         self._examples = None if chosen is None else ExampleColumns(chosen, unprintable)
         self.fields: dict[str, FieldSpec] = {RECORD: BYTES} if self._examples is None else self._examples.fields

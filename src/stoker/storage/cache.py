@@ -30,7 +30,7 @@ from .blob import Blob
 from .cache_blob import CachedBlob as CachedBlob
 from .cache_blob import Unit as Unit
 from .cache_blob import pieces
-from .cache_file import Damaged, UnitFile, UnitWriter, file_bytes
+from .cache_file import Damaged, Identity, UnitFile, UnitWriter, file_bytes, identity_of
 from .cache_flight import Flight
 from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
 from .cache_units import OpenUnits
@@ -407,13 +407,12 @@ class Cache:
         """Delete a damaged file, so that it is fetched again; raise when that does not help."""
         path = self._folder.unit_path(unit.name)
         with self._healing:
-            if file is not None and not self._files.drop(unit.name, file):
-                return  # another thread saw it first
+            if file is not None:
+                self._files.drop(unit.name, file)
             try:
-                inode = file.inode if file is not None else _inode_if_damaged(path, unit.digest)
-                if inode is None:
-                    return
-                self._folder.discard(unit.name, inode)
+                identity = file.identity if file is not None else _identity_if_damaged(path, unit.digest)
+                if identity is None or not self._folder.discard(unit.name, identity):
+                    return  # another thread or process saw it first
             except OSError:
                 self._shunned.add(unit.name)
         with self._work:
@@ -462,12 +461,12 @@ class Cache:
         self._files.renew()
 
 
-def _inode_if_damaged(path: Path, digest: bytes) -> int | None:
-    """The number of a file that cannot be opened as a unit; None: it can, or it is gone."""
+def _identity_if_damaged(path: Path, digest: bytes) -> Identity | None:
+    """Which file it is that cannot be opened as a unit; None: it can, or it is gone."""
     try:
         UnitFile(path, digest).close()
     except FileNotFoundError:
         return None
     except Damaged:
-        return path.lstat().st_ino
+        return identity_of(path.lstat())
     return None

@@ -25,6 +25,9 @@ _MAGIC = b"STOKERCU"
 _VERSION = 1
 _FOOTER = struct.Struct("<8sIIQ32sI")
 
+#: what tells a file from another of the same name, and from itself before it was written to: inode, modification time, size
+Identity = tuple[int, int, int]
+
 
 class Damaged(Exception):
     """A file of the cache does not hold what it should. Stays inside the cache, which fetches the unit again."""
@@ -48,6 +51,10 @@ def is_unit(path: Path) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def identity_of(about: os.stat_result) -> Identity:
+    return about.st_ino, about.st_mtime_ns, about.st_size
 
 
 class UnitWriter:
@@ -98,7 +105,7 @@ class UnitFile:
         self.fd = _open(path)
         try:
             about = os.fstat(self.fd)
-            self.inode, self._modified = about.st_ino, about.st_mtime_ns
+            self.identity = identity_of(about)
             self.length, self._crcs = _read_footer(self.fd, about.st_size, digest)
         except BaseException:
             self.close()
@@ -111,7 +118,7 @@ class UnitFile:
         """Open it again after `close`; returns False when another file has taken its place. What was checked stays checked."""
         fd = _open(path)
         about = os.fstat(fd)
-        if (about.st_ino, about.st_mtime_ns, about.st_size) != (self.inode, self._modified, file_bytes(self.length)):
+        if identity_of(about) != self.identity:
             os.close(fd)
             return False
         self.fd = fd
@@ -120,7 +127,7 @@ class UnitFile:
     def is_stale(self) -> bool:
         """Whether it was deleted or written to since it was opened."""
         about = os.fstat(self.fd)
-        return about.st_nlink == 0 or about.st_mtime_ns != self._modified
+        return about.st_nlink == 0 or identity_of(about) != self.identity
 
     def check(self, start: int, stop: int) -> None:
         """Raise Damaged unless bytes `start` up to `stop` are what was fetched."""
@@ -150,7 +157,7 @@ class UnitFile:
 
     def note_use(self, stamp: int) -> None:
         """Leave word for all processes that it was used: a count, in place of the time of access."""
-        os.utime(self.fd, ns=(stamp * 10**9, self._modified))
+        os.utime(self.fd, ns=(stamp * 10**9, self.identity[1]))
 
     def close(self) -> None:
         if self.fd >= 0:

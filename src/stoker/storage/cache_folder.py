@@ -28,7 +28,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from .cache_file import is_unit
+from .cache_file import Identity, identity_of, is_unit
 
 #: what the books and the tag may take of the limit
 BOOKS_BYTES = 8192
@@ -154,15 +154,20 @@ class Folder:
         finally:
             claim.let_go()
 
-    def discard(self, name: str, inode: int) -> None:
-        """Delete a damaged unit, unless another file has taken its place."""
+    def discard(self, name: str, identity: Identity) -> bool:
+        """Delete a damaged unit; returns False when it is gone already, or another file has taken its place."""
         path = self.unit_path(name)
-        with suppress(FileNotFoundError), self._books() as books:
-            about = path.lstat()
-            if about.st_ino == inode and stat.S_ISREG(about.st_mode):
-                self._change(books)
-                path.unlink()
-                books.total -= about.st_size
+        with self._books() as books:
+            try:
+                about = path.lstat()
+            except FileNotFoundError:
+                return False
+            if identity_of(about) != identity or not stat.S_ISREG(about.st_mode):
+                return False
+            self._change(books)
+            path.unlink()
+            books.total -= about.st_size
+            return True
 
     def tick(self, every_s: float) -> int:
         """The stamp for what is used now: higher than all before, but made no more often than `every_s`."""
@@ -186,8 +191,11 @@ class Folder:
     @contextmanager
     def _books(self, wait_s: float | None = None) -> Iterator[_Books]:
         """The books, ours alone. If anything is raised while they are changed, they stay marked, and are made anew next time."""
-        with self._lock:
-            fd = self._lock_fd = self._open_locked(_LOCK_S if wait_s is None else wait_s)
+        wait_s = _LOCK_S if wait_s is None else wait_s
+        if not self._lock.acquire(timeout=wait_s):
+            raise OSError(errno.ETIMEDOUT, f"another thread had the books of {self.path} for {wait_s:.0f} s")
+        try:
+            fd = self._lock_fd = self._open_locked(wait_s)
             try:
                 books = self._read_books(fd)
                 yield books
@@ -200,6 +208,8 @@ class Folder:
                 with suppress(OSError):
                     fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
+        finally:
+            self._lock.release()
 
     def _open_locked(self, wait_s: float) -> int:
         deadline, pause = time.monotonic() + wait_s, 0.001

@@ -72,13 +72,11 @@ class OpenUnits:
     def unpin_fd(self, fd: int) -> None:
         self.unpin(self._by_fd[fd])
 
-    def drop(self, name: str, file: UnitFile) -> bool:
-        """Forget a file, if it is still the one of that name; its descriptor goes with the last pin. Returns whether it was."""
+    def drop(self, name: str, file: UnitFile) -> None:
+        """Forget a file, if it is still the one of that name; its descriptor goes with the last pin."""
         with self._lock:
-            if self._open.get(name) is not file:
-                return False
-            self._drop(name)
-            return True
+            if self._open.get(name) is file:
+                self._drop(name)
 
     def drop_stale(self) -> None:
         """Close what was deleted meanwhile: the disk space is free only then."""

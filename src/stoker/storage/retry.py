@@ -99,7 +99,10 @@ class Fault(Exception):
 
 def refused(status: int, *, after_s: float | None = None) -> Fault:
     """The fault that a status tells: 408, 429 and 5xx may pass, all else will not."""
-    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "(unknown status)"
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "(a status nobody knows)"
     again = status in (408, 429) or status >= 500
     return Fault(f"HTTP {status} {phrase}", status=status, again=again, changed=status == 412, after_s=after_s)
 

@@ -1,0 +1,417 @@
+"""TFRecord files: every checksum checked, Examples as columns, whatever their features are."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Feature
+from stoker.errors import ConfigError, CorruptIndex, CorruptShard, RecordError, SourceEmpty
+from stoker.source.indexing import build_index, index_of, keep_index
+from stoker.source.tfrecord import TfrecordSource
+from stoker.storage.local import LocalBlob
+
+from ..support import read, value
+from .making import END, example, feature, field, tfrecord
+
+
+def store(folder: Path, *shards: list[Any]) -> list[Path]:
+    """A file for each list of records: Examples given as dicts, anything else as bytes."""
+    paths = []
+    for number, shard in enumerate(shards):
+        paths.append(folder / f"s-{number}.tfrecord")
+        paths[-1].write_bytes(tfrecord(record if isinstance(record, bytes) else example(record) for record in shard))
+    return paths
+
+
+def open_source(paths: list[Path], features: Any = None) -> TfrecordSource:
+    blobs = [LocalBlob(os.fsencode(path)) for path in paths]
+    return TfrecordSource(blobs, [index_of(blob, "tfrecord") for blob in blobs], features)
+
+
+def plain(part: Any) -> Any:
+    return part.tolist() if isinstance(part, (np.ndarray, np.generic)) else part
+
+
+def everything(source: TfrecordSource) -> list[dict[str, Any]]:
+    rows = read(source)
+    assert not rows.errors
+    return [{name: plain(value(column, row)) for name, column in rows.columns.items()} for row in range(len(source))]
+
+
+def specs(source: TfrecordSource) -> dict[str, str]:
+    return {name: str(spec) for name, spec in source.fields.items()}
+
+
+# ---- what is found -------------------------------------------------------------------------------------------------------------
+
+RECORDS: list[dict[str | bytes, Any]] = [
+    {
+        "image": bytes([n]) * n,
+        "label": n - 3,
+        "weight": n / 4,
+        "box": [float(n), 2.0, 3.0, 4.0],
+        "ids": list(range(n)),
+        "words": [b"w" * m for m in range(n)],
+        "two": [b"a", b"b%d" % n],
+        **({"sometimes": n} if n % 2 else {}),
+    }
+    for n in range(6)
+]
+
+
+def as_found(record: dict[Any, Any]) -> dict[str, Any]:
+    return {**record, "sometimes": [record["sometimes"]] if "sometimes" in record else []}
+
+
+def test_types_and_shapes_are_what_the_records_hold(tmp_path: Path) -> None:
+    source = open_source(store(tmp_path, RECORDS))
+    assert specs(source) == {
+        "box": "float32[4]", "ids": "int64[?]", "image": "bytes", "label": "int64[]", "sometimes": "int64[?]", "two": "object",
+        "weight": "float32[]", "words": "object",
+    }  # fmt: skip
+    assert everything(source) == [{name: as_found(record)[name] for name in source.fields} for record in RECORDS]
+
+
+def test_shards_may_differ_in_what_they_hold(tmp_path: Path) -> None:
+    source = open_source(store(tmp_path, [{"x": 1, "y": [1, 2]}], [{"x": 2, "y": [3]}], [{"x": 3}], [{"x": 4, "y": []}]))
+    assert specs(source) == {"x": "int64[]", "y": "int64[?]"}
+    assert everything(source) == [{"x": 1, "y": [1, 2]}, {"x": 2, "y": [3]}, {"x": 3, "y": []}, {"x": 4, "y": []}]
+
+
+def test_a_feature_that_has_no_type_in_one_shard_has_that_of_the_others(tmp_path: Path) -> None:
+    assert everything(open_source(store(tmp_path, [{"x": []}], [{"x": 5}, {"x": []}]))) == [{"x": []}, {"x": [5]}, {"x": []}]
+
+
+@pytest.mark.parametrize("shards", [[[{"x": 1, "y": 1}, {"x": 1.5, "y": 2}]], [[{"x": 1, "y": 1}], [{"x": b"1", "y": 2}]]])
+def test_a_feature_of_two_types_is_told_and_not_left_out(tmp_path: Path, shards: list[Any]) -> None:
+    store(tmp_path, *shards)
+    with pytest.raises(ConfigError, match="'x' is not of one type"):
+        stoker.tfrecord(tmp_path)
+    assert [int(sample["y"]) for sample in stoker.tfrecord(tmp_path, features={"y": int})] == [1, 2]
+    with pytest.raises(RecordError, match="'x' is of another type"):
+        list(stoker.tfrecord(tmp_path, features={"x": int}))
+
+
+@pytest.mark.parametrize("name", [b"a\\b", b"\xff", b"new\nline", b"\\xff", "Übung".encode(), b"", b"a/b c", b"image/encoded"])
+def test_names_of_any_bytes_are_found_and_read(tmp_path: Path, name: bytes) -> None:
+    source = open_source(store(tmp_path, [{name: [1, 2], b"other": 1}, {name: [3], b"other": 2}]))
+    [shown] = [field for field in source.fields if field != "other"]
+    assert shown.isprintable()
+    assert everything(source) == [{shown: [1, 2], "other": 1}, {shown: [3], "other": 2}]
+    assert [plain(sample[shown]) for sample in stoker.tfrecord(tmp_path, features={shown: [int]})] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("records", [[b"junk", b"more"], [example({"x": 1}), b"\xff\xff"], [b""], [example({})]])
+def test_records_that_are_no_examples_are_bytes(tmp_path: Path, records: list[bytes]) -> None:
+    source = open_source(store(tmp_path, records))
+    assert specs(source) == {"record": "bytes"}
+    assert everything(source) == [{"record": record} for record in records]
+
+
+def test_raw_gives_the_bytes_of_examples_too(tmp_path: Path) -> None:
+    store(tmp_path, RECORDS)
+    assert [sample["record"] for sample in stoker.tfrecord(tmp_path, features="raw")] == [example(record) for record in RECORDS]
+
+
+# ---- what is asked for -----------------------------------------------------------------------------------------------------------
+
+
+def test_features_are_asked_for_in_many_ways(tmp_path: Path) -> None:
+    array = np.arange(12, dtype=np.int16).reshape(3, 4)
+    records = [
+        {"i": n, "is": [n] * n, "f": [1.5, n / 2], "b": b"x%d" % n, "bs": [b"a"] * n, "s": "é".encode(), "raw": (array + n).tobytes(), "m": list(range(6))}
+        for n in range(4)
+    ]  # fmt: skip
+    features = {
+        "i": int, "is": [int], "f": (float, 2), "b": bytes, "bs": [bytes], "s": str, "raw": Feature(bytes, (3, 4), dtype="int16"),
+        "m": (int, (2, 3)),
+    }  # fmt: skip
+    source = open_source(store(tmp_path, records), features)
+    assert specs(source) == {
+        "i": "int64[]", "is": "int64[?]", "f": "float32[2]", "b": "bytes", "bs": "object", "s": "object", "raw": "int16[3, 4]",
+        "m": "int64[2, 3]",
+    }  # fmt: skip
+    assert everything(source) == [
+        {**record, "s": "é", "raw": (array + n).tolist(), "m": [[0, 1, 2], [3, 4, 5]]} for n, record in enumerate(records)
+    ]
+
+
+def test_defaults_stand_in_for_what_is_missing(tmp_path: Path) -> None:
+    features = {
+        "i": Feature(int, default=-1), "f": Feature(float, (2,), default=0.5), "b": Feature(bytes, default=b"none"),
+        "s": Feature(str, default="?"), "is": Feature(int, None, default=[7]), "raw": Feature(bytes, (2,), default=9, dtype="uint8"),
+        "empty": [int], "bs": [bytes],
+    }  # fmt: skip
+    full = {"i": 1, "f": [1.0, 2.0], "b": b"B", "s": b"S", "is": [1, 2], "raw": b"\1\2", "empty": [4], "bs": [b"x"], "x": 0}
+    source = open_source(store(tmp_path, [full, {"x": 0}, full]), features)
+    there = {"i": 1, "f": [1.0, 2.0], "b": b"B", "s": "S", "is": [1, 2], "raw": [1, 2], "empty": [4], "bs": [b"x"]}
+    missing = {"i": -1, "f": [0.5, 0.5], "b": b"none", "s": "?", "is": [7], "raw": [9, 9], "empty": [], "bs": []}
+    assert everything(source) == [there, missing, there]
+
+
+@pytest.mark.parametrize(
+    ("features", "match"),
+    [
+        ({"x": int, "gone": int}, "'gone', which no record has"),
+        ({"x": dict}, "write int"),
+        ({"x": [int, int]}, "write int"),
+        ({"x": (int, 0)}, "from 1 on"),
+        ({"x": (int, -1)}, "from 1 on"),
+        ({"x": [dict]}, "int, float, bytes or str"),
+        ({5: int}, "names are str"),
+        ({}, "is a mapping"),
+        ([int], "is a mapping"),
+        ("bytes", "is a mapping"),
+    ],
+)
+def test_features_that_make_no_sense_are_told_at_once(tmp_path: Path, features: Any, match: str) -> None:
+    store(tmp_path, [{"x": 1}])
+    with pytest.raises(ConfigError, match=match):
+        stoker.tfrecord(tmp_path, features=features)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (int, (2,), None, "uint8"),
+        (bytes, None, None, "uint8"),
+        (bytes, (2,), None, "O"),
+        (list,),
+        (int, (1.5,)),
+        (bytes, (2,), None, "no such"),
+        (int, "x"),
+        (int, 3),
+    ],
+)
+def test_a_feature_that_cannot_be_is_told(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigError):
+        Feature(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("features", "bad", "match"),
+    [
+        ({"x": float}, {"x": 1}, "another type"),
+        ({"x": (int, 2)}, {"x": [1, 2, 3]}, r"another number of values.*\[int\]"),
+        ({"x": int}, {"x": []}, "x"),
+        ({"x": int}, {"y": 1}, "missing.*default"),
+        ({"x": str}, {"x": b"\xff"}, "no UTF-8"),
+        ({"x": Feature(bytes, (3,), dtype="uint8")}, {"x": b"12"}, "2 bytes.*3"),
+        ({"x": [str]}, {"x": [b"a", b"\xff"]}, "no UTF-8"),
+    ],
+)
+def test_a_record_that_does_not_fit_costs_its_sample_alone(tmp_path: Path, features: Any, bad: Any, match: str) -> None:
+    good = {float: {"x": 1.5}, int: {"x": 4}, str: {"x": b"ok"}}
+    kind = next(iter(features.values()))
+    fits = {"x": b"123"} if isinstance(kind, Feature) else {"x": [1, 2]} if isinstance(kind, tuple) else {"x": [b"ok"]} if isinstance(kind, list) else good[kind]  # fmt: skip
+    [path] = store(tmp_path, [fits, bad, fits])
+    source = open_source([path], features)
+    rows = read(source)
+    assert set(rows.errors) == {1}
+    with pytest.raises(RecordError, match=match):
+        raise rows.errors[1]
+    assert str(path) in str(rows.errors[1])
+    assert plain(value(rows.columns["x"], 0)) == plain(value(rows.columns["x"], 2))
+
+
+def test_a_record_that_is_no_example_costs_its_sample_alone(tmp_path: Path) -> None:
+    source = open_source(store(tmp_path, [{"x": 1}, b"\xffjunk", {"x": 3}]), {"x": int})
+    rows = read(source)
+    assert set(rows.errors) == {1} and "not a tf.train.Example" in str(rows.errors[1])
+    assert rows.columns["x"][[0, 2]].tolist() == [1, 3]
+
+
+# ---- how Examples may be written --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_values_may_be_written_in_many_ways(tmp_path: Path) -> None:
+    entry = field(1, b"x") + field(2, feature([5, -6]))
+    swapped = field(2, feature([5, -6])) + field(1, b"x")
+    split = field(1, field(1, b"x") + field(2, field(3, field(1, b"\x05")) + field(3, field(1, b"\xfa" + b"\xff" * 8 + b"\x01"))))
+    unknown = b"\x48\x07" + field(11, b"what") + b"\x55abcd" + b"\x51abcdefgh"
+    forms = [
+        field(1, field(1, entry)),
+        example({"x": [5, -6]}, packed=False),
+        field(1, field(1, swapped)),
+        field(1, split),
+        unknown + field(1, unknown + field(1, entry + unknown)) + unknown,
+        field(1, b"") + field(1, field(1, entry)),
+        field(1, field(1, field(1, b"x") + field(2, feature([9]))) + field(1, entry)),  # of entries of one name the last counts
+    ]
+    source = open_source(store(tmp_path, forms), {"x": [int]})
+    assert [sample["x"] for sample in everything(source)] == [[5, -6]] * len(forms)
+
+
+@pytest.mark.parametrize("number", [0, 1, -1, 127, 128, 2**31, -(2**31), 2**63 - 1, -(2**63)])
+def test_numbers_of_every_size_come_back(tmp_path: Path, number: int) -> None:
+    assert everything(open_source(store(tmp_path, [{"x": number}]))) == [{"x": number}]
+
+
+def test_floats_come_back_to_the_bit(tmp_path: Path) -> None:
+    floats = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3.4e38, 0.1], np.float32)
+    column = read(open_source(store(tmp_path, [{"x": floats}]))).columns["x"]
+    assert isinstance(column, np.ndarray)
+    assert column.view(np.uint32)[0].tolist() == floats.view(np.uint32).tolist()
+
+
+def test_random_examples_come_back_whatever_they_hold(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    kinds = {"a": int, "b": float, "c": bytes, "d": int, "e": bytes}
+    records = []
+    for _ in range(60):
+        record: dict[str | bytes, Any] = {}
+        for name in rng.sample(sorted(kinds), rng.randint(0, 5)):
+            count = rng.choice([0, 1, 2, 7])
+            make = {int: lambda: rng.randint(-(2**63), 2**63 - 1), float: lambda: rng.randint(-99, 99) / 4, bytes: lambda: rng.randbytes(rng.choice([0, 1, 200]))}  # fmt: skip
+            record[name] = [make[kinds[name]]() for _ in range(count)]
+        records.append(record)
+    source = open_source(store(tmp_path, records[:20], records[20:23], records[23:]), {name: [kind] for name, kind in kinds.items()})
+    assert everything(source) == [{name: record.get(name, []) for name in kinds} for record in records]
+    indices = [rng.randrange(60) for _ in range(40)]
+    rows = read(source, indices, ("e", "a"))
+    assert [plain(value(rows.columns["a"], row)) for row in range(40)] == [records[index].get("a", []) for index in indices]
+    assert [value(rows.columns["e"], row) for row in range(40)] == [records[index].get("e", []) for index in indices]
+
+
+# ---- memory, keys, identity -----------------------------------------------------------------------------------------------------------
+
+
+def test_fixed_features_are_written_where_they_are_wanted(tmp_path: Path) -> None:
+    records = [{"x": n, "m": [float(n)] * 6, "raw": bytes([n] * 4)} for n in range(5)]
+    features = {"x": int, "m": (float, (2, 3)), "raw": Feature(bytes, (4,), dtype="uint8")}
+    source = open_source(store(tmp_path, records), features)
+    out = {"x": np.empty(3, np.int64), "m": np.empty((3, 2, 3), np.float32), "raw": np.empty((3, 4), np.uint8)}
+    rows = read(source, [4, 0, 2], None, **out)
+    assert all(np.shares_memory(rows.columns[name], out[name]) for name in out)
+    assert out["x"].tolist() == [4, 0, 2] and out["raw"][:, 0].tolist() == [4, 0, 2]
+    assert out["m"][:, 1, 2].tolist() == [4.0, 0.0, 2.0]
+
+
+def test_keys_are_the_files_name_and_the_records_number(tmp_path: Path) -> None:
+    source = open_source(store(tmp_path, [{"x": 1}, {"x": 2}], [{"x": 3}]))
+    assert [source.key(index) for index in range(3)] == ["s-0.tfrecord#0", "s-0.tfrecord#1", "s-1.tfrecord#0"]
+    assert "3 samples in 2 shards" in source.describe()
+
+
+def test_the_fingerprint_changes_with_records_and_with_features(tmp_path: Path) -> None:
+    store(tmp_path, [{"x": 1, "y": 2}, {"x": 2, "y": 2}])
+    prints = {
+        stoker.tfrecord(tmp_path, features=features).fingerprint()
+        for features in (None, "raw", {"x": int}, {"x": [int]}, {"x": Feature(int, default=3)})
+    }
+    assert len(prints) == 5
+    store(tmp_path, [{"x": 1, "y": 2}, {"x": 200, "y": 2}])
+    assert stoker.tfrecord(tmp_path).fingerprint() not in prints
+
+
+# ---- damage -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_is_damaged_after_indexing_costs_its_sample_alone(tmp_path: Path) -> None:
+    [path] = store(tmp_path, [{"x": n, "pad": b"p" * 50} for n in range(6)])
+    blob = LocalBlob(os.fsencode(path))
+    keep_index(blob, build_index(blob, "tfrecord", sealed=True))
+    index = index_of(blob, "tfrecord")
+    for at in (int(index.start[2, 0]), int(index.start[2, 0] + index.length[2, 0] - 1), int(index.start[2, 0] + index.length[2, 0] + 3)):
+        data = bytearray(path.read_bytes())
+        data[at] ^= 0x10
+        path.write_bytes(data)
+        rows = read(open_source([path], {"x": int}))
+        assert set(rows.errors) == {2}
+        assert all(word in str(rows.errors[2]) for word in (str(path), "s-0.tfrecord#2", "checksum", "byte"))
+        assert rows.columns["x"][[0, 1, 3, 4, 5]].tolist() == [0, 1, 3, 4, 5]
+        data[at] ^= 0x10
+        path.write_bytes(data)
+
+
+def test_an_index_of_another_file_of_the_same_size_gives_errors_not_samples(tmp_path: Path) -> None:
+    [path] = store(tmp_path, [{"x": b"a" * 10}, {"x": b"b" * 30}, {"x": b"c" * 20}])
+    blob = LocalBlob(os.fsencode(path))
+    keep_index(blob, build_index(blob, "tfrecord", sealed=True))
+    size = path.stat().st_size
+    store(tmp_path, [{"x": b"b" * 30}, {"x": b"a" * 20}, {"x": b"c" * 10}])
+    assert path.stat().st_size == size
+    assert set(read(open_source([path])).errors) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"examples": True, "features": 5},
+        {"examples": True, "features": [5]},
+        {"examples": True, "features": [{}]},
+        {"examples": True, "features": [{"name": 1, "kind": "int", "least": 1, "most": 1, "present": 1}]},
+        {"examples": True, "features": [{"name": "x", "kind": "O", "least": 1, "most": 1, "present": 1}]},
+        {"examples": True, "features": [{"name": "x", "kind": "int", "least": "1", "most": 1, "present": 1}]},
+        {"examples": True, "features": [{"name": "x", "kind": "int", "least": -1, "most": 1, "present": 1}]},
+    ],
+)
+def test_an_index_that_says_nonsense_of_the_features_is_told(tmp_path: Path, about: dict[str, Any]) -> None:
+    [path] = store(tmp_path, [{"x": 1}])
+    blob = LocalBlob(os.fsencode(path))
+    keep_index(blob, replace(build_index(blob, "tfrecord", sealed=True), about=about))
+    for features in (None, {"x": int}):
+        with pytest.raises(CorruptIndex, match="s-0.tfrecord"):
+            stoker.tfrecord(path, features=features)
+
+
+def test_an_index_that_lies_about_the_features_gives_errors_not_crashes(tmp_path: Path) -> None:
+    [path] = store(tmp_path, [{"x": 1}])
+    blob = LocalBlob(os.fsencode(path))
+    for kind, most in (("float", 1), ("int", 5), ("int", 10**15), ("bytes", 2)):
+        entry = {"name": "x", "kind": kind, "least": most, "most": most, "present": 1}
+        index = replace(build_index(blob, "tfrecord", sealed=True), about={"examples": True, "features": [entry]})
+        keep_index(blob, index)
+        with pytest.raises(stoker.StokerError):
+            list(stoker.tfrecord(path))
+
+
+# ---- stoker.tfrecord ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "match"),
+    [
+        ("-", ConfigError, "standard input"),
+        ("a.tfrecord.gz", ConfigError, "unpack them first"),
+        ("pipe:x", ConfigError, "pipe"),
+        ("page.tfrecord", CorruptShard, "not a TFRecord"),
+        ("empty.tfrecord", CorruptShard, "is empty"),
+        ("tar.tfrecord", CorruptShard, "checksum"),
+    ],
+)
+def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, error: Any, match: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.tfrecord").write_bytes(b"<html>Not found</html>")
+    (tmp_path / "empty.tfrecord").touch()
+    (tmp_path / "tar.tfrecord").write_bytes(END)
+    with pytest.raises(error, match=match):
+        stoker.tfrecord(spec)
+
+
+def test_files_are_found_in_folders_and_by_globs(tmp_path: Path) -> None:
+    store(tmp_path, [{"x": 1}], [{"x": 2}])
+    (tmp_path / "other.txt").touch()
+    for spec in (tmp_path, str(tmp_path / "*.tfrecord"), str(tmp_path / "s-{0..1}.tfrecord")):
+        assert [int(sample["x"]) for sample in stoker.tfrecord(spec)] == [1, 2]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(SourceEmpty):
+        stoker.tfrecord(tmp_path / "none")
+
+
+def test_batches_stack_fixed_features_and_list_others(tmp_path: Path) -> None:
+    store(tmp_path, RECORDS)
+    [batch] = stoker.tfrecord(tmp_path).batch(6)
+    assert batch["label"].tolist() == [-3, -2, -1, 0, 1, 2] and batch["box"].shape == (6, 4)
+    assert [list(map(int, ids)) for ids in batch["ids"]] == [list(range(n)) for n in range(6)]
+    assert [bytes(image) for image in batch["image"]] == [bytes([n]) * n for n in range(6)]
+    [padded] = stoker.tfrecord(tmp_path).select("ids").batch(6, pad={"ids": -1})
+    assert padded["ids"].tolist() == [[*range(n), *[-1] * (5 - n)] for n in range(6)]
