@@ -40,7 +40,7 @@ def image_pipeline(folder: Path, batch: int) -> stoker.Pipeline:
 
 def tar_pipeline(shards: str, batch: int) -> stoker.Pipeline:
     """The same from tar shards."""
-    return stoker.tar(shards).select("jpg").shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
+    return stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
 
 
 def pack(folder: Path, to: Path) -> str:

@@ -54,7 +54,7 @@ class Epochs:
         if self._cache != "none":
             self._kept = self._folder / f"cache-{next(self._numbers)}"
             cache = stoker.Cache(self._kept, limit="50GB")
-        opened = stoker.tar(self._source, cache=cache).select("jpg").shuffle(seed=SEED, window=self._window)
+        opened = stoker.tar(self._source, cache=cache).shuffle(seed=SEED, window=self._window)
         self._pipeline = opened.image("jpg", *OPS).batch(self._batch, drop_last=False)
         if self._cache == "warm":
             self._epoch()

@@ -102,8 +102,9 @@ STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, co
  * crc(a b, 0) = crc(b, crc(a, 0)). "123456789" gives 0xE3069283. */
 STK_API uint32_t stk_crc32c(const void *data, int64_t length, uint32_t value);
 
-/* out[i] = CRC-32C of data[starts[i] .. starts[i] + lengths[i]); a length below 1 counts as no bytes and gives 0. A span that
- * reaches outside the `size` bytes of data is STK_ARGUMENT; nothing outside is read. */
+/* out[i] becomes the CRC-32C of data[starts[i] .. starts[i] + lengths[i]), continuing from what it was (0 at the start); a length
+ * below 1 counts as no bytes and leaves it. A span that reaches outside the `size` bytes of data is STK_ARGUMENT; nothing outside
+ * is read. */
 STK_API stk_status stk_crc32c_spans(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                     int64_t count, uint32_t *out);
 

@@ -46,12 +46,9 @@ stk_status stk_crc32c_spans(const uint8_t *data, int64_t size, const int64_t *st
   if (size < 0 || count < 0 || (size && !data) || (count && (!starts || !lengths || !out))) return STK_ARGUMENT;
   const stk_crc_kernel crc = stk_crc_now();
   for (int64_t i = 0; i < count; i++) {
-    if (lengths[i] <= 0) {
-      out[i] = 0;
-      continue;
-    }
+    if (lengths[i] <= 0) continue;
     if (!stk_within(starts[i], lengths[i], size)) return STK_ARGUMENT;
-    out[i] = ~crc(~0u, data + starts[i], lengths[i]);
+    out[i] = ~crc(~out[i], data + starts[i], lengths[i]);
   }
   return STK_OK;
 }

@@ -94,6 +94,7 @@ static void spans_stay_within_their_data(void) {
   const uint8_t data[10] = "123456789";
   const int64_t starts[4] = {0, 3, 9, -7}, lengths[4] = {9, 0, -1, -5};
   uint32_t out[4];
+  memset(out, 0, sizeof out);
   CHECK(stk_crc32c_spans(data, 9, starts, lengths, 4, out) == STK_OK);
   CHECK(out[0] == 0xE3069283 && out[1] == 0 && out[2] == 0 && out[3] == 0);
   const int64_t wrong[4][2] = {{0, 10}, {-1, 2}, {9, 1}, {5, INT64_MAX}};

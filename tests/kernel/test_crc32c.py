@@ -80,6 +80,8 @@ def test_spans_are_checksummed_each_by_itself() -> None:
     expected = [crc32c(data[start : start + max(0, length)]) for start, length in zip(starts, lengths)]
     assert crc32c_spans(data, starts, lengths).tolist() == expected
     assert crc32c_spans(data, np.array([], np.int64), np.array([], np.int64)).size == 0
+    begun = crc32c_spans(data, starts, lengths // 2)
+    assert crc32c_spans(data, starts + np.maximum(lengths // 2, 0), lengths - lengths // 2, begun).tolist() == expected
 
 
 @pytest.mark.parametrize("start, length", [(0, 11), (-1, 2), (10, 1), (11, 1), (5, 2**62), (2**62, 2**62)])

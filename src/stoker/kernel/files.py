@@ -35,10 +35,10 @@ class Paths:
 
 
 class Buffers:
-    """Memory that was read into before, kept to be used again: fresh memory costs a page fault every 4 KiB, about as much as reading.
+    """Memory that was read into before, kept to be used again: fresh memory costs a page fault every 4 KiB, as much as reading.
 
-    Whoever holds an array from `take` (the array itself, or a memoryview of it) owns its memory. When it is dropped the memory comes
-    back here, up to `most` bytes of it.
+    Whoever holds an array from `take` (the array itself, or a memoryview of it) owns its memory. When it is dropped the memory
+    comes back here, up to `most` bytes of it.
     """
 
     def __init__(self, most: int) -> None:
@@ -56,7 +56,8 @@ class Buffers:
             memory = np.empty(capacity, np.uint8)
         # A view of it, because its death can be noticed while the memory itself lives on.
         array = memory[:]
-        self._lent[id(array)] = (weakref.ref(array, lambda _, key=id(array): self._back(key)), memory)  # type: ignore[misc]
+        key = id(array)
+        self._lent[key] = weakref.ref(array, lambda _: self._back(key)), memory
         return array
 
     def _back(self, key: int) -> None:

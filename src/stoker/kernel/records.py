@@ -58,10 +58,12 @@ def crc32c(data: Bytes, value: int = 0) -> int:
     return call(address(array), array.size, value)
 
 
-def crc32c_spans(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDArray[np.uint32]:
-    """Return the CRC-32C of each ``data[start : start + length]``; a length below 0 counts as no bytes."""
+def crc32c_spans(
+    data: NDArray[np.uint8], starts: Ints, lengths: Ints, values: NDArray[np.uint32] | None = None
+) -> NDArray[np.uint32]:
+    """Return the CRC-32C of each ``data[start : start + length]``, continuing from `values`; a length below 0 is no bytes."""
     data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
-    out = np.empty(count, np.uint32)
+    out = np.zeros(count, np.uint32) if values is None else contiguous(values, np.uint32, count, "values").copy()
     library().crc32c_spans(address(data), data.size, address(starts), address(lengths), count, address(out))
     return out
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, CorruptShard, RecordError, SourceNotFound
-from ..kernel.records import crc32c, walk_lmdb
+from ..kernel.records import crc32c, crc32c_spans, walk_lmdb
 from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from .base import Rows
@@ -69,9 +69,7 @@ class LmdbSource(RecordSource):
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
         read = self._read(indices, (0,), scratch)
         problems: dict[int, Exception] = {}
-        keys = self.indexes[0].keys
-        assert keys is not None
-        columns = self._form.columns(read, lambda row: keys[int(indices[row])], tuple(wanted), out, problems)
+        columns = self._form.columns(read, indices, tuple(wanted), out, problems)
         for row, error in problems.items():
             read.errors.setdefault(
                 row, RecordError(f"{self.origin(int(indices[row]))}: sample {self.key(int(indices[row]))!r}: {error}")
@@ -82,9 +80,6 @@ class LmdbSource(RecordSource):
         return tuple(self.fields)
 
 
-KeyOf = Callable[[int], bytes]
-
-
 class _Form:
     """How values become fields; `rows` are the entries that are records, in order."""
 
@@ -92,7 +87,7 @@ class _Form:
     fields: dict[str, FieldSpec]
 
     def columns(
-        self, read: Read, key: KeyOf, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
+        self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
         raise NotImplementedError
 
@@ -105,7 +100,7 @@ class _Plain(_Form):
         self.fields = {VALUE: BYTES}
 
     def columns(
-        self, read: Read, key: KeyOf, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
+        self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
         return {name: read.column(0) for name in wanted}
 
@@ -113,20 +108,21 @@ class _Plain(_Form):
 class _Ours(_Form):
     """What `stoker.write_lmdb` wrote: a checksum, then an Example; the fields' types stand in the `ABOUT` entry."""
 
-    def __init__(self, rows: Ints, about: Mapping[str, Any]) -> None:
-        self.rows = rows
+    def __init__(self, rows: Ints, about: Mapping[str, Any], key_sums: NDArray[np.uint32]) -> None:
+        self.rows, self._key_sums = rows, key_sums
         self._kinds = {name: dict(entry) for name, entry in about["fields"].items()}
         self._examples = ExampleColumns({name: _feature_of(entry) for name, entry in self._kinds.items()})
         self.fields = {name: _spec_of(entry, self._examples.fields[name]) for name, entry in self._kinds.items()}
 
     def columns(
-        self, read: Read, key: KeyOf, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
+        self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
         starts, lengths = read.at[:, 0], read.lengths[:, 0]
-        for row in range(len(starts)):
-            if row not in read.errors and not _is_right(read.data[starts[row] : starts[row] + lengths[row]], key(row)):
-                problems[row] = RecordError("does not match its checksum; it is damaged: make or fetch the database again")
-        good = np.asarray([row not in problems and row not in read.errors for row in range(len(starts))])
+        good = _right_rows(read.data, starts, lengths, self._key_sums[indices])
+        for row in np.flatnonzero(~good).tolist():
+            problems[row] = RecordError("does not match its checksum; it is damaged: make or fetch the database again")
+        for row in read.errors:
+            good[row] = False
         columns = self._examples.parse(
             read.data, starts + _MARK, np.where(good, lengths - _MARK, 0), read.arena, wanted, out, problems
         )
@@ -143,7 +139,7 @@ class _Tensorpack(_Form):
         self.rows, self.fields = rows, fields
 
     def columns(
-        self, read: Read, key: KeyOf, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
+        self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
         column, places = read.column(0), {name: at for at, name in enumerate(self.fields)}
         values: dict[str, list[Any]] = {name: [] for name in wanted}
@@ -218,7 +214,7 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> _Ours:
         about = json.loads(value[_MARK:])
         version, records = int(about["version"]), int(about["records"])
         rows = np.delete(np.arange(len(keys)), at)
-        form = _Ours(rows, about) if version == 1 else None
+        form = _Ours(rows, about, _key_sums(keys)[rows]) if version == 1 else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise _damaged(blob, f"the entry that describes it makes no sense ({error})") from error
     if form is None:
@@ -233,7 +229,9 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> _Ours:
 def _plain_values(blob: LocalBlob, table: Any, keys: _KeyList) -> _Plain:
     # One of ours that has lost its description would come out as marks and numbers, and perhaps not whole.
     if any(_value(blob, table, row, len(MAGIC)) == MAGIC for row in range(min(2, len(keys)))):
-        raise _damaged(blob, f"its records were written by stoker.write_lmdb, but the entry that describes them ({ABOUT.decode()}) is gone")
+        raise _damaged(
+            blob, f"its records were written by stoker.write_lmdb, but the entry that describes them ({ABOUT.decode()}) is gone"
+        )
     return _Plain(np.arange(len(keys)))
 
 
@@ -267,6 +265,23 @@ def _damaged(blob: LocalBlob, why: str) -> CorruptShard:
 
 
 # ---- values ------------------------------------------------------------------------------------------------------------
+
+
+def _key_sums(keys: Keys) -> NDArray[np.uint32]:
+    """The CRC-32C of every key, from which the checksum of its record goes on."""
+    starts = np.concatenate([[0], keys.ends[:-1]]).astype(np.int64)
+    return crc32c_spans(keys.data, starts, keys.ends - starts)
+
+
+def _right_rows(data: NDArray[np.uint8], starts: Ints, lengths: Ints, key_sums: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which values begin with our mark and match their checksum."""
+    long = lengths >= _MARK
+    heads = data[np.where(long, starts, 0)[:, None] + np.arange(_MARK)]
+    marked = (heads[:, : len(MAGIC)] == np.frombuffer(MAGIC, np.uint8)).all(axis=1)
+    told = np.ascontiguousarray(heads[:, len(MAGIC) :]).view("<u4")[:, 0]
+    sums = crc32c_spans(data, starts + _MARK, np.where(long, lengths - _MARK, 0), key_sums)
+    right: NDArray[np.bool_] = long & marked & (sums == told)
+    return right
 
 
 def _is_right(value: NDArray[np.uint8], key: bytes) -> bool:

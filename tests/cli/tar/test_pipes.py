@@ -57,6 +57,15 @@ def test_an_archive_that_broke_off_upstream_makes_no_file_downstream(shards: lis
     assert not (tmp_path / "out.tar").exists()
 
 
+@pytest.mark.parametrize("words", [["cat"], ["tsv", "-f", "key"]], ids=["cat", "tsv"])
+def test_a_full_disk_is_told(shards: list[Path], words: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*STOKER, "tar", *words, shards[0]], stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=60
+        )
+    assert done.returncode == 1 and b"written" in done.stderr and b"Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("command", ["cat", "sort"])
 def test_ctrl_c_is_one_line_and_leaves_nothing(tmp_path: Path, command: str) -> None:
     out = tmp_path / "out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from ...errors import StokerError, WriteError
 from .cat import cat
 from .create import create
 from .first import first
@@ -21,6 +23,7 @@ from .tsv import tsv
 
 #: what a shell reports of a program that wrote to a pipe nobody reads any more
 BROKEN_PIPE = 141
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class Pipes(TyperGroup):
@@ -32,10 +35,13 @@ class Pipes(TyperGroup):
             sys.stdout.flush()
             return result
         except Exception as error:
-            if not _pipe_broke(error):
-                raise
-            _forget_output()
-            raise typer.Exit(BROKEN_PIPE) from error
+            if _pipe_broke(error):
+                _forget_output()
+                raise typer.Exit(BROKEN_PIPE) from error
+            if isinstance(error, OSError) and error.errno in _FULL and not isinstance(error, StokerError):
+                _forget_output()
+                raise WriteError(f"the result cannot be written: {error.strerror}; what is there of it is not whole") from error
+            raise
 
 
 def _pipe_broke(error: BaseException | None) -> bool:

@@ -67,11 +67,11 @@ def told(name: str) -> str:
     return open_blob(name).url if is_remote(name) else printable(os.fsencode(name))
 
 
-def plain_file(name: str) -> int | None:
-    """A descriptor of a shard that is a file and not packed, so that any part of it can be read again; None of any other."""
+def plain_file(name: str) -> Blob | None:
+    """A shard that is a file on this machine, and not packed, so that any part of it can be read again; None of any other."""
     if name == "-" or is_remote(name) or is_compressed(name) or not stat.S_ISREG(_about(name).st_mode):
         return None
-    return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    return open_blob(name)
 
 
 def same_file(name: str, about: os.stat_result) -> bool:

@@ -7,7 +7,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import ConfigError, RecordError
-from ...pack.tar import Encoded, TarWriter
+from ...pack.tar import Encoded, TarWriter, _Table
 from ...source.paths import printable
 from ...source.tarstream import TarSample
 from ..screen import check_writable
@@ -52,8 +52,32 @@ def archive(output: str, overwrite: bool, inputs: Sequence[str] = ()) -> Iterato
     check_output(output, overwrite, inputs)
     with ExitStack() as stack:
         with uninterrupted():
-            writer = stack.enter_context(TarWriter(output, overwrite=overwrite))
+            writer = TarWriter(output, overwrite=overwrite) if output != "-" else _Piped(output)
+            stack.enter_context(writer)
         yield Archive(writer)
+
+
+class _Piped(TarWriter):
+    """Writes to a pipe, where there will be no index; so nothing is remembered for one, however many samples go through."""
+
+    def __init__(self, output: str) -> None:
+        super().__init__(output, index=False)
+        self._table = _LastKey()
+
+
+class _LastKey(_Table):
+    """A table of nothing but the last key: two samples of one key, side by side, would be read as one."""
+
+    def begin(self, key: bytes, fields: Iterable[bytes], told: str) -> None:
+        if key == self._last:
+            raise ConfigError(f"{told}: two samples with the key {printable(key)!r} follow each other, and would be read as one")
+        self._last = key
+
+    def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
+        pass
+
+    def checksum(self, data: bytes) -> None:
+        pass
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ...engine.resources import usable_cores
-from ...errors import ConfigError, FunctionError, RecordError
+from ...errors import ConfigError, FunctionError, RecordError, SampleError, StokerError, WriteError
 from ...source.paths import printable
 from ...source.tarstream import TarSample
 from ...units import counted
@@ -105,6 +105,10 @@ def process(shop: Workshop, sample: TarSample, wanted: list[str] | None) -> list
         if ended.status != 0:
             raise _failure(key, ended)
         made = collect(folder, sample, table)
+    except OSError as error:
+        if isinstance(error, StokerError):
+            raise
+        raise WriteError(f"{shop.root}: {error.strerror or error}; set TMPDIR to a folder with more room") from error
     finally:
         remove_folder(folder)
     beside = {name: data for name, data in sample.fields.items() if name not in chosen}
@@ -114,7 +118,7 @@ def process(shop: Workshop, sample: TarSample, wanted: list[str] | None) -> list
 def _settle(future: Future[list[TarSample]], out: Archive, keep_going: bool, failed: int, dropped: int) -> tuple[int, int]:
     try:
         made = future.result()
-    except FunctionError as error:
+    except SampleError as error:
         if not keep_going:
             raise
         typer.echo(str(error), err=True)

@@ -52,7 +52,7 @@ def sort(
                     meter.add(1, place.length)
                     order.add(rank(sample), place)
         with Meter("sort, writing", progress) as meter:
-            again = (shelf.read(place) for _, place in order)
+            again = shelf.read(place for _, place in order)
             joined = _Joined(again) if by == "key" and not shuffle else None
             for sample in meter.watch(again if joined is None else joined):
                 out.write(sample)

@@ -69,7 +69,8 @@ def split(
             )
         except _Enough:
             typer.echo(f"note: stopped after {counted(opener.opened, 'shard')} (--maxshards); the rest is left out", err=True)
-    tell(f"{counted(opener.opened, 'shard')}, {pattern.name(0)} to {pattern.name(opener.opened - 1)}" + opener.told())
+    first, last = (printable(os.fsencode(pattern.name(number))) for number in (0, opener.opened - 1))
+    tell(f"{counted(opener.opened, 'shard')}, {first} to {last}" + opener.told())
 
 
 class _Enough(Exception):
