@@ -39,6 +39,8 @@ def test_text_says_what_was_measured(stoker: Any, image_folder: Path) -> None:
 def test_pictures_in_records_are_found_and_measured(
     stoker: Any, stoker_json: Any, image_folder: Path, tmp_path: Path, kind: str
 ) -> None:
+    if kind == "lmdb":
+        pytest.importorskip("lmdb")
     stoker("pack", image_folder, tmp_path / "out", "--format", kind)
     told = stoker_json("bench", tmp_path / "out", *QUICK, "--against", "none", "--samples", 20)
     assert told["images"] == 20 and told["parallel"]["images_per_s"] > 0

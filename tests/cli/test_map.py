@@ -178,7 +178,7 @@ def test_a_worker_that_is_killed_is_replaced(stoker_json: Any, folder: Path) -> 
 
 
 def test_a_function_that_is_stuck_is_ended(stoker: Any, folder: Path) -> None:
-    result = stoker("map", "user_maps:stuck", "in-01.tar", "out.tar", "--timeout", 1.5)
+    result = stoker("map", "user_maps:stuck", "in-01.tar", "out.tar", "--timeout", 0.5)
     assert result.exit_code == 1 and "d/00008" in result.stderr and "--timeout" in result.stderr
     assert not (folder / "out.tar").exists() and not leftovers(folder)
 
@@ -263,3 +263,50 @@ def children(pid: int) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+#: maps a shard again and again, killed before another of the steps that make, move and remove files each time
+KILLED_AT_EVERY_STEP = """
+import os, sys
+from stoker.cli.map_worker import Job, Status, _Mapper
+
+out = os.path.abspath("out.tar")
+steps = {"open", "os.link", "os.rename", "os.remove"}
+left = -1
+
+def die(event, details):
+    global left
+    if left > 0 and event in steps and out.split("/")[-2] in str(details[0]) and (event != "open" or details[2] & os.O_CREAT):
+        left -= 1
+        if not left:
+            os._exit(9)
+
+sys.addaudithook(die)
+mapper = _Mapper(Job("user_maps:upper", False, False), Status(open("status", "w+b", buffering=0)))
+for step in range(1, 100):
+    child = os.fork()
+    if not child:
+        left = step
+        mapper.outcome("in-00.tar", out)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+    told = mapper.outcome("in-00.tar", out)
+    assert "failed" not in told, (step, told)
+    found = sorted(name for name in os.listdir() if "out.tar" in name or name[0] == ".")
+    assert found == ["out.tar", "out.tar.stk"], (step, found)
+    assert mapper.outcome("in-00.tar", out)["kept"]
+    content = open(out, "rb").read()
+    assert step == 1 or content == before, step
+    before = content
+    os.unlink(out)
+    if step % 2:
+        os.unlink(out + ".stk")
+print(step)
+"""
+
+
+def test_killed_at_any_step_the_next_run_makes_the_same(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED_AT_EVERY_STEP], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 8

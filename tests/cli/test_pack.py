@@ -36,8 +36,8 @@ def shards(folder: Path, ending: str = "tar") -> dict[str, bytes]:
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Enough pictures, and large enough, that packing them takes a moment."""
     folder = tmp_path_factory.mktemp("photos")
-    pictures = [jpeg_bytes(900, 700, seed=seed) for seed in range(4)]
-    for number in range(96):
+    pictures = [jpeg_bytes(640, 480, seed=seed) for seed in range(4)]
+    for number in range(64):
         (folder / f"{number:03d}.jpg").write_bytes(pictures[number % 4])
     return folder
 
@@ -47,6 +47,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("format", ["tar", "tfrecord", "lmdb"])
 def test_a_folder_becomes_shards_that_read_back(stoker_json: Any, image_folder: Path, tmp_path: Path, format: str) -> None:
+    if format == "lmdb":
+        pytest.importorskip("lmdb")
     limit = [] if format == "lmdb" else ["--max-samples", 10]
     told = stoker_json("pack", image_folder, tmp_path / "out", "--format", format, *limit)
     assert (told["samples"], told["shards"], told["made"], told["kept"], told["bad"]) == (
@@ -91,7 +93,7 @@ def test_pictures_are_made_smaller(stoker_json: Any, photos: Path, tmp_path: Pat
     assert told["bytes"] < 1_000_000
     assert {
         (s["fields"]["jpg"]["width"], s["fields"]["jpg"]["height"]) for s in stoker_json("show", tmp_path / "o.tar")["shown"]
-    } == {(64, 50)}
+    } == {(64, 48)}
 
 
 def test_mixed_formats_and_equal_keys_are_noted(stoker: Any, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_killed_and_started_again_it_gives_the_same_bytes(
     options = ("--max-samples", 4, "--resize-max", 300, "--shuffle", "-j", 2)
     assert stoker("pack", photos, tmp_path / "once", *options).exit_code == 0
     killed = 0
-    for more in (2, 6, 12):
+    for more in (2, 8):
         process = start("pack", photos, tmp_path / "often", *options)
         wait_for(lambda more=more: len(list((tmp_path / "often").glob("*.tar"))) >= more, process)
         process.kill()
@@ -143,7 +145,7 @@ def test_killed_and_started_again_it_gives_the_same_bytes(
     there = len(shards(tmp_path / "often"))
     result = stoker("pack", photos, tmp_path / "often", *options, "--json")
     assert json.loads(result.stdout)["kept"] == there > 0
-    assert shards(tmp_path / "often") == shards(tmp_path / "once") and len(shards(tmp_path / "once")) == 24
+    assert shards(tmp_path / "often") == shards(tmp_path / "once") and len(shards(tmp_path / "once")) == 16
     assert sorted(path.name for path in (tmp_path / "often").iterdir()) == sorted(
         path.name for path in (tmp_path / "once").iterdir()
     )

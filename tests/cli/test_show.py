@@ -140,6 +140,7 @@ def samples() -> list[dict[str, Any]]:
 @pytest.fixture
 def shards(tmp_path: Path) -> dict[str, Path]:
     """The same samples in every format, also under names that say nothing."""
+    pytest.importorskip("lmdb")
     folder = tmp_path / "kinds"
     folder.mkdir()
     packed = [{**sample, "npy": b"raw", "json": b"{}"} for sample in samples()]

@@ -7,6 +7,7 @@ what the block before it prints.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -26,7 +27,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 FRONT = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 
 _BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 #: packages a page may do without: what in its code needs them
 _EXTRAS = {
     "torch": r"^(import|from) torch\b",
@@ -117,18 +118,31 @@ Results = Callable[[Path], "list[str] | str"]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Runs all pages, in processes side by side: importing torch takes longer than all that do without it."""
+    """Runs pages: those with torch in one process, as importing it takes longer than all that do without it; those without in
+    another beside it; and a page with a shell by itself, when it is asked for, because every command in it starts anew."""
     root = tmp_path_factory.mktemp("docs")
-    groups: dict[str, list[Path]] = {"torch": [], "shell": [], "rest": []}
+    groups: dict[str, list[Path]] = {"torch": [], "rest": []}
     for page in RUNNABLE:
-        groups["torch" if "torch" in needed(page) else "shell" if uses_shell(page) else "rest"].append(page)
-    children = [start(pages, root) for pages in groups.values()]
+        if not uses_shell(page):
+            groups["torch" if "torch" in needed(page) else "rest"].append(page)
     known: dict[str, list[str] | str] = {}
-    for child, given in children:
-        out, err = child.communicate(given, timeout=110)
-        assert child.returncode == 0, err
-        known |= json.loads(out)
-    return lambda page: known[name_of(page)]
+    for child in [start(pages, root) for pages in groups.values()]:
+        known |= finish(*child)
+
+    def result(page: Path) -> list[str] | str:
+        if name_of(page) not in known:
+            known.update(finish(*start([page], root)))
+        return known[name_of(page)]
+
+    return result
+
+
+def finish(child: subprocess.Popen[str], given: str) -> dict[str, list[str] | str]:
+    """What a child's pages printed."""
+    out, err = child.communicate(given, timeout=110)
+    assert child.returncode == 0, err
+    found: dict[str, list[str] | str] = json.loads(out)
+    return found
 
 
 def start(pages: list[Path], root: Path) -> tuple[subprocess.Popen[str], str]:
@@ -178,7 +192,8 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, results: Results) -> None:
     for package in needed(page):
-        pytest.importorskip(package)
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     if uses_shell(page) and shutil.which("bash") is None:
         pytest.skip("bash is not installed")
     printed = results(page)

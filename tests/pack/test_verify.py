@@ -172,7 +172,7 @@ def test_a_shard_that_is_not_there_is_a_problem_of_that_shard(tmp_path: Path) ->
 def test_every_flip_of_an_indexed_tar_is_found_or_harmless(tmp_path: Path) -> None:
     stoker.write_tar(tmp_path / "a.tar", [{"__key__": "k", "txt": "some text", "cls": 1}, {"__key__": "l", "txt": "", "cls": 2}])
     good = (tmp_path / "a.tar").read_bytes()
-    for at in range(0, 4096, 7):
+    for at in range(0, 4096, 13):
         flip(tmp_path / "a.tar", at)
         found = check_tar(tmp_path / "a.tar")
         if not found.problems:  # then the samples are what they were
@@ -263,6 +263,7 @@ def test_files_are_read_and_decoded(tmp_path: Path) -> None:
 
 
 def test_a_database_is_checked_record_by_record(tmp_path: Path) -> None:
+    pytest.importorskip("lmdb")
     path = tmp_path / "a.lmdb"
     stoker.write_lmdb(path, samples())
     assert check_rows(LmdbSource(path), decode=True).problems == []

@@ -44,17 +44,17 @@ def quick() -> Patience:
 def nothing_is_left_open() -> Iterator[None]:
     """After each test this process has no more descriptors than before it."""
     gc.collect()
-    before = _open_files()
+    before = open_files()
     yield
     gc.collect()
     deadline = time.monotonic() + 10
-    while len(_open_files()) > len(before) and time.monotonic() < deadline:
+    while len(open_files()) > len(before) and time.monotonic() < deadline:
         time.sleep(0.01)  # threads of a server that has been told to end
-    left = _open_files()
+    left = open_files()
     assert len(left) <= len(before), left
 
 
-def _open_files() -> list[str]:
+def open_files() -> list[str]:
     names = []
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from ..errors import CorruptIndex, StokerError
 from ..pack.convert import Stopped
 from ..source.index import SUFFIX
 from ..source.indexing import build_index, find_index, keep_index
+from ..source.shards import is_remote
 from ..source.tarstream import is_compressed
 from ..storage.blob import Blob
 from ..storage.local import LocalBlob
@@ -48,7 +50,7 @@ def index(
     """
     begun = time.monotonic()
     listed = shard_list(shards)
-    with Pool(jobs, len(listed)) as pool, Progress("indexing", None, progress, unit="bytes") as shown:
+    with Pool(jobs, len(listed)) as pool, Progress("indexing", local_bytes(listed), progress, unit="bytes") as shown:
         maker = _Maker(force, shown, pool)
         made = sorted(pool.over(maker.make, list(enumerate(listed)), shown.draw), key=lambda result: result.number)
         rate = shown.rate()
@@ -62,6 +64,13 @@ def index(
         typer.echo(message(result.error), err=True)
     if bad:
         raise typer.Exit(DATA)
+
+
+def local_bytes(shards: Sequence[tuple[str, str]]) -> int | None:
+    """What there is to read; None where that could be known only by asking far away."""
+    if any(is_remote(shard) for shard, _ in shards):
+        return None
+    return sum(os.stat(shard).st_size for shard, _ in shards)  # noqa: PTH116  names may be any bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,8 @@ class _Maker:
             )
         # An index that contradicts its shard raises here: only who says --force means to replace it.
         there = None if self._force else find_index(blob, kind)
+        if there is not None:
+            self._shown.had(there.size)
         if there is not None and there.sealed:
             return Made(number, blob.url, "kept", "", len(there), there.size)
         fresh = build_index(blob, kind, sealed=True) if there is None else replace(there, sealed=True)

@@ -259,6 +259,7 @@ def _publish(part: str, output: str, record: dict[str, Any], overwrite: bool) ->
         raise WriteError(f"{told(output)}: somebody else made it meanwhile; it is left as it is")
     with AtomicFile(output + SUFFIX, overwrite=True) as file:
         file.write(replace(index, about={**index.about, "map": record}).to_bytes())
+    beside.unlink()  # before the last step, behind which nothing may be left
     Path(part).rename(output)
     sync_folder(os.fsencode(Path(output).absolute().parent))
 

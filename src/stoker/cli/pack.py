@@ -24,7 +24,7 @@ from .classes import write_classes
 from .guard import DATA
 from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress
-from .screen import AsJson, print_json, tell
+from .screen import AsJson, Bar, print_json, tell
 from .sources import SourceName, find_source, open_source
 
 #: bad samples named in the text
@@ -195,24 +195,24 @@ def _name_bad(bad: Sequence[Bad], skipped: bool) -> None:
 def _in_shards(
     source: Source, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
 ) -> Result:
-    with Pool(jobs, 1) as pool:
-        conversion = Conversion(source, pattern, options, pool.ordered, overwrite)
+    with Pool(jobs, 1) as pool, Bar("looking", len(source)) as shown:
+        conversion = Conversion(source, pattern, options, each=pool.ordered, overwrite=overwrite, looking=shown.move)
     standing = conversion.standing()
     result = Result(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
     result.classes = write_classes(source.classes, conversion.names.name(0), overwrite)
     result.renamed = conversion.keys.changed
     result.notes = _notes(conversion)
     missing = [number for number in range(conversion.shards) if number not in standing]
-    with Pool(jobs, len(missing)) as pool, Progress("packing", len(source), progress) as shown:
-        shown.had(sum(len(conversion.samples(number)) for number in standing))
-        moved = Moved(shown.add, pool.stopping)
+    with Pool(jobs, len(missing)) as pool, Progress("packing", len(source), progress) as meter:
+        meter.had(sum(len(conversion.samples(number)) for number in standing))
+        moved = Moved(meter.add, pool.stopping)
 
         def write(number: int) -> Shard:
             return conversion.write(number, ordered=pool.ordered, moved=moved, skip_bad=skip_bad)
 
-        for shard in pool.over(write, missing, shown.draw):
+        for shard in pool.over(write, missing, meter.draw):
             result.shards.append(shard)
-        result.seconds, result.rate = shown.seconds, shown.rate()
+        result.seconds, result.rate = meter.seconds, meter.rate()
     return result
 
 

@@ -50,7 +50,8 @@ class Progress:
 
     def had(self, count: int) -> None:
         """So much was done before."""
-        self._before += count
+        with self._lock:
+            self._before += count
 
     @property
     def seconds(self) -> float:

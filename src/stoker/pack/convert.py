@@ -86,7 +86,8 @@ class Stopped(Exception):
 class Conversion:
     """Samples of a source on their way into shards.
 
-    Making one looks at all keys and sizes, and reads a few samples to learn what the fields hold; nothing is written.
+    Making one looks at all keys and sizes, and reads a few samples to learn what the fields hold; nothing is written. `looking`
+    hears how many samples were looked at.
 
     >>> import tempfile, numpy as np
     >>> from stoker.source.arrays import ArraysSource
@@ -95,7 +96,16 @@ class Conversion:
     [2, 2, 1]
     """
 
-    def __init__(self, source: Source, pattern: str, options: Options, each: Ordered = map, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        pattern: str,
+        options: Options,
+        *,
+        each: Ordered = map,
+        overwrite: bool = False,
+        looking: Callable[[int], None] = lambda done: None,
+    ) -> None:
         self.source, self.names, self.options, self.overwrite = _as_stored(source, options), Pattern(pattern), options, overwrite
         self._raw = isinstance(self.source, TarSource)
         looked = {} if self._raw else _look(self.source)
@@ -106,7 +116,7 @@ class Conversion:
         self.pictures = {kept.target: picture_kinds(looked.get(kept.source, ())) for kept in self.kept}
         own = [KEY] if KEY in self.source.fields else []
         self._wanted = tuple(dict.fromkeys([kept.source for kept in self.kept] + own))
-        self.keys = UniqueKeys(len(source), key_reader(source))
+        self.keys = UniqueKeys(len(source), key_reader(source), looking)
         self.sizes, versions = stored_sizes(self.source, each)
         self._order = None if options.seed is None else shuffled(len(source), options.seed)
         self._bounds = self._split()

@@ -17,6 +17,8 @@ from ..source.records import RecordSource
 from ..source.walk import is_image
 
 KeyOf = Callable[[int], bytes]
+#: keys between two reports of how far it is
+_OFTEN = 4096
 
 
 def safe_key(key: bytes) -> bytes:
@@ -58,11 +60,13 @@ class UniqueKeys:
     Only hashes of the keys are held, and the keys that had to be changed: the others are made again when they are asked for.
     """
 
-    def __init__(self, count: int, key: KeyOf) -> None:
+    def __init__(self, count: int, key: KeyOf, looking: Callable[[int], None] = lambda done: None) -> None:
         self._key = key
         hashes, self.lengths = np.empty(count, np.uint64), np.empty(count, np.int64)
         self.plain = np.ones(count, np.bool_)  # whether a key is ASCII, as short names in a tar have to be
         for index in range(count):
+            if not index % _OFTEN:
+                looking(index)
             name = safe_key(key(index))
             hashes[index], self.lengths[index], self.plain[index] = _hash(name), len(name), name.isascii()
         self._changed = self._settle(hashes)

@@ -17,7 +17,7 @@ Spec = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 #: no spec may stand for more shards than this: a slip such as {0..999999999} is told, not tried
 MAX_SHARDS = 1_000_000
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?|([a-zA-Z])\.\.([a-zA-Z])")
+_RANGE = re.compile(r"(-?\d{1,30})\.\.(-?\d{1,30})(?:\.\.(-?\d{1,30}))?|([a-zA-Z])\.\.([a-zA-Z])")
 
 
 def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
@@ -67,9 +67,10 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
             )
         return braces(part)
     part = part.removeprefix("file://")
-    if os.path.lexists(part) and not Path(part).is_dir():
+    folder = os.path.isdir(part)  # noqa: PTH112  pathlib raises when a name is too long
+    if os.path.lexists(part) and not folder:
         return [part]  # also when its name holds braces or stars
-    if Path(part).is_dir():
+    if folder:
         return _in_folder(part, what, endings)
     names: list[str] = []
     for name in braces(part):
@@ -121,7 +122,12 @@ def _count(text: str) -> int:
         return 1
     _, alternatives, rest = parts
     numbers = _range(alternatives[0]) if len(alternatives) == 1 else None
-    return (len(numbers) if numbers is not None else sum(map(_count, alternatives))) * _count(rest)
+    return (_length(numbers) if numbers is not None else sum(map(_count, alternatives))) * _count(rest)
+
+
+def _length(numbers: range) -> int:
+    """How many there are; `len` gives up at 2^63."""
+    return abs(numbers.stop - numbers.start) // abs(numbers.step) + bool((numbers.stop - numbers.start) % numbers.step)
 
 
 def _expanded(text: str) -> Iterator[str]:

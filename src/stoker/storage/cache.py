@@ -91,8 +91,8 @@ class Cache:
         self.block = None if block is None else parse_bytes(block, "block")
         if self.block is not None and not 1 << 16 <= self.block <= 1 << 32:
             raise ConfigError(f"Cache(block={block!r}): choose a size from 64KiB to 4GiB, or None for whole shards")
-        self._folder = Folder(self.folder, self.limit)
         self._files = OpenUnits()
+        self._folder = Folder(self.folder, self.limit, self._files.drop_stale)
         self._note_s = _NOTE_S
         self._damaged: dict[str, int] = {}
         self._shunned: set[str] = set()  # damaged, and cannot be deleted
@@ -244,6 +244,7 @@ class Cache:
             file.noted_s = now
             with suppress(OSError):
                 file.note_use(self._folder.tick(self._note_s))
+            self._files.drop_stale()  # other processes delete too
         return file
 
     def hold(self, unit: Unit) -> int:
@@ -342,7 +343,6 @@ class Cache:
         claim = self._claim(unit, place)
         if not isinstance(claim, Claim):
             return claim is Refusal.HERE
-        self._files.drop_stale()
         flight.claim, writer = claim, UnitWriter(claim.fd, unit.length)
         try:
             self._folder.allocate(claim, self._order(unit, place))

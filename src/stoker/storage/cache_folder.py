@@ -81,10 +81,11 @@ class _Books:
 class Folder:
     """The files of a cache. All methods raise OSError when the folder cannot be used."""
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    def __init__(self, folder: Path, limit: int, evicted: Callable[[], None]) -> None:
+        """`evicted` is called after units were deleted: the disk has their space only when nobody has them open."""
         # A folder of our own within the one named: that one may be somebody's home. One for each user, who alone can enter it.
         self.path = folder / f"stoker-cache-{os.geteuid()}"
-        self._parent, self._limit = folder, limit
+        self._parent, self._limit, self._after_eviction = folder, limit, evicted
         self._lock = threading.Lock()
         self._lock_fd = -1
         self._ready = False
@@ -129,7 +130,9 @@ class Folder:
                 if last or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
             with self._books() as books:
-                if not self._evict(books, claim.size, order, full=True):
+                disk = os.statvfs(claim.fd)
+                ours = books.total - claim.size
+                if disk.f_bavail * disk.f_frsize + ours < claim.size or not self._evict(books, claim.size, order, full=True):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def publish(self, claim: Claim) -> None:
@@ -341,6 +344,7 @@ class Folder:
             freed += size
             books.total -= size
             self.evicted += 1
+        self._after_eviction()
         return freed
 
     def _remove_part(self, books: _Books, name: str, part: str) -> None:

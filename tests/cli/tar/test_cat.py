@@ -6,6 +6,8 @@ import gzip
 import os
 import subprocess
 import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +165,21 @@ def test_a_name_that_stands_for_nothing_is_told(tar: Any, tmp_path: Path, monkey
 
 def test_standard_input_cannot_be_read_twice(tar: Any) -> None:
     assert tar("cat", "-", "-", input=GOOD).code == 2
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_shards_are_read_over_http(tar: Any, shards: list[Path], tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://user:secret@127.0.0.1:{server.server_port}"
+        try:
+            assert read_tar(tar("cat", url + "/in-{00..01}.tar").out) == some_samples(20)
+            assert read_tar(tar("sort", url + "/in-00.tar", "--reverse").out) == some_samples(10)[::-1]
+            done = tar("cat", url + "/missing.tar?token=secret")
+        finally:
+            server.shutdown()
+    assert done.code == 1 and "missing.tar" in done.err and "secret" not in done.err

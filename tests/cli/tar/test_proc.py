@@ -68,7 +68,7 @@ def test_a_command_that_fails_is_told_with_sample_and_last_words(tar: Any, shard
 
 def test_it_goes_on_when_told_to_and_says_what_failed(tar: Any, shards: list[Path]) -> None:
     done = tar("proc", shards[0], "--keep-going", "-c", "test $(cat sample.cls) -lt 5 || exit 1")
-    assert done.code == 1 and done.err.count("status 1") == 5 and "5 samples failed" in done.err
+    assert done.code == 1 and done.err.count("status 1") == 5 and "failed: 5 samples" in done.err
     assert len(read_tar(done.out)) == 5
 
 

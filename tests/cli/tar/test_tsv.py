@@ -33,7 +33,7 @@ def test_a_row_for_each_sample_with_what_would_break_it_escaped(tar: Any, odd: P
 
 
 def test_csv_is_read_by_pythons_csv(tar: Any, odd: Path) -> None:
-    done = tar("tsv", odd, "-f", "key,txt", "--csv")
+    done = tar("tsv", odd, "-f", "key,txt", "--csv", "-c", 1)
     rows = list(csv.reader(io.StringIO(done.out.decode("utf-8", "surrogateescape"), newline="")))
     assert rows[:2] == [["key", "txt"], ["a", 'say "hi", \\ tab\there\r\n']]
 

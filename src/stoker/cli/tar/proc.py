@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import typer
@@ -21,7 +21,7 @@ from .folders import collect, lay_out
 from .inputs import Shards, samples_of, shard_names
 from .janitor import remove_folder
 from .meter import Meter, Progress
-from .outputs import Archive, Output, Overwrite, archive
+from .outputs import Archive, Output, Overwrite, archive, uninterrupted
 from .shell import Ended, Workshop
 
 
@@ -85,9 +85,9 @@ def proc(
         while waiting:
             failed, dropped = _settle(waiting.popleft(), out, keep_going, failed, dropped)
     if dropped:
-        typer.echo(f"note: of {counted(dropped, 'sample')} the command left no file; they are left out", err=True)
+        typer.echo(f"note: left out, because the command left no file of it: {counted(dropped, 'sample')}", err=True)
     if failed:
-        typer.echo(f"{counted(failed, 'sample')} failed and are left out", err=True)
+        typer.echo(f"left out, because the command failed: {counted(failed, 'sample')}", err=True)
         raise typer.Exit(DATA)
 
 
@@ -131,16 +131,14 @@ def _settle(future: Future[list[TarSample]], out: Archive, keep_going: bool, fai
 @contextmanager
 def _workers(command: str, timeout_s: float, many: int) -> Iterator[tuple[ThreadPoolExecutor, Workshop]]:
     """Threads that run commands. At the end, however it comes, go the commands, the threads that wait for them, the folders."""
-    shop = Workshop(command, timeout_s)
-    pool = ThreadPoolExecutor(many, "stoker-proc")
-    try:
+    with ExitStack() as stack:
+        with uninterrupted():
+            shop = Workshop(command, timeout_s)
+            stack.callback(shop.clear)
+            pool = ThreadPoolExecutor(many, "stoker-proc")
+            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            stack.callback(shop.close)
         yield pool, shop
-    finally:
-        try:
-            shop.close()
-            pool.shutdown(wait=True, cancel_futures=True)
-        finally:
-            shop.clear()
 
 
 def _failure(key: str, ended: Ended) -> FunctionError:

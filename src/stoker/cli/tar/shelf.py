@@ -97,7 +97,7 @@ class Shelf:
     def _span(self, place: Place) -> bytes:
         if place.file == _COPY:
             assert self._copy is not None
-            return os.pread(self._copy.fileno(), place.length, place.start)
+            return _pread(self._copy.fileno(), place.start, place.length)
         data = bytearray(place.length)
         self._files[place.file].read_into(place.start, memoryview(data))
         return bytes(data)
@@ -185,7 +185,7 @@ class Order:
         fd, held, at = self._file.fileno(), b"", 0
         while start < end or at < len(held):
             if len(held) - at < _ENTRY.size or len(held) - at < _ENTRY.size + _ENTRY.unpack_from(held, at)[0]:
-                more = os.pread(fd, min(1 << 16, end - start), start)
+                more = _pread(fd, start, min(1 << 16, end - start))
                 held, at, start = held[at:] + more, 0, start + len(more)
                 continue
             length, *place = _ENTRY.unpack_from(held, at)
@@ -195,6 +195,17 @@ class Order:
 
 
 _ENTRY = struct.Struct("<Iqqq")
+
+
+def _pread(fd: int, start: int, length: int) -> bytes:
+    """All of it, also where one call does not give as much."""
+    parts = []
+    while length:
+        part = os.pread(fd, length, start)
+        assert part  # nobody else has this file
+        parts.append(part)
+        start, length = start + len(part), length - len(part)
+    return b"".join(parts)
 
 
 def _write_all(file: BinaryIO, data: Piece) -> None:

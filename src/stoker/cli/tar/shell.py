@@ -75,7 +75,7 @@ class Workshop:
         return Ended(process.returncode if in_time else None, words.text())
 
     def close(self) -> None:
-        """End what runs and remove all folders."""
+        """End what runs, and let nothing begin any more."""
         with self._lock:
             self._closed = True
             for group in self._running:
@@ -120,10 +120,12 @@ class _Tail:
 
     def __init__(self, fd: int) -> None:
         self._fd, self._kept, self.ended = fd, b"", False
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
 
     def read(self, wait_s: float) -> bool:
         """Take what is there; False when nothing came in time."""
-        if not select.select([self._fd], [], [], max(0.0, wait_s))[0]:
+        if not self._poll.poll(max(0.0, wait_s) * 1000):
             return False
         data = os.read(self._fd, 1 << 16)
         self._kept = (self._kept + data)[-_TAIL:]
