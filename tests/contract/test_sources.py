@@ -247,7 +247,9 @@ def make_tar(folder: Path, pictures: list[bytes]) -> Source:
 
 
 def make_tfrecord(folder: Path, pictures: list[bytes]) -> Source:
-    records = [example({"image": data, "label": n, "box": [1.0, n / 2], "ids": list(range(n % 3))}) for n, data in enumerate(pictures)]
+    records = [
+        example({"image": data, "label": n, "box": [1.0, n / 2], "ids": list(range(n % 3))}) for n, data in enumerate(pictures)
+    ]
     (folder / "one.tfrecord").write_bytes(tfrecord(records[:7]))
     (folder / "two.tfrecord").write_bytes(tfrecord(records[7:]))
     blobs = [LocalBlob(os.fsencode(folder / name)) for name in ("one.tfrecord", "two.tfrecord")]

@@ -23,7 +23,7 @@ def ids(pipeline: Pipeline) -> list[int]:
     return [int(sample["x"]) for sample in pipeline]
 
 
-# ---- the pattern -------------------------------------------------------------------------------------------------------
+# ---- the pattern -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_weights_that_make_no_sense_are_refused(weights: list[Any]) -> None:
         pattern_of(weights)
 
 
-# ---- positions -----------------------------------------------------------------------------------------------------------
+# ---- positions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weights", [[1], [0.7, 0.3], [1, 2, 3, 4], [97, 2, 1]])
@@ -122,7 +122,7 @@ def test_a_member_without_end_leaves_the_length_to_the_others() -> None:
     assert mixed_rows(pattern, [5, None], "all") is None
 
 
-# ---- stoker.mix ----------------------------------------------------------------------------------------------------------
+# ---- stoker.mix ------------------------------------------------------------------------------------------------------
 
 
 def test_proportions_are_exact_and_every_sample_comes_at_most_once() -> None:
@@ -180,7 +180,7 @@ def test_verbs_behind_a_mix_work_on_the_whole() -> None:
     assert ids(mixed.take(5)) == [0, 100, 1, 101, 2]
     assert sorted(ids(mixed.shuffle(seed=1))) == sorted([*range(20), *range(100, 120)])
     assert len(ids(mixed.repeat(2))) == 80
-    assert [batch["x"].tolist() for batch in mixed.batch(4)][0] == [0, 100, 1, 101]
+    assert next(iter(mixed.batch(4)))["x"].tolist() == [0, 100, 1, 101]
 
 
 def test_ranks_share_one_global_mix() -> None:
@@ -194,7 +194,16 @@ def test_only_common_fields_stay_and_renamed_ones_meet() -> None:
     one = stoker.arrays(image=np.arange(4), label=np.arange(4), only=np.zeros(4))
     other = stoker.arrays(picture=np.arange(10, 14), label=np.arange(4))
     mixed = stoker.mix([one, other.rename(picture="image")])
-    assert [(int(s["image"]), int(s["label"])) for s in mixed] == [(0, 0), (10, 0), (1, 1), (11, 1), (2, 2), (12, 2), (3, 3), (13, 3)]
+    assert [(int(s["image"]), int(s["label"])) for s in mixed] == [
+        (0, 0),
+        (10, 0),
+        (1, 1),
+        (11, 1),
+        (2, 2),
+        (12, 2),
+        (3, 3),
+        (13, 3),
+    ]
     assert set(mixed.sample(0)) == {"image", "label"}
     swapped = other.rename(picture="label", label="image")
     assert [int(s["image"]) for s in stoker.mix([one, swapped])] == [0, 0, 1, 1, 2, 2, 3, 3]

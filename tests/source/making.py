@@ -11,13 +11,15 @@ import numpy as np
 
 from ..pack.wire import masked
 
-# ---- tar ---------------------------------------------------------------------------------------------------------------
+# ---- tar -------------------------------------------------------------------------------------------------------------
 
 #: the two blocks of zeros that end a tar
 END = b"\0" * 1024
 
 
-def header(name: bytes, size: int, kind: bytes = b"0", *, magic: bytes = b"ustar\x0000", link: bytes = b"", raw_size: bytes = b"") -> bytes:
+def header(
+    name: bytes, size: int, kind: bytes = b"0", *, magic: bytes = b"ustar\x0000", link: bytes = b"", raw_size: bytes = b""
+) -> bytes:
     """The header of a tar member; `raw_size` says the size in other ways than octal digits."""
     block = bytearray(512)
     block[: len(name)] = name
@@ -46,7 +48,7 @@ def sample_tar(samples: Iterable[tuple[str, Mapping[str, bytes]]]) -> bytes:
     return tar((f"{key}.{field}".encode(), data) for key, fields in samples for field, data in fields.items())
 
 
-# ---- TFRecord ------------------------------------------------------------------------------------------------------------
+# ---- TFRecord --------------------------------------------------------------------------------------------------------
 
 
 def record(payload: bytes) -> bytes:
@@ -99,15 +101,15 @@ def example(features: Mapping[str | bytes, Any], **options: Any) -> bytes:
     return field(1, entries)
 
 
-# ---- LMDB ----------------------------------------------------------------------------------------------------------------
+# ---- LMDB ------------------------------------------------------------------------------------------------------------
 
 
 def write_lmdb(path: Path, entries: Iterable[tuple[bytes, bytes]], *, subdir: bool = False, **options: Any) -> Path:
     """A database written by the usual library."""
     import lmdb
 
-    with lmdb.open(str(path), subdir=subdir, map_size=1 << 24, lock=False, **options) as environment:
-        with environment.begin(write=True) as transaction:
-            for key, value in entries:
-                transaction.put(key, value)
+    opened = lmdb.open(str(path), subdir=subdir, map_size=1 << 24, lock=False, **options)
+    with opened as environment, environment.begin(write=True) as transaction:
+        for key, value in entries:
+            transaction.put(key, value)
     return path

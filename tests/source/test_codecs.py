@@ -31,11 +31,16 @@ def npy_of(header: str, data: bytes = b"", version: tuple[int, int] = (1, 0)) ->
 
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
-        return isinstance(other, np.ndarray) and one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        return (
+            isinstance(other, np.ndarray)
+            and one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+        )
     return type(one) is type(other) and one == other
 
 
-# ---- what is decoded ---------------------------------------------------------------------------------------------------
+# ---- what is decoded -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_endless_json_is_refused_not_crashed_on() -> None:
         encode_field("json", loop)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -215,7 +220,7 @@ def test_every_flip_and_every_cut_of_an_array_is_an_array_or_a_named_error() -> 
                 decode_field("npy", data[:at])
 
 
-# ---- pickles -------------------------------------------------------------------------------------------------------------
+# ---- pickles ---------------------------------------------------------------------------------------------------------
 
 
 class Canary:

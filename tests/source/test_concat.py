@@ -87,9 +87,17 @@ def test_offered_memory_is_filled_from_every_source() -> None:
 
 
 def test_bytes_of_one_source_stay_while_the_next_is_read(tmp_path: Path, scratch: Scratch) -> None:
-    both = same_names(bytes_source(tmp_path / "a", b"one" * 100, b"two" * 100), bytes_source(tmp_path / "b", b"3" * 500, b"4" * 9000))
+    both = same_names(
+        bytes_source(tmp_path / "a", b"one" * 100, b"two" * 100), bytes_source(tmp_path / "b", b"3" * 500, b"4" * 9000)
+    )
     rows = both.read(np.array([3, 0, 2, 1, 0]), ("x", "cls"), {}, scratch)
-    assert [value(rows.columns["x"], row) for row in range(5)] == [b"4" * 9000, b"one" * 100, b"3" * 500, b"two" * 100, b"one" * 100]
+    assert [value(rows.columns["x"], row) for row in range(5)] == [
+        b"4" * 9000,
+        b"one" * 100,
+        b"3" * 500,
+        b"two" * 100,
+        b"one" * 100,
+    ]
     assert rows.columns["cls"].tolist() == [1, 0, 0, 1, 0]
 
 
@@ -158,5 +166,10 @@ def test_a_tar_and_an_lmdb_and_a_tfrecord_mix(tmp_path: Path) -> None:
             stoker.tfrecord(tmp_path / "a.tfrecord", features={"label": int, "text": str}),
         ]
     )
-    assert [(int(sample["label"]), sample["text"]) for sample in mixed][:4] == [(0, "tar"), (10, "lmdb"), (20, "tfrecord"), (1, "tar")]
+    assert [(int(sample["label"]), sample["text"]) for sample in mixed][:4] == [
+        (0, "tar"),
+        (10, "lmdb"),
+        (20, "tfrecord"),
+        (1, "tar"),
+    ]
     assert len(mixed) == 12

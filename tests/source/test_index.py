@@ -60,7 +60,9 @@ def refused(data: bytes, match: str | None = None) -> CorruptIndex:
         small(),
         small(sealed=True, etag='"abc"', mtime_ns=0),
         small(crc=None, keys=None, about={}),
-        small(start=np.zeros((0, 2), np.int64), length=np.zeros((0, 2), np.int64), crc=np.zeros((0, 2), np.uint32), keys=Keys.of([])),
+        small(
+            start=np.zeros((0, 2), np.int64), length=np.zeros((0, 2), np.int64), crc=np.zeros((0, 2), np.uint32), keys=Keys.of([])
+        ),
         small(kind="tfrecord", fields=("record",), start=np.array([[12]]), length=np.array([[5]]), crc=None, keys=None),
         small(about={"features": [{"name": "Übung\\xff", "present": 3}]}, fields=("jpg", "\\xff.Ü")),
     ],
@@ -98,7 +100,9 @@ def test_columns_of_later_versions_are_kept() -> None:
     extra = {"width": np.array([640, 480, 0], np.int32), "mean": np.zeros((3, 4), np.float32), "flags": np.ones(3, np.uint8)}
     back = ShardIndex.from_bytes(small(extra=extra).to_bytes(), "x")
     assert set(back.extra) == set(extra)
-    assert all(np.array_equal(back.extra[name], column) and back.extra[name].dtype == column.dtype for name, column in extra.items())
+    assert all(
+        np.array_equal(back.extra[name], column) and back.extra[name].dtype == column.dtype for name, column in extra.items()
+    )
     assert back.to_bytes() == small(extra=extra).to_bytes()
 
 
@@ -144,11 +148,13 @@ NOTHING = object()
     [
         # counts that are wrong
         (("records",), 2), (("records",), 4), (("records",), -1), (("records",), 10**9), (("records",), 2**70),
-        (("records",), None), (("records",), "x"), (("records",), NOTHING), (("records",), float("inf")), (("records",), float("nan")),
+        (("records",), None), (("records",), "x"), (("records",), NOTHING), (("records",), float("inf")),
+        (("records",), float("nan")),
         (("fields",), ["jpg"]), (("fields",), []), (("fields",), ["a", "b", "c"]), (("fields",), 7), (("fields",), NOTHING),
         (("fields",), ["jpg", "jpg"]),
         # a shard that is shorter than its records say
-        (("size",), 5_000), (("size",), -1), (("size",), "many"), (("size",), float("inf")), (("size",), [1]), (("size",), NOTHING),
+        (("size",), 5_000), (("size",), -1), (("size",), "many"), (("size",), float("inf")), (("size",), [1]),
+        (("size",), NOTHING),
         (("mtime_ns",), float("inf")), (("mtime_ns",), None), (("about",), 5), (("about",), [1]), (("about",), NOTHING),
         (("columns",), {}), (("columns",), 5), (("columns",), [5]), (("columns",), []), (("columns",), NOTHING),
         # columns that are not there, overlap the end, or are of a kind no index has

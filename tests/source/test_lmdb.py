@@ -36,7 +36,7 @@ def everything(source: LmdbSource) -> list[dict[str, Any]]:
     return [{name: plain(value(column, row)) for name, column in rows.columns.items()} for row in range(len(source))]
 
 
-# ---- what we wrote ---------------------------------------------------------------------------------------------------------------
+# ---- what we wrote ---------------------------------------------------------------------------------------------------
 
 SAMPLES: list[dict[str, Any]] = [
     {
@@ -75,7 +75,9 @@ def test_field_names_of_any_text_come_back(tmp_path: Path) -> None:
     assert everything(LmdbSource(tmp_path / "a.lmdb")) == [{name: n for n, name in enumerate(names)}]
 
 
-@pytest.mark.parametrize("array", [np.zeros((0, 2), np.uint8), np.array(1.5, np.float32), np.zeros((2, 0, 3)), np.array([True])], ids=str)
+@pytest.mark.parametrize(
+    "array", [np.zeros((0, 2), np.uint8), np.array(1.5, np.float32), np.zeros((2, 0, 3)), np.array([True])], ids=str
+)
 def test_arrays_of_every_shape_come_back(tmp_path: Path, array: Any) -> None:
     stoker.write_lmdb(tmp_path / "a.lmdb", [{"x": array, "y": n} for n in range(3)])
     source = LmdbSource(tmp_path / "a.lmdb")
@@ -110,7 +112,10 @@ def test_a_damaged_record_costs_its_sample_alone(tmp_path: Path) -> None:
 
 def rewritten(path: Path, changes: dict[bytes, bytes | None]) -> Path:
     """The database with some entries changed, added or removed, by the usual library."""
-    with lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as environment, environment.begin(write=True) as transaction:
+    with (
+        lmdb.open(str(path), subdir=False, map_size=1 << 24, lock=False) as environment,
+        environment.begin(write=True) as transaction,
+    ):
         for key, change in changes.items():
             if change is None:
                 assert transaction.delete(key)
@@ -135,14 +140,17 @@ def test_a_record_that_is_gone_or_added_is_told(tmp_path: Path) -> None:
 
 def test_a_record_under_another_key_is_told(tmp_path: Path) -> None:
     stoker.write_lmdb(tmp_path / "a", SAMPLES)
-    with lmdb.open(str(tmp_path / "a"), subdir=False, readonly=True, lock=False) as environment, environment.begin() as transaction:
+    with (
+        lmdb.open(str(tmp_path / "a"), subdir=False, readonly=True, lock=False) as environment,
+        environment.begin() as transaction,
+    ):
         swapped = {b"key001": transaction.get(b"key002"), b"key002": transaction.get(b"key001")}
     assert set(read(LmdbSource(rewritten(tmp_path / "a", swapped))).errors) == {1, 2}
 
 
 def test_without_its_description_it_is_not_taken_for_a_plain_one(tmp_path: Path) -> None:
     stoker.write_lmdb(tmp_path / "a", SAMPLES)
-    with pytest.raises(CorruptShard, match="description|describes"):
+    with pytest.raises(CorruptShard, match=r"the entry that describes them .* is gone"):
         LmdbSource(rewritten(tmp_path / "a", {ABOUT: None}))
 
 
@@ -188,14 +196,20 @@ def test_a_description_that_makes_no_sense_is_told(tmp_path: Path, about: Any, e
 
 
 def test_a_description_that_lies_gives_errors_not_crashes(tmp_path: Path) -> None:
-    for entry in ({"kind": "float"}, {"kind": "str"}, {"kind": "npy"}, {"kind": "json"}, {"kind": "array", "dtype": "<i8", "shape": [3]}):
+    for entry in (
+        {"kind": "float"},
+        {"kind": "str"},
+        {"kind": "npy"},
+        {"kind": "json"},
+        {"kind": "array", "dtype": "<i8", "shape": [3]},
+    ):
         about = {**GOOD_ABOUT, "fields": {"x": entry, "gone": {"kind": "int"}}}
         path = tmp_path / f"{entry['kind']}"
         write_lmdb(path, [(b"k", marked(b"k", example({"x": b"\xff{"}))), (ABOUT, marked(ABOUT, json.dumps(about).encode()))])
         assert set(read(LmdbSource(path)).errors) == {0}
 
 
-# ---- what others wrote -------------------------------------------------------------------------------------------------------------
+# ---- what others wrote -----------------------------------------------------------------------------------------------
 
 
 def test_of_any_other_database_the_values_are_bytes_in_the_order_of_their_keys(tmp_path: Path) -> None:
@@ -252,7 +266,8 @@ def test_a_bad_datapoint_costs_its_sample_alone(tmp_path: Path) -> None:
         return part if isinstance(part, bytes) else bytes(msgpack.dumps(part, use_bin_type=True))
 
     bad = [
-        b"\xc1", b"", dump([1]), dump([1, 2, 3]), dump({"a": 1}), dump(5), dump([1, 2])[:-1], dump([1, 2]) + b"x", pickle.dumps([1, 2]),
+        b"\xc1", b"", dump([1]), dump([1, 2, 3]), dump({"a": 1}), dump(5), dump([1, 2])[:-1], dump([1, 2]) + b"x",
+        pickle.dumps([1, 2]),
         dump([1, {b"nd": True, b"type": "<i8", b"shape": [3], b"data": b"short"}]),
         dump([1, {b"nd": True, b"type": "O", b"shape": [1], b"data": b"12345678"}]),
         dump([1, {b"nd": True, b"type": [["x", "O"]], b"shape": [1], b"data": b"12345678"}]),
@@ -274,7 +289,7 @@ def test_a_bad_datapoint_costs_its_sample_alone(tmp_path: Path) -> None:
 def test_pickled_databases_are_refused_and_nothing_runs(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     for protocol in (0, 1, 2, 5):
-        path = tensorpack(tmp_path / f"p{protocol}", [[Canary(canary)]], lambda part: pickle.dumps(part, protocol))  # noqa: B023
+        path = tensorpack(tmp_path / f"p{protocol}", [[Canary(canary)]], lambda part: pickle.dumps(part, protocol))
         with pytest.raises(CorruptShard, match="__keys__"):
             LmdbSource(path)
     mixed = write_lmdb(tmp_path / "m", [(b"a", pickle.dumps([Canary(canary)])), (b"__keys__", msgpack.dumps([b"a"]))])
@@ -287,16 +302,17 @@ def test_pickled_databases_are_refused_and_nothing_runs(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
-# ---- opening -----------------------------------------------------------------------------------------------------------------------
+# ---- opening ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("options", "match"), [({"fields": ["a"]}, "has 2 components"), ({"fields": "ab"}, "list of names"), ({"fields": ["a", "a"]}, "twice|once")]
-)  # fmt: skip
-def test_fields_that_do_not_fit_are_told(tmp_path: Path, options: Any, match: str) -> None:
+    ("fields", "match"),
+    [(["a"], "has 2 components"), ("ab", "list of names"), (["a", "a"], "each once"), ([1, 2], "list of names")],
+)
+def test_fields_that_do_not_fit_are_told(tmp_path: Path, fields: Any, match: str) -> None:
     path = tensorpack(tmp_path / "a", [[1, 2]])
     with pytest.raises(ConfigError, match=match):
-        stoker.lmdb(path, **options)
+        stoker.lmdb(path, fields=fields)
 
 
 def test_fields_are_for_tensorpacks_databases(tmp_path: Path) -> None:
@@ -313,8 +329,12 @@ def test_what_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "page").write_bytes(b"<html>" * 5000)
     os.mkfifo(tmp_path / "pipe")
     for name, error in (
-        ("gone", SourceNotFound), ("folder", SourceNotFound), ("empty", CorruptShard), ("page", CorruptShard), ("pipe", SourceNotFound),
-    ):  # fmt: skip
+        ("gone", SourceNotFound),
+        ("folder", SourceNotFound),
+        ("empty", CorruptShard),
+        ("page", CorruptShard),
+        ("pipe", SourceNotFound),
+    ):
         with pytest.raises(error, match=name):
             stoker.lmdb(tmp_path / name)
     with pytest.raises(SourceEmpty):

@@ -44,7 +44,7 @@ def everything(source: TarSource) -> list[dict[str, Any]]:
     return [values(rows, row) for row in range(len(source))]
 
 
-# ---- samples ---------------------------------------------------------------------------------------------------------------
+# ---- samples ---------------------------------------------------------------------------------------------------------
 
 
 def test_shards_follow_each_other_whatever_the_order_of_their_fields(tmp_path: Path) -> None:
@@ -97,7 +97,14 @@ def test_numbers_are_read_however_they_are_written(tmp_path: Path, numbers: list
 
 
 def test_names_with_dots_prefixes_and_folders_are_grouped_as_webdataset_does(tmp_path: Path) -> None:
-    names = [b"./train/n01.x/a.seg.PNG", b"./train/n01.x/a.jpg", b"././b.b/c.jpg", b"b.b/c.Seg.png", b"d\xff.jpg", b"d\xff.seg.png"]
+    names = [
+        b"./train/n01.x/a.seg.PNG",
+        b"./train/n01.x/a.jpg",
+        b"././b.b/c.jpg",
+        b"b.b/c.Seg.png",
+        b"d\xff.jpg",
+        b"d\xff.seg.png",
+    ]
     data = b"".join(member(name, name) for name in names) + END
     source = open_source(store(tmp_path, data))
     assert [source.key(index) for index in range(3)] == ["train/n01.x/a", "b.b/c", r"d\xff"]
@@ -125,9 +132,14 @@ def test_a_shard_may_be_empty_but_not_all_of_them(tmp_path: Path) -> None:
         open_source(store(tmp_path, END, END))
 
 
-# ---- what is missing ---------------------------------------------------------------------------------------------------------
+# ---- what is missing -------------------------------------------------------------------------------------------------
 
-PARTIAL: Samples = [("a", {"jpg": b"A", "cls": b"1"}), ("b", {"jpg": b"B"}), ("c", {"jpg": b"C", "cls": b"3"}), ("d", {"cls": b"4"})]
+PARTIAL: Samples = [
+    ("a", {"jpg": b"A", "cls": b"1"}),
+    ("b", {"jpg": b"B"}),
+    ("c", {"jpg": b"C", "cls": b"3"}),
+    ("d", {"cls": b"4"}),
+]
 
 
 def test_a_sample_without_a_field_is_an_error_of_that_sample(tmp_path: Path) -> None:
@@ -183,7 +195,7 @@ def test_options_that_do_not_fit_the_fields_are_told_at_once(tmp_path: Path, opt
         stoker.tar(tmp_path, **options)
 
 
-# ---- what is damaged ---------------------------------------------------------------------------------------------------------
+# ---- what is damaged -------------------------------------------------------------------------------------------------
 
 
 def test_bytes_that_changed_since_they_were_indexed_cost_their_sample_alone(tmp_path: Path) -> None:
@@ -241,7 +253,7 @@ def test_a_shard_that_is_cut_or_replaced_during_a_run_is_told(tmp_path: Path) ->
     assert set(read(again).errors) == set(range(8))
 
 
-# ---- pickles -------------------------------------------------------------------------------------------------------------------
+# ---- pickles ---------------------------------------------------------------------------------------------------------
 
 
 def test_pickles_are_refused_but_in_the_fields_that_are_named(tmp_path: Path) -> None:
@@ -268,7 +280,7 @@ def test_a_named_field_that_is_no_pickle_is_a_bad_sample(tmp_path: Path) -> None
         list(stoker.tar(tmp_path, allow_pickle=["pkl"]))
 
 
-# ---- identity ------------------------------------------------------------------------------------------------------------------
+# ---- identity --------------------------------------------------------------------------------------------------------
 
 
 def test_the_fingerprint_is_of_the_data_and_not_of_where_they_are(tmp_path: Path) -> None:
@@ -302,7 +314,7 @@ def test_bytes_stay_in_the_workers_memory_until_they_are_taken(tmp_path: Path, s
     assert kept.own() == [bytes([n]) * 3000 for n in range(5)]
 
 
-# ---- stoker.tar ------------------------------------------------------------------------------------------------------------------
+# ---- stoker.tar ------------------------------------------------------------------------------------------------------
 
 
 def test_shards_are_given_in_many_ways(tmp_path: Path) -> None:
@@ -334,7 +346,9 @@ def test_shards_are_given_in_many_ways(tmp_path: Path) -> None:
         ("s-0.tar", {"interleave": 2}, "interleave"),
     ],
 )
-def test_what_makes_no_sense_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Any, options: Any, match: str) -> None:
+def test_what_makes_no_sense_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: Any, options: Any, match: str
+) -> None:
     store(tmp_path, PARTIAL)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=match):

@@ -41,7 +41,9 @@ def store(folder: Path, count: int = 4, ending: str = ".tar") -> list[Path]:
     """Shards of 1, 2, 3 ... samples."""
     paths, number = [], 0
     for shard in range(count):
-        samples = [(f"{number + n:03d}", {"cls": b"%d" % (number + n), "bin": bytes([number + n]) * 700}) for n in range(shard + 1)]
+        samples = [
+            (f"{number + n:03d}", {"cls": b"%d" % (number + n), "bin": bytes([number + n]) * 700}) for n in range(shard + 1)
+        ]
         number += len(samples)
         data = sample_tar(samples)
         packed = {".tar": bytes, ".tar.gz": gzip.compress, ".tgz": gzip.compress, ".tar.zst": zstandard.compress}[ending](data)
@@ -54,7 +56,7 @@ def ids(pipeline: stoker.Pipeline) -> list[int]:
     return [int(sample["cls"]) for sample in pipeline]
 
 
-# ---- pieces --------------------------------------------------------------------------------------------------------------------
+# ---- pieces ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 3, 511, 512, 513, 1000, 4096, 1 << 20])
@@ -144,7 +146,7 @@ def test_many_samples_take_no_more_memory_than_few() -> None:
         tracemalloc.stop()
 
 
-# ---- packing ---------------------------------------------------------------------------------------------------------------------
+# ---- packing ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "A.TGZ", "a.tar.zst", "a.tzst", "a.tar.zstd"])
@@ -251,12 +253,14 @@ for unpack, pack in ((_gunzip, gzip.compress), (_unzstd, zstandard.compress)):
     assert second.startswith("CorruptShard bomb:") and "looks like a bomb" in second
 
 
-# ---- stoker.tar in sequence ----------------------------------------------------------------------------------------------------------
+# ---- stoker.tar in sequence ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz", ".tar.zst"])
 @pytest.mark.parametrize("interleave", [None, 1, 2, 3, 4, 9])
-def test_every_sample_comes_once_however_many_shards_are_read_at_once(tmp_path: Path, ending: str, interleave: int | None) -> None:
+def test_every_sample_comes_once_however_many_shards_are_read_at_once(
+    tmp_path: Path, ending: str, interleave: int | None
+) -> None:
     store(tmp_path, 4, ending)
     pipeline = stoker.tar(tmp_path, index="never", interleave=interleave)
     got = ids(pipeline)
@@ -320,7 +324,9 @@ def test_a_bad_field_names_sample_and_shard(tmp_path: Path) -> None:
 
 def test_pickles_are_refused_here_too(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
-    (tmp_path / "a.tar").write_bytes(sample_tar([("one", {"pkl": pickle.dumps(Canary(canary)), "jpg": pickle.dumps(Canary(canary))})]))
+    (tmp_path / "a.tar").write_bytes(
+        sample_tar([("one", {"pkl": pickle.dumps(Canary(canary)), "jpg": pickle.dumps(Canary(canary))})])
+    )
     with pytest.raises(RecordError, match="allow_pickle"):
         list(stoker.tar(tmp_path / "a.tar", index="never"))
     list(stoker.tar(tmp_path / "a.tar", index="never", decode=False))
@@ -370,7 +376,7 @@ def test_the_fingerprint_changes_with_shards_and_options(tmp_path: Path) -> None
     assert "length unknown" in repr(pipelines[0])
 
 
-# ---- standard input ----------------------------------------------------------------------------------------------------------------
+# ---- standard input --------------------------------------------------------------------------------------------------
 
 STDIN = """
 import stoker
@@ -406,7 +412,13 @@ def test_standard_input_is_read_once_packed_or_not(pack: Any) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"<html>", TAR[:3000], gzip.compress(TAR)[:-9]])
 def test_bad_standard_input_is_told(data: bytes) -> None:
-    script = "import stoker\ntry:\n    list(stoker.tar('-'))\nexcept stoker.StokerError as error:\n    print(type(error).__name__, error)"
+    script = """
+import stoker
+try:
+    list(stoker.tar("-"))
+except stoker.StokerError as error:
+    print(type(error).__name__, error)
+"""
     done = subprocess.run(
         [sys.executable, "-c", script], input=data, capture_output=True, timeout=60, cwd=ROOT, env=environment(), check=True
     )

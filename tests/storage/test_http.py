@@ -134,7 +134,7 @@ def test_trouble_that_stays_ends_in_an_error(act: Act, server: Server, blob: Rem
 def test_a_server_that_is_not_there_is_an_error(quick: Patience) -> None:
     with Server() as gone:
         url = gone.put("/a", b"x")
-    with pytest.raises(RemoteError, match=r"the connection failed \(Connection refused\).*; gave up after"):
+    with pytest.raises(RemoteError, match=r"the connection failed \(Connection refused\)"):
         RemoteBlob(HttpRemote(url), Patience(budget_s=0.05, first_delay_s=0.01)).stat()
 
 

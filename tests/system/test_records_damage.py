@@ -1,4 +1,4 @@
-"""Every flipped byte and every cut of small shards: exactly the right samples, or an error of Stoker's. Never fewer, never a crash.
+"""Every flipped byte and every cut of small shards: the very samples, or an error of Stoker's. Never fewer, never a crash.
 
 The loops run in processes of their own, so that a crash fails the test and does not end the run. `python -m
 tests.system.test_records_damage NAME FOLDER` runs one of them by hand.
@@ -12,6 +12,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +91,16 @@ def samples_of(source: Source) -> Result:
     found: Result = []
     for row in range(len(source)):
         values = {name: column[row] for name, column in rows.columns.items()}
-        found.append({name: part.tolist() if isinstance(part, (np.ndarray, np.generic)) else part for name, part in values.items()})
+        found.append(
+            {name: part.tolist() if isinstance(part, (np.ndarray, np.generic)) else part for name, part in values.items()}
+        )
         found[-1]["__key__"] = source.key(row)
     return found
 
 
-def examine(cases: Iterator[Case], path: Path, read: Callable[[Path], Result], right: Callable[[str], list[Result]]) -> Counter[str]:
+def examine(
+    cases: Iterator[Case], path: Path, read: Callable[[Path], Result], right: Callable[[str], list[Result]]
+) -> Counter[str]:
     """How many cases were right and how many told; anything else ends the process."""
     seen: Counter[str] = Counter()
     with path.open("r+b", buffering=0) as file:
@@ -114,7 +119,7 @@ def examine(cases: Iterator[Case], path: Path, read: Callable[[Path], Result], r
     return seen
 
 
-# ---- the loops -----------------------------------------------------------------------------------------------------------------
+# ---- the loops -------------------------------------------------------------------------------------------------------
 
 
 def tar_with_index(folder: Path) -> Counter[str]:
@@ -272,38 +277,38 @@ def index_that_lies(folder: Path) -> Counter[str]:
     good = samples_of(TarSource([blob], [index]))
     seen: Counter[str] = Counter()
     for name in ("start", "length", "crc"):
-        column = getattr(index, name)
-        assert column is not None
-        for at in range(column.size):
+        for at in range(index.start.size):
             for change in (1, -1, 511, -512, 2**31, 2**62, -(2**63), 10**9):
                 columns = {part: getattr(index, part).copy() for part in ("start", "length", "crc")}
-                with np.errstate(over="ignore"):
-                    columns[name].reshape(-1)[at] = (int(columns[name].reshape(-1)[at]) + change) % 2**32 if name == "crc" else max(
-                        -(2**63), min(2**63 - 1, int(columns[name].reshape(-1)[at]) + change)
-                    )  # fmt: skip
-                lying = ShardIndex(index.kind, index.fields, columns["start"], columns["length"], columns["crc"], index.keys, index.size)
+                place = columns[name].reshape(-1)
+                changed = int(place[at]) + change
+                place[at] = changed % 2**32 if name == "crc" else max(-(2**63), min(2**63 - 1, changed))
+                lying = replace(index, **columns)
                 try:
                     found = samples_of(TarSource([blob], [ShardIndex.from_bytes(lying.to_bytes(), "data.tar.stk")]))
-                except (CorruptIndex, CorruptShard, SampleError, ShardError):
+                except (CorruptIndex, SampleError, ShardError):
                     seen["told"] += 1
                     continue
-                assert found == good or (name == "length" and change < 0), (name, at, change)
+                assert found == good, (name, at, change)
                 seen["right"] += 1
     return seen
 
 
 LOOPS: dict[str, Callable[[Path], Counter[str]]] = {
-    loop.__name__: loop
-    for loop in (
-        tar_with_index, tar_without_index, tfrecord_with_index, tfrecord_without_index, lmdb_of_ours, index_beside, index_that_lies,
-    )
-}  # fmt: skip
+    "tar with index": tar_with_index,
+    "tar without index": tar_without_index,
+    "tfrecord with index": tfrecord_with_index,
+    "tfrecord without index": tfrecord_without_index,
+    "lmdb of ours": lmdb_of_ours,
+    "index": index_beside,
+    "index that lies": index_that_lies,
+}
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_damage_is_told_or_does_no_harm(name: str, tmp_path: Path) -> None:
     done = run_python(
-        "import faulthandler, runpy, sys; faulthandler.enable(); runpy.run_module('tests.system.test_records_damage', run_name='__main__')",
+        "import faulthandler; faulthandler.enable(); from tests.system.test_records_damage import main; main()",
         name,
         str(tmp_path),
         timeout_s=100,
@@ -311,10 +316,14 @@ def test_damage_is_told_or_does_no_harm(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout)
     assert seen["told"] > 50, seen
-    if name in ("tfrecord_without_index", "index_beside"):
-        assert seen.get("right", 0) == (2 if name == "tfrecord_without_index" else 0), "nothing is damaged unnoticed"
+    if name in ("tfrecord without index", "index"):
+        assert seen.get("right", 0) == (2 if name == "tfrecord without index" else 0), "nothing is damaged unnoticed"
+
+
+def main() -> None:
+    indexing.PIECE = 1 << 14  # the shards are small, and a buffer is cleared for each
+    print(json.dumps(LOOPS[sys.argv[1]](Path(sys.argv[2]))))
 
 
 if __name__ == "__main__":
-    indexing.PIECE = 1 << 14  # the shards are small, and a buffer is cleared for each
-    print(json.dumps(LOOPS[sys.argv[1]](Path(sys.argv[2]))))
+    main()

@@ -170,7 +170,9 @@ print(json.dumps(found))
 
 
 def test_a_new_process_goes_on_exactly_where_this_one_was(folder: Path, server: Server) -> None:
-    runs = {kind: whole_run(KINDS[kind](folder, server).batch(4)) for kind in ("tar", "tfrecord", "lmdb", "mix", "packed, window")}
+    runs = {
+        kind: whole_run(KINDS[kind](folder, server).batch(4)) for kind in ("tar", "tfrecord", "lmdb", "mix", "packed, window")
+    }
     done = run_python(SCRIPT, str(folder), input=json.dumps({kind: states[:-1] for kind, (_, states, _) in runs.items()}))
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

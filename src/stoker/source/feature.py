@@ -41,7 +41,9 @@ class Feature:
         if not isinstance(self.type, type) or self.type not in _KINDS:
             raise ConfigError(f"a feature is int, float, bytes or str, not {self.type!r}")
         least = 1 if self.dtype is None else 0
-        if self.shape is not None and not (isinstance(self.shape, tuple) and all(isinstance(n, int) and n >= least for n in self.shape)):
+        if self.shape is not None and not (
+            isinstance(self.shape, tuple) and all(isinstance(n, int) and n >= least for n in self.shape)
+        ):
             raise ConfigError(
                 f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}"
             )
@@ -49,6 +51,21 @@ class Feature:
             raise ConfigError("dtype= is for bytes features that hold the raw memory of an array, and needs its shape")
         if self.dtype is not None and not _is_plain(self.dtype):
             raise ConfigError(f"dtype={self.dtype!r} is not one of numbers, whose memory could be read")
+
+        if self.default is not None and not self._holds(self.default):
+            raise ConfigError(f"Feature(..., default={self.default!r}): the default is not what the feature holds")
+
+    def _holds(self, value: Any) -> bool:
+        """Whether a value may stand where one of this feature does."""
+        if self.type in (bytes, str) and not self.raw:
+            return isinstance(value, self.type) if self.shape == () else isinstance(value, list)
+        dtype = np.dtype(self.dtype) if self.raw else _TYPES[_KINDS[self.type]]
+        try:
+            array = np.asarray(value)
+            np.broadcast_to(array, array.shape if self.shape is None else self.shape)
+            return array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind") and array.ndim <= len(self.shape or (0,))
+        except ValueError:
+            return False
 
     @property
     def raw(self) -> bool:

@@ -260,6 +260,8 @@ def _locked(blob: Blob) -> Iterator[None]:
         yield
     finally:
         if fd >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile holds it open too
             os.close(fd)
 
 

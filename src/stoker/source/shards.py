@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Union
+from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError, SourceEmpty, SourceNotFound
 from .index import SUFFIX
@@ -32,7 +33,9 @@ def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
     for part in parts:
         if not isinstance(part, (str, os.PathLike)):
             raise ConfigError(f"{what}() takes paths and URLs; the list holds a {type(part).__name__}")
-        for single in re.split(r"::(?![^\[]*\])", os.fspath(part)):  # not within the brackets of an IPv6 address
+        text = os.fspath(part)
+        # Not within the brackets of an IPv6 address, and not in the name of a file that is there.
+        for single in [text] if os.path.lexists(text) else re.split(r"::(?![^\[]*\])", text):
             found += _expand_one(single, what, endings)
             if len(found) > MAX_SHARDS:
                 raise ConfigError(f"{what}() was given more than {MAX_SHARDS:,} shards; use fewer, larger ones")
@@ -66,7 +69,8 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
                 f"{part}: a remote place is not searched; write its shards with braces, as in name-{{0000..0147}}.tar"
             )
         return braces(part)
-    part = part.removeprefix("file://")
+    if part.startswith("file://"):
+        part = _local_path(part)
     folder = os.path.isdir(part)  # noqa: PTH112  pathlib raises when a name is too long
     if os.path.lexists(part) and not folder:
         return [part]  # also when its name holds braces or stars
@@ -76,6 +80,13 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
     for name in braces(part):
         names += _matching(name) if glob.has_magic(name) else [name]
     return names
+
+
+def _local_path(url: str) -> str:
+    host, slash, path = url.removeprefix("file://").partition("/")
+    if not slash or host not in ("", "localhost"):
+        raise ConfigError(f"{url}: a file: URL is file:///absolute/path, on this machine")
+    return "/" + os.fsdecode(unquote_to_bytes(path))
 
 
 def _in_folder(folder: str, what: str, endings: tuple[str, ...]) -> list[str]:

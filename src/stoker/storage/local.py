@@ -109,7 +109,8 @@ class LocalBlob(Blob):
 
     def __init__(self, path: bytes) -> None:
         self._number = next(_numbers)
-        self.path = path if path[:1] == b"/" else os.getcwdb() + b"/" + path  # the same file, wherever the process goes
+        # The same file, wherever the process goes.
+        self.path = path if path[:1] == b"/" else os.getcwdb() + b"/" + path  # noqa: PTH109  a path of bytes
         self.url = printable(path)
         self.name = printable(path.rsplit(b"/", 1)[-1])
         self._stat: Stat | None = None

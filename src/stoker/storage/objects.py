@@ -198,7 +198,9 @@ def _fault_of(error: Exception) -> Fault:
     found = _STATUS.search(text)
     if kind in _STATUSES or found:
         return refused(_STATUSES.get(kind) or int(found[1] if found else 0))
-    if isinstance(error, ValueError) or kind in ("InvalidPathError", "NotSupportedError", "UnknownConfigurationKeyError"):
+    if kind == "UnknownConfigurationKeyError":
+        return Fault("this obstore is too old, 0.11 or newer is needed: pip install --upgrade 'stoker[remote]'", again=False)
+    if isinstance(error, ValueError) or kind in ("InvalidPathError", "NotSupportedError"):
         return Fault("obstore cannot use this name or configuration", again=False)
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
         return Fault(f"obstore failed ({kind})", again=False)
