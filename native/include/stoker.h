@@ -21,7 +21,7 @@
 #define STK_API __attribute__((visibility("default")))
 #endif
 
-#define STK_ABI 2
+#define STK_ABI 3
 
 typedef enum {
   STK_OK = 0,
@@ -95,6 +95,34 @@ STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, cons
  */
 STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, const int64_t *lengths, int64_t count,
                                   uint8_t *buffer, int64_t capacity, const int64_t *at, int32_t *errors);
+
+/*
+ * Where records lie: record r has `fields` fields, the one of column f being length[r * fields + f] bytes at start[...] of a file
+ * (length -1: it has none), and, unless crc is NULL, that CRC-32C. Records follow each other file by file: those of file i end
+ * before record ends[i]. fds[i] is its descriptor, -1: it is not open.
+ */
+typedef struct {
+  const int64_t *start, *length;
+  const uint32_t *crc;
+  int64_t rows, fields;
+  const int64_t *ends;
+  const int32_t *fds;
+  int64_t files;
+} stk_records;
+
+enum { STK_RECORD_CHANGED = -2, STK_RECORD_CLOSED = -3 };
+
+/*
+ * Reads the given columns of some records, and `behind` bytes more of each, into a buffer. Span i * width + f is column fields[f]
+ * of record indices[i]: it comes to buffer + at[span], lengths[span] bytes of it (-1: there is none). Spans that follow each
+ * other in one file, no more than `gap` bytes apart, are read at once, with what lies between. status[span] is 0, an errno, -1
+ * when the file ends first, STK_RECORD_CHANGED when the bytes do not match the checksum, STK_RECORD_CLOSED when the file is not
+ * open. STK_SHORT: nothing was read, and *needed is the capacity it takes. A number out of range is STK_ARGUMENT, and nothing is
+ * read.
+ */
+STK_API stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
+                                    int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
+                                    int64_t *lengths, int32_t *status, int64_t *needed);
 
 /* ---- checksums ----------------------------------------------------------------------------------------------------- */
 

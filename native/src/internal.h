@@ -50,6 +50,9 @@ static inline uint64_t stk_u64(const uint8_t *at) {
   return stk_u32(at) | (uint64_t)stk_u32(at + 4) << 32;
 }
 
+/* Reads `length` bytes at `offset`: 0, an errno, or -1 when the file ends first. */
+int32_t stk_read_span(int fd, uint8_t *to, int64_t length, int64_t offset);
+
 /* ---- checksums -------------------------------------------------------------------------------------------------------- */
 
 /* Takes the register of CRC-32C (not inverted) through `length` bytes. */

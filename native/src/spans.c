@@ -9,7 +9,7 @@
 enum { MAX_READ = 1 << 30 };
 
 /* 0, an errno, or -1 when the file ends first. */
-static int32_t read_span(int fd, uint8_t *to, int64_t length, int64_t offset) {
+int32_t stk_read_span(int fd, uint8_t *to, int64_t length, int64_t offset) {
   while (length > 0) {
     const ssize_t got = pread(fd, to, (size_t)(length < MAX_READ ? length : MAX_READ), (off_t)offset);
     if (got < 0 && errno == EINTR) continue;
@@ -28,7 +28,7 @@ stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, const int6
     if (!stk_within(at[i], lengths[i], capacity) || offsets[i] < 0 || offsets[i] > INT64_MAX - lengths[i]) return STK_ARGUMENT;
   }
   for (int64_t i = 0; i < count; i++) {
-    errors[i] = lengths[i] ? read_span(fds[i], buffer + at[i], lengths[i], offsets[i]) : 0;
+    errors[i] = lengths[i] ? stk_read_span(fds[i], buffer + at[i], lengths[i], offsets[i]) : 0;
   }
   return STK_OK;
 }

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,7 +24,7 @@ from stoker.source.indexing import build_index, find_index, index_of, keep_index
 from stoker.storage.home import cache_home, index_home, publish
 from stoker.storage.local import LocalBlob
 
-from ..loader.runs import ROOT, environment
+from ..loader.runs import ROOT, environment, run_python
 from .making import END, example, member, record, sample_tar, tfrecord
 
 SAMPLES = [(f"s{n:03d}", {"txt": b"x" * n, "cls": b"%d" % n}) for n in range(9)]
@@ -424,6 +425,30 @@ def test_of_processes_that_start_together_one_makes_the_index(shard: Path) -> No
     assert [records for _, records in results] == [9, 9, 9]
     assert sum(builds for builds, _ in results) == 1
     assert sorted(path.name for path in shard.parent.iterdir()) == ["shard.tar", "shard.tar.stk"]
+
+
+@pytest.mark.parametrize("moment", ["open", "write", "fsync", "rename"])
+def test_a_process_killed_while_it_keeps_an_index_harms_nobody(shard: Path, moment: str) -> None:
+    script = f"""
+import os, signal, sys
+from stoker.source import indexing
+from stoker.storage import home
+from stoker.storage.local import LocalBlob
+real, keep = os.{moment}, indexing.keep_index
+def keep_and_die(blob, index):
+    def die(*arguments):
+        if {moment!r} == "write":
+            real(arguments[0], arguments[1][:50])
+        os.kill(os.getpid(), signal.SIGKILL)
+    home.os.{moment} = die
+    keep(blob, index)
+indexing.keep_index = keep_and_die
+indexing.index_of(LocalBlob(os.fsencode(sys.argv[1])), "tar")
+"""
+    assert run_python(script, str(shard)).returncode == -signal.SIGKILL
+    assert not beside(shard).exists()
+    assert len(index_of(blob_of(shard), "tar")) == 9
+    assert ShardIndex.from_bytes(beside(shard).read_bytes(), "x").keys is not None
 
 
 def test_an_index_in_many_random_states_never_gives_other_samples(shard: Path) -> None:

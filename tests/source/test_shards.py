@@ -77,3 +77,27 @@ def test_what_cannot_be_found_is_told(tmp_path: Path) -> None:
 
 def test_a_url_keeps_its_query() -> None:
     assert expand("https://host/a-{0..1}.tar?x=1", "tar", ENDINGS) == ["https://host/a-0.tar?x=1", "https://host/a-1.tar?x=1"]
+
+
+def test_a_file_whose_name_holds_colons_is_itself(tmp_path: Path) -> None:
+    odd = tmp_path / "a::b.tar"
+    odd.touch()
+    assert expand([odd, "x.tar::y.tar"], "tar", ENDINGS) == [str(odd), "x.tar", "y.tar"]
+
+
+def test_file_urls_are_paths_on_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "a b.tar").touch()
+    for url in (f"file://{tmp_path}/a%20b.tar", f"file://localhost{tmp_path}/a%20b.tar", f"file://{tmp_path}/a b.tar"):
+        assert expand(url, "tar", ENDINGS) == [str(tmp_path / "a b.tar")]
+    assert expand(f"file://{tmp_path}/s-{{0..1}}.tar", "tar", ENDINGS) == [str(tmp_path / f"s-{n}.tar") for n in range(2)]
+    for url in ("file://elsewhere/a.tar", "file://a.tar"):
+        with pytest.raises(ConfigError, match="on this machine"):
+            expand(url, "tar", ENDINGS)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "{a,b}" * 1000, "a\0b", "{0..9" * 2000, "{" * 3000, "{}" * 3000])
+def test_names_no_file_can_have_do_no_harm(name: str) -> None:
+    try:
+        assert expand(name, "tar", ENDINGS) == [name]
+    except ConfigError as error:
+        assert "at most" in str(error)

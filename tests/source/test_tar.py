@@ -18,6 +18,7 @@ from stoker.source.indexing import build_index, index_of, keep_index
 from stoker.source.tar import TarSource
 from stoker.storage.local import LocalBlob
 
+from ..loader.runs import run_python
 from ..support import read, values
 from .making import END, member, sample_tar
 from .test_codecs import Canary, npy
@@ -312,6 +313,23 @@ def test_bytes_stay_in_the_workers_memory_until_they_are_taken(tmp_path: Path, s
     kept = first.lasting()
     source.read(np.arange(5, 10), ("x",), {}, scratch)
     assert kept.own() == [bytes([n]) * 3000 for n in range(5)]
+
+
+def test_many_sources_of_many_shards_leave_descriptors_for_others(tmp_path: Path) -> None:
+    store(tmp_path, *([(f"{n}", {"cls": b"%d" % n})] for n in range(14)))
+    script = """
+import os, resource, sys, tempfile
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+import stoker
+pipelines = [stoker.tar(sys.argv[1]) for _ in range(8)]
+for pipeline in [*pipelines, stoker.mix(pipelines)]:
+    numbers = sorted(int(x) for batch in pipeline.shuffle(seed=1).batch(7) for x in batch["cls"])
+    assert numbers == sorted(list(range(14)) * (len(numbers) // 14)), numbers
+    assert len(os.listdir("/proc/self/fd")) < 100, len(os.listdir("/proc/self/fd"))
+print("read")
+"""
+    done = run_python(script, str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr[-2000:]
 
 
 # ---- stoker.tar ------------------------------------------------------------------------------------------------------

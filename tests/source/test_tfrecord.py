@@ -200,6 +200,31 @@ def test_a_feature_that_cannot_be_is_told(arguments: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        (int, (), "x"), (int, (), 1.5), (int, (2,), [1, 2, 3]), (bytes, (), "x"), (bytes, (), 5), (str, (), b"x"),
+        (bytes, None, b"x"), (int, (), [[1]]), (bytes, (2,), "x", "uint8"), (bytes, (2,), 300, "uint8"),
+        (int, (), 2**70), (int, None, 5),
+    ],
+)  # fmt: skip
+def test_a_default_that_the_feature_cannot_hold_is_told(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigError, match="default"):
+        Feature(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (int, (), -1), (int, (), np.int32(4)), (float, (), 1), (float, (2,), [1, 2.5]), (float, (2,), 0.5), (float, (), np.nan),
+        (bytes, (), b""), (str, (), "?"), (int, None, [7]), (int, None, []), (float, None, []), (bytes, None, [b"x"]),
+        (bytes, (2,), 9, "uint8"), (bytes, (2, 3), [1, 2, 3], "float32"),
+    ],
+)  # fmt: skip
+def test_a_default_that_the_feature_can_hold_is_taken(arguments: tuple[Any, ...]) -> None:
+    Feature(*arguments)
+
+
+@pytest.mark.parametrize(
     ("asked", "good", "bad", "match"),
     [
         (float, {"x": 1.5}, {"x": 1}, "another type"),

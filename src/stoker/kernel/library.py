@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stoker.errors import CorruptShard, KernelError, ReadError
 from stoker.kernel.status import Status, error_of
 
-ABI = 2
+ABI = 3
 #: a call over fewer bytes than this is over before another thread could have the GIL
 BRIEF_BYTES = 1 << 16
 
@@ -36,6 +36,9 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_gather": [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64],
     "stk_read_files": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, *[c_void_p] * 4],
     "stk_read_spans": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    "stk_read_records": [
+        c_void_p, c_void_p, c_int64, c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 4,
+    ],
     "stk_crc32c_spans": [c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p],
     "stk_tar_about": [c_void_p, c_void_p],
     "stk_tar_strings": [c_void_p, c_int32, c_int64, c_int64, c_void_p, c_int64, c_void_p],
@@ -55,7 +58,22 @@ _SIGNATURES: dict[str, list[Any]] = {
 }  # fmt: skip
 
 #: functions whose callers come again with more room
-_MAY_BE_SHORT = ("stk_read_files", "stk_jpeg_decode", "stk_tar_feed", "stk_tfrecord_scan")
+_MAY_BE_SHORT = ("stk_read_files", "stk_read_records", "stk_jpeg_decode", "stk_tar_feed", "stk_tfrecord_scan")
+
+
+class Records(ctypes.Structure):
+    """``stk_records``: addresses of arrays that its maker keeps."""
+
+    _fields_ = [
+        ("start", c_void_p),
+        ("length", c_void_p),
+        ("crc", c_void_p),
+        ("rows", c_int64),
+        ("fields", c_int64),
+        ("ends", c_void_p),
+        ("fds", c_void_p),
+        ("files", c_int64),
+    ]
 
 
 class _Fault(ctypes.Structure):
@@ -116,6 +134,7 @@ class Library:
         self.gather_brief: _Function = brief.stk_gather
         self.read_files: _Function = loaded.stk_read_files
         self.read_spans: _Function = loaded.stk_read_spans
+        self.read_records: _Function = loaded.stk_read_records
         self.crc32c: _Function = loaded.stk_crc32c
         self.crc32c_brief: _Function = brief.stk_crc32c
         self.crc32c_spans: _Function = loaded.stk_crc32c_spans
@@ -207,6 +226,11 @@ def address(array: NDArray[Any] | None) -> Any:
         return _NoBytes.from_buffer(cast(Any, array))
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         return array.ctypes.data
+
+
+def reference(struct: ctypes.Structure) -> Any:
+    """What a parameter that points to a struct takes."""
+    return ctypes.byref(struct)
 
 
 def contiguous(array: NDArray[Any], dtype: type[np.generic], count: int, name: str) -> NDArray[Any]:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
-from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, address, contiguous, library
+from stoker.kernel.files import Arena
+from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, reference
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -102,6 +103,49 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
         address(fds), address(offsets), address(lengths), count, address(buffer), buffer.size, address(at), address(errors)
     )
     return errors
+
+
+class RecordTable:
+    """Where the records of some files lie, prepared once for many reads.
+
+    `start`, `length` and `crc` (or None) are (records, fields); the records of file i end before record ``ends[i]``.
+    """
+
+    def __init__(self, start: Ints, length: Ints, crc: NDArray[np.uint32] | None, ends: Ints) -> None:
+        rows, fields = start.shape
+        if length.shape != start.shape or (crc is not None and crc.shape != start.shape):
+            raise KernelError(f"tables of {start.shape}, {length.shape} and {None if crc is None else crc.shape} do not agree")
+        if not len(ends) or int(ends[-1]) != rows or bool((np.diff(ends) < 0).any()):
+            raise KernelError(f"the files end at {ends}, and there are {rows} records")
+        self._start, self._length = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(length, np.int64)
+        self._crc = None if crc is None else np.ascontiguousarray(crc, np.uint32)
+        self._ends = np.ascontiguousarray(ends, np.int64)
+        sums = None if self._crc is None else self._crc.ctypes.data
+        self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, rows, fields, self._ends.ctypes.data)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordTable, (self._start, self._length, self._crc, self._ends)  # addresses mean nothing elsewhere
+
+    def read(
+        self, fds: NDArray[np.int32], indices: Ints, fields: Ints, arena: Arena, behind: int = 0, gap: int = 0
+    ) -> tuple[Ints, Ints, NDArray[np.int32]]:
+        """Read columns `fields` of records `indices` into `arena.buffer`: places there, lengths (-1: none) and statuses.
+
+        All three are (records, fields). A status is 0, an errno, -1 (the file ends first), -2 (another checksum) or -3 (`fds` has
+        -1 for its file).
+        """
+        count, width = len(indices), len(fields)
+        fds = contiguous(fds, np.int32, len(self._ends), "fds")
+        indices, fields = contiguous(indices, np.int64, count, "indices"), contiguous(fields, np.int64, width, "fields")
+        table = Records(*self._known, fds.ctypes.data, len(fds))
+        at, lengths = np.empty((count, width), np.int64), np.empty((count, width), np.int64)
+        status, needed = np.empty((count, width), np.int32), np.zeros(1, np.int64)
+        while library().read_records(
+            reference(table), address(indices), count, address(fields), width, behind, gap, address(arena.buffer),
+            arena.buffer.size, address(at), address(lengths), address(status), address(needed),
+        ):  # fmt: skip
+            arena.grow(int(needed[0]), keep=0)
+        return at, lengths, status
 
 
 # ---- tar ---------------------------------------------------------------------------------------------------------------

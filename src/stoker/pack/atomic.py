@@ -67,7 +67,7 @@ class AtomicFile:
         self.temporary = b""
         self._overwrite, self._fd, self._finished = overwrite, -1, False
         self._folder = os.path.dirname(self.path)
-        self._refuse_existing()
+        self.refuse_existing()
         with self._failing(0):
             self._fd, self.temporary = _create(self._folder)
         if clean:
@@ -124,25 +124,8 @@ class AtomicFile:
         else:
             self.abandon()
 
-    def _appear(self) -> None:
-        if self._overwrite:
-            os.replace(self.temporary, self.path)
-            return
-        try:
-            os.link(self.temporary, self.path)  # unlike a rename, this replaces nothing
-        except FileExistsError:
-            self._refuse_existing()
-            raise
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            self._refuse_existing()
-            os.rename(self.temporary, self.path)
-            return
-        with contextlib.suppress(OSError):  # the file is there; its second name goes with the next sweep at the latest
-            os.unlink(self.temporary)
-
-    def _refuse_existing(self) -> None:
+    def refuse_existing(self) -> None:
+        """Raise WriteError, and give this one up, when something is in its place that may not be replaced."""
         try:
             mode = os.lstat(self.path).st_mode
         except OSError:
@@ -153,6 +136,24 @@ class AtomicFile:
         if not self._overwrite:
             self.abandon()
             raise WriteError(f"{self.told}: exists already, and is left as it is; give another name, or overwrite=True")
+
+    def _appear(self) -> None:
+        if self._overwrite:
+            os.replace(self.temporary, self.path)
+            return
+        try:
+            os.link(self.temporary, self.path)  # unlike a rename, this replaces nothing
+        except FileExistsError:
+            self.refuse_existing()
+            raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.refuse_existing()
+            os.rename(self.temporary, self.path)
+            return
+        with contextlib.suppress(OSError):  # the file is there; its second name goes with the next sweep at the latest
+            os.unlink(self.temporary)
 
     @contextlib.contextmanager
     def _failing(self, more: int) -> Iterator[None]:
@@ -169,8 +170,11 @@ class AtomicFile:
             raise
 
 
-def write_error(error: OSError, told: str, folder: bytes, written: int, more: int) -> WriteError:
-    """What an OSError means for somebody who writes `told`: after so many bytes, with (at least) so many to go."""
+def write_error(error: OSError, told: str, folder: bytes | None, written: int, more: int) -> WriteError:
+    """What an OSError means for somebody who writes `told`: after so many bytes, with (at least) so many to go.
+
+    `folder` None: it goes down a pipe, from which nothing can be taken back, and whose disk, if it ends on one, is not known.
+    """
     if error.errno == errno.ENOSPC:
         remedy = f"the disk is full{_free(folder)}; make room, or write elsewhere"
     else:
@@ -178,7 +182,8 @@ def write_error(error: OSError, told: str, folder: bytes, written: int, more: in
     where = (
         f"after {show_bytes(written)}" + (f", with {show_bytes(more)} more at hand" if more else "") if written or more else ""
     )
-    return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. Nothing of it is left behind")
+    left = "Nothing of it is left behind" if folder is not None else "What went out of it is not whole"
+    return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. {left}")
 
 
 def sweep(folder: bytes, now_ns: int) -> int:
@@ -253,9 +258,11 @@ def _host() -> bytes:
     return hashlib.blake2s(os.fsencode(os.uname().nodename), digest_size=4).hexdigest().encode()
 
 
-def _free(folder: bytes) -> str:
+def _free(folder: bytes | None) -> str:
     try:
-        about = os.statvfs(folder)
+        about = None if folder is None else os.statvfs(folder)
     except OSError:
+        about = None
+    if about is None:
         return ""
     return f" ({show_bytes(about.f_bavail * about.f_frsize)} free)"

@@ -9,7 +9,7 @@ There are no threads here. What may run in parallel goes through an `Ordered` ma
 
 from __future__ import annotations
 
-import io
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from ..units import counted
 from .fields import Kept, choose_fields, own_key, picture_kinds
 from .keys import UniqueKeys, key_reader, safe_key
 from .lmdb import write_lmdb
-from .output import NotedFile, noted
+from .notes import noted
 from .pictures import picture_kind, shrink
 from .planning import Options, Ordered, field_lengths, shuffled, split, stored_sizes
 from .rawtar import is_absent, raw_tar
@@ -42,6 +42,10 @@ from .tfrecord import RecordEncoder, TfrecordWriter, write_tfrecord
 
 #: what the recipe in an index means; another number makes all shards anew
 VERSION = 1
+#: the entry of an index's `about` that says how a shard was made
+NOTE = "pack"
+#: class names go into the index too, unless they are longer than this altogether
+_CLASSES_BYTES = 100_000
 #: samples prepared together: at most so many bytes and so many
 _CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 512
 #: samples looked at to find out what fields hold
@@ -107,6 +111,8 @@ class Conversion:
         looking: Callable[[int], None] = lambda done: None,
     ) -> None:
         self.source, self.names, self.options, self.overwrite = _as_stored(source, options), Pattern(pattern), options, overwrite
+        named = source.classes and len(json.dumps(source.classes)) <= _CLASSES_BYTES
+        self._classes = {"classes": list(source.classes)} if named else {}
         self._raw = isinstance(self.source, TarSource)
         looked = {} if self._raw else _look(self.source)
         self.kept = choose_fields(
@@ -214,7 +220,7 @@ class Conversion:
 
     def _found(self, number: int, path: str) -> Shard | None:
         """A shard of this very recipe; None: it is something else."""
-        told = noted(path)
+        told = noted(path, NOTE)
         if told is None or told[0].get("recipe") != self.recipe or told[0].get("shard") != number:
             return None
         note, index = told
@@ -264,8 +270,9 @@ class Conversion:
 
     def _write_shard(self, number: int, path: str, stream: _Stream) -> Shard:
         note: dict[str, Any] = {"recipe": self.recipe, "shard": number, "shards": self.shards}
-        writer: Any = TarWriter(io.BytesIO()) if self.options.format == "tar" else TfrecordWriter(io.BytesIO())
-        target = writer._target = NotedFile(path, note, self.overwrite)
+        about = {NOTE: note, **self._classes}
+        open_writer: Any = TarWriter if self.options.format == "tar" else TfrecordWriter
+        writer = open_writer(path, overwrite=self.overwrite, about=about)
         try:
             for encoded in stream:
                 writer.add(encoded)
@@ -281,7 +288,7 @@ class Conversion:
         except BaseException:
             writer.abandon()
             raise
-        return Shard(number, path, writer.samples, target.size, bad=bad)
+        return Shard(number, path, writer.samples, writer.size, bad=bad)
 
     def _write_lmdb(self, number: int, path: str, stream: _Stream) -> Shard:
         try:

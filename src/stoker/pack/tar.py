@@ -8,7 +8,7 @@ header must be, a GNU one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from types import TracebackType
@@ -39,7 +39,8 @@ _OWNER = b"0000444\x00" + b"0000000\x00" * 2
 _TIME = b"00000000000\0"
 _MIDDLE = b"\0" * 100 + b"ustar\x0000" + b"\0" * 64 + b"0000000\0" * 2
 _CHECKSUM = sum(_OWNER) + sum(_TIME) + sum(_MIDDLE) + 8 * ord(" ")
-_ZEROS = b"\0" * RECORD
+#: what fills a member up to a whole block, or a shard with its two empty blocks up to a whole record
+_ZEROS = bytes(RECORD + 2 * BLOCK)
 
 
 class Encoded(NamedTuple):
@@ -58,6 +59,9 @@ class TarWriter:
     extension says: ``cls`` a number, ``json``, ``txt``, ``npy`` an array. When the ``with`` block ends by an exception, nothing
     appears. An existing file is refused unless ``overwrite=True``. For one thread at a time.
 
+    `about` is JSON to go into the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
+    shard was made. Without an index nothing is remembered of the samples: two of one key are noticed only side by side.
+
     >>> import tempfile
     >>> with TarWriter(tempfile.mkdtemp() + "/train.tar") as shard:
     ...     shard.write({"__key__": "cat/1", "jpg": b"...", "cls": 0})
@@ -65,11 +69,13 @@ class TarWriter:
     1
     """
 
-    def __init__(self, target: Target, *, index: bool = True, overwrite: bool = False) -> None:
-        self._target = open_target(target, index=index, overwrite=overwrite)
+    def __init__(
+        self, target: Target, *, index: bool = True, overwrite: bool = False, about: Mapping[str, Any] | None = None
+    ) -> None:
+        self._target = open_target(target, index=index, overwrite=overwrite, about=about)
         self.samples = 0
         self._open = True
-        self._table = _Table()
+        self._table = _Table() if self._target.indexed else _LastKey()
         self._pieces: list[bytes] = []
         self._gathered = 0
         self._size = 0  # bytes of the shard so far, gathered ones included
@@ -211,28 +217,61 @@ def write_tar(
     )
 
 
-class _Table:
-    """What the index will say: a line per member, in arrays, because there may be millions."""
+class _LastKey:
+    """What is known of a shard that gets no index: its fields and its last key, however many samples go through."""
 
     def __init__(self) -> None:
         self._fields: dict[bytes, int] = {}
-        self._key_data, self._key_ends = bytearray(), array("q")
-        self._last, self._seen = b"", None  # type: bytes, set[bytes] | None
-        self._rows, self._columns = array("q"), array("q")
-        self._starts, self._lengths, self._crcs = array("q"), array("q"), array("I")
-        self._flushed = 0  # bytes of the shard whose members have their checksums
+        self._last = b""
 
     def begin(self, key: bytes, fields: Iterable[bytes], told: str) -> None:
-        """Begin a sample, whose key no earlier one may have.
-
-        Keys that come in order need no more than a comparison with the last; the others are remembered.
-        """
+        """Begin a sample."""
         new = [field for field in fields if field not in self._fields]
         if len(self._fields) + len(new) > MAX_FIELDS:
             raise ConfigError(
                 f"{told}: with the sample {printable(key)!r} the shard has more than {MAX_FIELDS} different fields; put what has "
                 "no fixed names into one field, e.g. json"
             )
+        self._check_new(key, told)
+        self._last = key
+        for field in new:
+            self._fields[field] = len(self._fields)
+
+    def _check_new(self, key: bytes, told: str) -> None:
+        if key == self._last:
+            raise ConfigError(
+                f"{told}: two samples with the key {printable(key)!r} follow each other, and would be read as one; give every "
+                "sample a key of its own"
+            )
+
+    def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
+        """Note a member of the last sample; without a checksum it waits for the next `checksum`."""
+
+    def checksum(self, data: bytes) -> None:
+        """Work out the checksums of the members in the next bytes of the shard."""
+
+    def index(self, size: int, mtime_ns: int) -> ShardIndex:
+        raise NotImplementedError
+
+
+class _Table(_LastKey):
+    """What the index will say: a line per member, in arrays, because there may be millions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._key_data, self._key_ends = bytearray(), array("q")
+        self._seen: set[bytes] | None = None
+        self._rows, self._columns = array("q"), array("q")
+        self._starts, self._lengths, self._crcs = array("q"), array("q"), array("I")
+        self._flushed = 0  # bytes of the shard whose members have their checksums
+
+    def begin(self, key: bytes, fields: Iterable[bytes], told: str) -> None:
+        super().begin(key, fields, told)
+        self._key_data += key
+        self._key_ends.append(len(self._key_data))
+
+    def _check_new(self, key: bytes, told: str) -> None:
+        """No earlier sample may have the key. Keys that come in order need no more than a comparison; others are remembered."""
         if self._seen is None and key <= self._last:
             ends = [0, *self._key_ends]
             self._seen = {bytes(self._key_data[a:b]) for a, b in pairwise(ends)}
@@ -243,14 +282,8 @@ class _Table:
                     "(two samples of one key would be read as one)"
                 )
             self._seen.add(key)
-        self._last = key
-        for field in new:
-            self._fields[field] = len(self._fields)
-        self._key_data += key
-        self._key_ends.append(len(self._key_data))
 
     def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
-        """Note a member of the last sample; without a checksum it waits for the next `checksum`."""
         self._rows.append(len(self._key_ends) - 1)
         self._columns.append(self._fields[field])
         self._starts.append(start)
@@ -260,7 +293,6 @@ class _Table:
             self._flushed = start + length + -length % BLOCK
 
     def checksum(self, data: bytes) -> None:
-        """Work out the checksums of the members in the next bytes of the shard."""
         known = len(self._crcs)
         starts = np.array(self._starts[known:], np.int64) - self._flushed
         lengths = np.array(self._lengths[known:], np.int64)

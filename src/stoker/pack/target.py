@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, BinaryIO, Union
 
 from ..errors import ConfigError, WriteError
@@ -23,20 +25,26 @@ Target = Union[AnyPath, BinaryIO]
 MakeIndex = Callable[[int, int], ShardIndex]
 
 _INDEX_BEGINS = b"STOKERIX"
+#: what the formats themselves say in `ShardIndex.about`
+_TAKEN = frozenset({"examples", "features", "ignored", "ignored_names"})
 _PACKED = (".gz", ".tgz", ".zst", ".zstd", ".tzst", ".bz2", ".xz")
 
 
 class ShardFile:
     """A shard in a file. The shard appears first and its index right behind, so there is never an index without its shard.
 
+    With `about`, which is added to what the index says, it is the other way round: so a shard that is there has all that was said
+    about it. Killed in between, there is an index without a shard, which the next try replaces. `about` is looked at when the
+    shard is closed.
+
     What is in the way of the index is removed only if it is an index: that of a shard which is gone, or is replaced here.
     """
 
-    def __init__(self, path: AnyPath, *, index: bool, overwrite: bool) -> None:
+    def __init__(self, path: AnyPath, *, index: bool, overwrite: bool, about: Mapping[str, Any] | None = None) -> None:
         self._file = AtomicFile(path, overwrite=overwrite)
         self.told = self._file.told
         self._beside = self._file.path + SUFFIX.encode()
-        self._index = index
+        self.indexed, self._about = index, about
         try:
             self._had_index = _is_index(self._beside)
         except BaseException:
@@ -48,33 +56,35 @@ class ShardFile:
 
     def close(self, make_index: MakeIndex) -> None:
         """Make shard and index appear, or neither."""
-        about = self._file.finish()
+        whole = self._file.finish()
         with contextlib.ExitStack() as undo:
             undo.callback(self._file.abandon)
-            beside = None
-            if self._index:
-                beside = AtomicFile(self._beside, overwrite=True, clean=False)
-                undo.callback(beside.abandon)
-                beside.write(make_index(about.st_size, about.st_mtime_ns).to_bytes())
-                beside.finish()
-            if self._had_index:
-                self._forget_index()  # before the new shard appears, of which it would say what is not true
-            self._file.publish()
-            if beside is not None:
+            if not self.indexed:
+                self._appear()
+                return
+            beside = AtomicFile(self._beside, overwrite=True, clean=False)
+            undo.callback(beside.abandon)
+            index = make_index(whole.st_size, whole.st_mtime_ns)
+            beside.write(replace(index, about={**(self._about or {}), **index.about}).to_bytes())
+            beside.finish()
+            if self._about is None:
+                self._appear()
                 beside.publish()
+                return
+            self._file.refuse_existing()
+            _remove(self._file.path)  # before the new index appears, which would say of it what is not true
+            beside.publish()
+            undo.callback(_remove, self._beside)
+            self._file.publish()
+            undo.pop_all()
 
     def abandon(self) -> None:
         self._file.abandon()
 
-    def _forget_index(self) -> None:
-        folder = os.path.dirname(self._beside)
-        try:
-            os.unlink(self._beside)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise write_error(error, printable(self._beside), folder, 0, 0) from error
-        sync_folder(folder)
+    def _appear(self) -> None:
+        if self._had_index:
+            _remove(self._beside)  # before the new shard appears, of which it would say what is not true
+        self._file.publish()
 
 
 class Pipe:
@@ -82,6 +92,8 @@ class Pipe:
 
     A shard that is given up is left without its end, so that its reader notices.
     """
+
+    indexed = False
 
     def __init__(self, stream: Any, told: str, owned: bool) -> None:
         self._stream, self.told, self._owned = stream, told, owned
@@ -100,8 +112,10 @@ class Pipe:
                     raise WriteError(f"{self.told}: takes no more after {self._size:,} bytes; give a stream that waits")
                 self._size += done
                 view = view[done:]
+        except WriteError:
+            raise
         except OSError as error:
-            raise self._failed(error, len(view)) from error
+            raise write_error(error, self.told, None, self._size, len(view)) from error
 
     def close(self, make_index: MakeIndex) -> None:
         try:
@@ -110,30 +124,37 @@ class Pipe:
             if self._owned:
                 self._stream.close()
         except OSError as error:
-            raise self._failed(error, 0) from error
+            raise write_error(error, self.told, None, self._size, 0) from error
 
     def abandon(self) -> None:
         if self._owned:
             with contextlib.suppress(OSError):
                 self._stream.close()
 
-    def _failed(self, error: OSError, more: int) -> WriteError:
-        return error if isinstance(error, WriteError) else write_error(error, self.told, b"/", self._size, more)
 
-
-def open_target(target: Any, *, index: bool, overwrite: bool) -> ShardFile | Pipe:
+def open_target(target: Any, *, index: bool, overwrite: bool, about: Mapping[str, Any] | None = None) -> ShardFile | Pipe:
     """Where to write to: a path, ``"-"`` for standard output, or a file object open for writing bytes."""
+    if about is not None:
+        _check_about(about)
+    opened = _opened(target, index, overwrite, about)
+    if about is not None and not opened.indexed:
+        opened.abandon()
+        raise ConfigError(f"{opened.told}: `about` goes into an index, and there will be none here; leave it away")
+    return opened
+
+
+def _opened(target: Any, index: bool, overwrite: bool, about: Mapping[str, Any] | None) -> ShardFile | Pipe:
     if isinstance(target, (str, bytes, os.PathLike)):
         name = os.fspath(target)
         if name in ("-", b"-"):
             return _standard_output()
         _check_path(name)
         if not _is_pipe(name):
-            return ShardFile(name, index=index, overwrite=overwrite)
+            return ShardFile(name, index=index, overwrite=overwrite, about=about)
         try:
             return Pipe(open(name, "wb", buffering=0), printable(os.fsencode(name)), owned=True)
         except OSError as error:
-            raise write_error(error, printable(os.fsencode(name)), b"/", 0, 0) from error
+            raise write_error(error, printable(os.fsencode(name)), None, 0, 0) from error
     if isinstance(target, io.TextIOBase):
         raise ConfigError(f"{target!r} takes text, and a shard is bytes; open it with 'wb', or pass its .buffer")
     if not hasattr(target, "write"):
@@ -141,6 +162,15 @@ def open_target(target: Any, *, index: bool, overwrite: bool) -> ShardFile | Pip
             f"a {type(target).__name__} cannot be written to; give a path, '-', or a file object open for writing bytes"
         )
     return Pipe(target, f"<{getattr(target, 'name', type(target).__name__)}>", owned=False)
+
+
+def _check_about(about: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(dict(about))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"about={about!r}: {error}; give a mapping of names to what JSON holds") from error
+    if taken := _TAKEN & about.keys():
+        raise ConfigError(f"about={about!r}: {sorted(taken)[0]!r} is what the index itself says; choose another name")
 
 
 def _check_path(name: str | bytes) -> None:
@@ -173,6 +203,18 @@ def _is_pipe(name: str | bytes) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _remove(path: bytes) -> None:
+    """Remove a file, if it is there, for good."""
+    folder = os.path.dirname(path)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise write_error(error, printable(path), folder, 0, 0) from error
+    sync_folder(folder)
 
 
 def _is_index(path: bytes) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -63,7 +63,7 @@ class TfrecordWriter:
 
     A sample is a mapping of names to values, stored as a `tf.train.Example`: bytes and texts as bytes, whole numbers as 64-bit
     integers, other numbers as 32-bit floats; lists and arrays of these, row by row. Bytes instead of a mapping are a record as it
-    is. `target`, `index`, `overwrite` and leaving by an exception are as for `TarWriter`, `key` and `floats` as for
+    is. `target`, `index`, `overwrite`, `about` and leaving by an exception are as for `TarWriter`, `key` and `floats` as for
     `write_tfrecord`.
 
     >>> import tempfile
@@ -74,10 +74,17 @@ class TfrecordWriter:
     """
 
     def __init__(
-        self, target: Target, *, index: bool = True, overwrite: bool = False, key: str | None = None, floats: str = "exact"
+        self,
+        target: Target,
+        *,
+        index: bool = True,
+        overwrite: bool = False,
+        about: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        floats: str = "exact",
     ) -> None:
         self._encoder = RecordEncoder(key=key, floats=floats)
-        self._target = open_target(target, index=index, overwrite=overwrite)
+        self._target = open_target(target, index=index, overwrite=overwrite, about=about)
         self.samples = 0
         self.size = 0
         self._open = True
@@ -151,12 +158,16 @@ class TfrecordWriter:
         self._pieces.clear()
         starts = np.array(self._starts[self._flushed_records :], np.int64) - self._flushed
         lengths = np.array(self._lengths[self._flushed_records :], np.int64)
-        self._stats.add(data, starts, lengths)
         heads = starts - _LENGTH.size
         _put(data, heads + 8, crc32c_spans(data, heads, np.full_like(heads, 8)))
         _put(data, starts + lengths, crc32c_spans(data, starts, lengths))
         self._target.write(data)
-        self._flushed, self._flushed_records = self.size, self.samples
+        self._flushed = self.size
+        if self._target.indexed:
+            self._stats.add(data, starts, lengths)
+            self._flushed_records = self.samples
+        else:  # nothing is remembered, however many records go through
+            del self._starts[:], self._lengths[:]
 
     def _index(self, size: int, mtime_ns: int) -> ShardIndex:
         start, length = (np.array(column, np.int64)[:, None] for column in (self._starts, self._lengths))

@@ -59,13 +59,15 @@ class Feature:
         """Whether a value may stand where one of this feature does."""
         if self.type in (bytes, str) and not self.raw:
             return isinstance(value, self.type) if self.shape == () else isinstance(value, list)
-        dtype = np.dtype(self.dtype) if self.raw else _TYPES[_KINDS[self.type]]
+        dtype: Any = np.dtype(self.dtype) if self.raw else _TYPES[_KINDS[self.type]]
         try:
             array = np.asarray(value)
             np.broadcast_to(array, array.shape if self.shape is None else self.shape)
-            return array.dtype.kind in "biuf" and np.can_cast(array.dtype, dtype, "same_kind") and array.ndim <= len(self.shape or (0,))
         except ValueError:
             return False
+        if array.dtype.kind not in "biuf" or (self.shape is None and array.ndim != 1):
+            return False
+        return dtype.kind in "fc" or bool((array.astype(dtype) == array).all())
 
     @property
     def raw(self) -> bool:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ..errors import RecordError, SourceEmpty
 from ..kernel.files import Arena
-from ..kernel.records import crc32c, crc32c_spans
+from ..kernel.records import RecordTable, crc32c, crc32c_spans
 from ..storage.blob import Blob
 from ..storage.cache import CachedBlob
 from ..storage.fetch import fetch
-from ..storage.local import LocalBlob
+from ..storage.local import HeldFiles, LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Source, Span, digest
@@ -42,6 +42,30 @@ class Read:
 
     def column(self, field: int) -> BytesColumn:
         return BytesColumn(self.data, self.at[:, field], np.maximum(self.lengths[:, field], 0), self.arena)
+
+
+class _Held:
+    """Descriptors by shard, and what to give back."""
+
+    __slots__ = ("_given", "fds")
+
+    def __init__(self, fds: NDArray[np.int32], given: Any) -> None:
+        self.fds, self._given = fds, given
+
+    def add(self, shard: int, blob: Blob) -> None:
+        fd = blob.hold()
+        self.fds[shard] = fd
+        if fd >= 0:
+            self._given.append((blob, fd))
+
+    def release(self) -> None:
+        for blob, fd in self._given:
+            blob.release(fd)
+
+
+def _in_order(shards: Ints) -> list[int]:
+    """Each shard once, in the order they first come."""
+    return list(dict.fromkeys(shards.tolist()))
 
 
 class RecordSource(Source):
@@ -71,6 +95,8 @@ class RecordSource(Source):
         self._mean = np.maximum(self._length, 0).mean(axis=0)
         sums = [index.crc for index in indexes]
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
+        self._table = RecordTable(self._start, self._length, self._crc, self._ends)
+        self._files = HeldFiles(self.blobs)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -81,7 +107,8 @@ class RecordSource(Source):
         return f"{self.blobs[shard].name}#{number}" if keys is None else printable(keys[number])
 
     def origin(self, index: int) -> str:
-        return f"{self.blobs[self.shard_of(index)].url}, byte {int(self._start[index].max()):,}"
+        here = self._start[index][self._length[index] >= 0]
+        return f"{self.blobs[self.shard_of(index)].url}, byte {int(here.min(initial=np.iinfo(np.int64).max)):,}"
 
     def shard_of(self, index: int) -> int:
         """The number of the shard a record lies in."""
@@ -96,7 +123,9 @@ class RecordSource(Source):
         shards = self.shards_of(indices)
         if cache.block is None:
             changes = np.flatnonzero(np.diff(shards, prepend=-1))
-            units = [unit for shard in shards[changes].tolist() for unit in self._units(shard)]
+            # Where all shards are needed all the time, it is enough to say so once.
+            order = shards[changes].tolist() if len(changes) <= 4 * len(self.blobs) else _in_order(shards)
+            units = [unit for shard in order for unit in self._units(shard)]
         else:
             starts = self._start[indices].min(axis=1, where=self._length[indices] >= 0, initial=np.iinfo(np.int64).max)
             ends = (self._start + np.maximum(self._length, 0))[indices].max(axis=1)
@@ -142,6 +171,31 @@ class RecordSource(Source):
 
     def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int = 0) -> Read:
         """The stored fields of some records, and `behind` bytes more of each, checked against the index's checksums."""
+        held = self._hold(indices)
+        if held is not None:
+            try:
+                columns, arena = np.asarray(fields, np.int64), scratch.arena
+                at, lengths, status = self._table.read(held.fds, indices, columns, arena, behind, LocalBlob.gap)
+            finally:
+                held.release()
+            if not status.any():
+                return Read(arena.buffer, at, lengths, {}, arena)
+        return self._read_carefully(indices, fields, scratch, behind)
+
+    def _hold(self, indices: Ints) -> _Held | None:
+        """Descriptors of the files these records lie in; None when some are not on this machine."""
+        fds = self._files.descriptors()
+        if fds is not None:
+            return _Held(fds, ())
+        if len(self._cached) < len(self.blobs) or not len(indices):
+            return None
+        held = _Held(np.full(len(self.blobs), -1, np.int32), [])
+        for shard in _in_order(self.shards_of(indices)):
+            held.add(shard, self.blobs[shard])
+        return held
+
+    def _read_carefully(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int) -> Read:
+        """The same for whatever has no descriptor, or failed: which span failed, and why, is found out."""
         where = (indices[:, None], np.asarray(fields, np.int64))
         start, length = self._start[where], self._length[where]
         shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)

@@ -18,6 +18,7 @@ Spec = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 #: no spec may stand for more shards than this: a slip such as {0..999999999} is told, not tried
 MAX_SHARDS = 1_000_000
+_MAX_BRACES = 100
 _RANGE = re.compile(r"(-?\d{1,30})\.\.(-?\d{1,30})(?:\.\.(-?\d{1,30}))?|([a-zA-Z])\.\.([a-zA-Z])")
 
 
@@ -53,6 +54,8 @@ def braces(text: str) -> list[str]:
     >>> braces("s-{08..10}.tar")
     ['s-08.tar', 's-09.tar', 's-10.tar']
     """
+    if text.count("{") > _MAX_BRACES:
+        raise ConfigError(f"a name with {text.count('{'):,} braces, and at most {_MAX_BRACES} are allowed: {text[:60]!r}...")
     if (count := _count(text)) > MAX_SHARDS:
         raise ConfigError(f"{text!r} stands for {count:,} names, and at most {MAX_SHARDS:,} are allowed; check the braces")
     return list(_expanded(text))

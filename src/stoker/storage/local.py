@@ -8,8 +8,12 @@ import os
 import resource
 import stat
 import threading
+import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ReadError, ShardChanged, SourceNotFound, StokerError
 from .blob import Blob, Stat
@@ -93,13 +97,53 @@ class _OpenFiles:
 
 def _most_open() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(8, min(512, soft // 4)) if soft != resource.RLIM_INFINITY else 512
+    return max(8, min(2048, soft // 4)) if soft != resource.RLIM_INFINITY else 2048
 
 
 #: what tells blobs apart; an address would come to mean another blob
 _numbers = itertools.count()
 _files = _OpenFiles(_most_open())
 os.register_at_fork(after_in_child=_files.renew)
+
+
+class HeldFiles:
+    """Descriptors of many files at once, opened when first asked for and held as long as this lives.
+
+    Not from the pool above: they are closed by the collector, which may come at any moment and must not wait for a lock.
+    """
+
+    def __init__(self, blobs: Sequence[Blob]) -> None:
+        self._blobs = blobs
+        self._fds: NDArray[np.int32] | None = None
+        few = len(blobs) <= _most_open() // 2
+        self._lock = threading.Lock() if few and all(isinstance(blob, LocalBlob) for blob in blobs) else None
+
+    def descriptors(self) -> NDArray[np.int32] | None:
+        """One for each file, -1 for those that cannot be opened; None: they are too many, or not all on this machine."""
+        if self._fds is None and self._lock is not None:
+            with self._lock:
+                if self._fds is None:
+                    fds = np.asarray([_own(blob) for blob in self._blobs], np.int32)
+                    weakref.finalize(self, _close_all, fds).atexit = False
+                    self._fds = fds
+        return self._fds
+
+    def __reduce__(self) -> tuple[type[HeldFiles], tuple[Sequence[Blob]]]:
+        return HeldFiles, (self._blobs,)
+
+
+def _own(blob: Blob) -> int:
+    assert isinstance(blob, LocalBlob)
+    try:
+        return blob._open()
+    except StokerError:
+        return -1  # told when it is read
+
+
+def _close_all(fds: NDArray[np.int32]) -> None:
+    for fd in fds.tolist():
+        if fd >= 0:
+            os.close(fd)
 
 
 class LocalBlob(Blob):

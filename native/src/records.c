@@ -1,0 +1,115 @@
+/*
+ * records.c: records of indexed files into one buffer: found, joined where they lie side by side, read, checked.
+ */
+#include "internal.h"
+
+/* What is to be read, and whether it may follow what was read last. */
+typedef struct {
+  const stk_records *table;
+  int64_t behind, gap;
+  int64_t file, offset, end; /* the run so far; file -1: none */
+  int64_t at, total;         /* where in the buffer it begins, and how much of that is taken */
+} stk_plan;
+
+/* The file a record lies in: the first whose last record comes behind it. */
+static int64_t file_of(const stk_records *table, int64_t record) {
+  int64_t low = 0, high = table->files - 1;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (table->ends[middle] <= record) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/* Finds room for a span; returns 0 when it goes on with the run, 1 when it begins one, -1 when its place makes no sense. */
+static int place(stk_plan *plan, int64_t file, int64_t offset, int64_t length, int64_t *at) {
+  if (offset < 0 || length < 0 || length > INT64_MAX - plan->behind || offset > INT64_MAX - length - plan->behind) return -1;
+  const int64_t end = offset + length + plan->behind;
+  if (file == plan->file && offset >= plan->offset && offset - plan->end <= plan->gap) {
+    if (end > plan->end) {
+      if (end - plan->end > INT64_MAX - plan->total) return -1;
+      plan->total += end - plan->end;
+      plan->end = end;
+    }
+    *at = plan->at + (offset - plan->offset);
+    return 0;
+  }
+  if (end - offset > INT64_MAX - plan->total) return -1;
+  plan->file = file, plan->offset = offset, plan->end = end;
+  plan->at = *at = plan->total;
+  plan->total += end - offset;
+  return 1;
+}
+
+/* What a call was asked, and where it answers. */
+typedef struct {
+  const stk_records *table;
+  const int64_t *indices, *fields;
+  int64_t width;
+  uint8_t *buffer;
+  const int64_t *at, *lengths;
+  int32_t *status;
+} stk_request;
+
+static int64_t cell_of(const stk_request *asked, int64_t span) {
+  return asked->indices[span / asked->width] * asked->table->fields + asked->fields[span % asked->width];
+}
+
+/* Reads a run, and checks the spans in it while they are in the cache. */
+static void read_run(const stk_request *asked, const stk_plan *run, int64_t first, int64_t stop) {
+  const stk_records *table = asked->table;
+  const int fd = table->fds[run->file];
+  const int32_t refused =
+      fd < 0 ? STK_RECORD_CLOSED : stk_read_span(fd, asked->buffer + run->at, run->end - run->offset, run->offset);
+  for (int64_t span = first; span < stop; span++) {
+    if (asked->lengths[span] < 0) continue;
+    asked->status[span] = refused;
+    if (refused || !table->crc) continue;
+    const uint32_t crc = stk_crc32c(asked->buffer + asked->at[span], asked->lengths[span], 0);
+    if (crc != table->crc[cell_of(asked, span)]) asked->status[span] = STK_RECORD_CHANGED;
+  }
+}
+
+stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
+                            int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at, int64_t *lengths,
+                            int32_t *status, int64_t *needed) {
+  if (!table || count < 0 || width < 0 || behind < 0 || gap < 0 || capacity < 0 || table->files < 1) return STK_ARGUMENT;
+  if (!needed || (width && !fields) || (count && !indices) || (capacity && !buffer)) return STK_ARGUMENT;
+  if (count && width && (!at || !lengths || !status)) return STK_ARGUMENT;
+  for (int64_t f = 0; f < width; f++) {
+    if (fields[f] < 0 || fields[f] >= table->fields) return STK_ARGUMENT;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (indices[i] < 0 || indices[i] >= table->rows) return STK_ARGUMENT;
+  }
+  const stk_request asked = {table, indices, fields, width, buffer, at, lengths, status};
+  const stk_plan nothing = {.table = table, .behind = behind, .gap = gap, .file = -1};
+  stk_plan plan = nothing;
+  for (int64_t span = 0; span < count * width; span++) { /* where everything goes, before anything is read */
+    const int64_t cell = cell_of(&asked, span);
+    lengths[span] = table->length[cell], at[span] = 0, status[span] = 0;
+    if (lengths[span] < 0) continue;
+    const int64_t file = file_of(table, indices[span / width]);
+    if (place(&plan, file, table->start[cell], lengths[span], &at[span]) < 0) return STK_ARGUMENT;
+  }
+  *needed = plan.total;
+  if (plan.total > capacity) return STK_SHORT;
+  plan = nothing;
+  int64_t first = 0; /* span at which the run began */
+  for (int64_t span = 0; span < count * width; span++) {
+    if (lengths[span] < 0) continue;
+    const stk_plan run = plan;
+    const int64_t file = file_of(table, indices[span / width]);
+    int64_t there;
+    if (place(&plan, file, table->start[cell_of(&asked, span)], lengths[span], &there) == 1) {
+      if (run.file >= 0) read_run(&asked, &run, first, span);
+      first = span;
+    }
+  }
+  if (plan.file >= 0) read_run(&asked, &plan, first, count * width);
+  return STK_OK;
+}

@@ -1,0 +1,24 @@
+"""How a shard was made, as its index says: so that whoever makes it again can see that it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import CorruptIndex
+from ..source.index import SUFFIX, ShardIndex
+
+
+def noted(path: str, entry: str) -> tuple[dict[str, Any], ShardIndex] | None:
+    """What the index of a shard says under `entry` of `about`, and that index.
+
+    None: it says nothing, there is no index, or the shard is not of the size it says. As writers with `about` make the index
+    appear first, and the shard whole, a shard with a note is as it was made.
+    """
+    try:
+        index = ShardIndex.from_bytes(Path(path + SUFFIX).read_bytes(), path + SUFFIX)
+        size = Path(path).stat().st_size
+    except (OSError, CorruptIndex):
+        return None
+    note = index.about.get(entry)
+    return (note, index) if isinstance(note, dict) and index.size == size else None
