@@ -117,8 +117,8 @@ enum { STK_RECORD_CHANGED = -2, STK_RECORD_CLOSED = -3 };
  * of record indices[i]: it comes to buffer + at[span], lengths[span] bytes of it (-1: there is none). Spans that follow each
  * other in one file, no more than `gap` bytes apart, are read at once, with what lies between. status[span] is 0, an errno, -1
  * when the file ends first, STK_RECORD_CHANGED when the bytes do not match the checksum, STK_RECORD_CLOSED when the file is not
- * open. STK_SHORT: nothing was read, and *needed is the capacity it takes. A number out of range is STK_ARGUMENT, and nothing is
- * read.
+ * open; what was read at once fails at once. STK_SHORT: nothing was read, and *needed is the capacity it takes. A number out of
+ * range is STK_ARGUMENT, and nothing is read.
  */
 STK_API stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
                                     int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,

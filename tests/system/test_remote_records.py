@@ -122,6 +122,12 @@ def test_a_remote_shard_without_index_is_read_once_and_remembered(server: Server
     assert sum(len(server.asked(f"/s-{shard}.tar")) for shard in range(SHARDS)) == before
 
 
+def test_a_page_where_the_index_would_be_is_no_index(server: Server, oracle: Any) -> None:
+    for shard in range(SHARDS):
+        server.put(f"/s-{shard}.tar.stk", b"<!DOCTYPE html><title>not found</title>")
+    assert delivered(over_http(server)) == oracle
+
+
 def test_shards_are_read_in_sequence_over_a_bad_network_too(server: Server, oracle: Any) -> None:
     pipeline = over_http(server, index="never")
     for shard in range(SHARDS):

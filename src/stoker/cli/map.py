@@ -37,6 +37,7 @@ def map_(
     decode: Annotated[bool, typer.Option("--decode", help="Decode fields by their extension (cls, json, txt, npy).")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that were made otherwise.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make all outputs anew, whatever is there.")] = False,
     progress: Progress = None,
     json: AsJson = False,
 ) -> None:
@@ -47,21 +48,22 @@ def map_(
     what the field's extension says: a number for `cls`, and so on.
 
     `{}` in OUT is what the braces, or the stars, of IN stood for, so `out-0007.tar` is made of `in-0007.tar`. Each output appears
-    whole, with its index, or not at all. The index says which input and function made it: run again, the command does only what
-    is missing. A shard that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
+    whole, with its index, or not at all. The index says which input and which code made it: run again, the command does only what
+    is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`. A shard
+    that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
 
     Example: `stoker map resize.py:small 'photos-{0000..0147}.tar' 'small-{}.tar' -j 8`
     """
     if on != "local":
         known = "is not in this version" if on == "ray" else "is not known"
         raise ConfigError(f"--on {on} {known}; --on local runs processes on this machine")
-    load_function(function)  # what is wrong with it is told once, before anything starts
+    _, code = load_function(function)  # what is wrong with it is told once, before anything starts
     tasks = [Task(number, *pair) for number, pair in enumerate(pair_up(shards, outputs))]
     for output in {Path(task.output).parent: task.output for task in tasks}.values():  # one in each folder
         check_writable(Path(output))
     many = min(jobs or usable_cores(), len(tasks))
     with Meter("map", progress) as meter:
-        result = Pool(Job(function, decode, overwrite), tasks, many, timeout).done(meter)
+        result = Pool(Job(function, code, decode, overwrite, force), tasks, many, timeout).done(meter)
     for text in result.failures:
         typer.echo(text, err=True)
     if json:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ class _Worker:
         self.status = Status(tempfile.TemporaryFile(prefix="stoker-map-", buffering=0))  # noqa: SIM115  closed with the worker
         tasks, self._tasks = os.pipe()
         self.answers, answers = os.pipe()
-        words = json.dumps([sys.path, job.function, job.decode, job.overwrite, tasks, answers, self.status.fileno()])
+        words = json.dumps([sys.path, asdict(job), tasks, answers, self.status.fileno()])
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, words],

@@ -6,6 +6,7 @@ closes, because whoever gave them says so or is dead, the worker gives up what i
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import queue
@@ -15,24 +16,28 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
-from ..errors import ConfigError, CorruptIndex, FunctionError, RecordError, StokerError, WriteError
-from ..pack.atomic import AtomicFile, sync_folder
+from ..errors import ConfigError, FunctionError, RecordError, StokerError, WriteError
+from ..pack.notes import noted
 from ..pack.tar import TarWriter
+from ..source.base import digest
 from ..source.codecs import decode_field
-from ..source.index import SUFFIX, ShardIndex
 from ..source.paths import printable
 from ..source.tarstream import TarSample, open_pieces, tar_samples
 from ..storage.blob import Blob
+from ..storage.names import spelled
 from ..storage.open import open_blob
-from .pipelines import _asked, _load_module
+from .pipelines import asked, load_module
 from .tar.inputs import told
-from .tar.outputs import spelled
 
 KEY = "__key__"
+#: the entry of an index's `about` that says how a shard was made
+NOTE = "map"
 #: seconds that a worker may take to stop
 STOP_S = 3.0
 Function = Callable[[dict[str, Any]], Any]
@@ -40,11 +45,13 @@ Function = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is done to every shard."""
+    """What is done to every shard; `code` is the function's, as `load_function` tells it."""
 
     function: str
-    decode: bool
-    overwrite: bool
+    code: str
+    decode: bool = False
+    overwrite: bool = False
+    force: bool = False
 
     def record(self, blob: Blob) -> dict[str, Any]:
         """What an output's index says about how it was made."""
@@ -52,21 +59,33 @@ class Job:
         known_as = Path(module).stem if module.endswith(".py") else module
         return {
             "url": blob.url, "name": blob.name, "size": blob.stat().size, "version": blob.stat().version,
-            "function": f"{known_as}:{name}", "decode": self.decode,
+            "function": f"{known_as}:{name}", "code": self.code, "decode": self.decode,
         }  # fmt: skip
 
 
-def load_function(name: str) -> Function:
-    """Import the module and take the function from it."""
+def load_function(name: str) -> tuple[Function, str]:
+    """Import the module and take the function from it; also a hash of the code it is in."""
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{name}: write MODULE:FUNCTION, as in my_module:resize or path/to/file.py:resize")
-    module = _asked(f"importing {module_name}", lambda: _load_module(module_name))
+    module = asked(f"importing {module_name}", lambda: load_module(module_name))
     function = getattr(module, attribute, None)
     if not callable(function):
         known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
         raise ConfigError(f"{module_name} has no function {attribute!r}; it has {known or 'none'}")
-    return function  # type: ignore[no-any-return]
+    return function, _code_of(module, function)
+
+
+def _code_of(module: ModuleType, function: Function) -> str:
+    """A hash of the file a function is in, and of the one it was taken from. What these import is not looked at."""
+    names = {getattr(module, "__file__", None)}
+    with suppress(TypeError):  # it is of a class, or not written in Python
+        names.add(inspect.getsourcefile(inspect.unwrap(function)))
+    contents: set[bytes] = set()
+    for name in filter(None, names):
+        with suppress(OSError):  # a module in a zip file
+            contents.add(Path(name).read_bytes())
+    return digest("code", *sorted(contents))
 
 
 _STATUS = struct.Struct("<qqI")
@@ -102,13 +121,13 @@ class Status:
         return (_STATUS.unpack_from(data), data[_STATUS.size :]) if len(data) >= _STATUS.size else ((0, 0, 0), b"")
 
 
-def work(function: str, decode: bool, overwrite: bool, tasks: int, answers: int, status: int) -> None:
+def work(job: dict[str, Any], tasks: int, answers: int, status: int) -> None:
     """The life of a worker: does what it is told until nobody tells it any more."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks, lines), name="stoker-lifeline", daemon=True).start()
-    mapper = _Mapper(Job(function, decode, overwrite), Status(os.fdopen(status, "r+b", buffering=0)))
+    mapper = _Mapper(Job(**job), Status(os.fdopen(status, "r+b", buffering=0)))
     try:
         while (line := lines.get()) is not None:
             outcome = mapper.outcome(*json.loads(line))
@@ -149,7 +168,7 @@ class _Mapper:
     def _map(self, source: str, output: str) -> dict[str, Any]:
         blob = open_blob(source)
         record = self._job.record(blob)
-        if os.path.lexists(output):
+        if os.path.lexists(output) and not self._job.force:
             differs = _differs(output, record)
             if not differs:
                 return {"kept": True, "samples": 0, "written": 0, "dropped": 0, "bytes": 0}
@@ -157,24 +176,30 @@ class _Mapper:
                 raise WriteError(
                     f"{told(output)}: is there already, and {differs}; it is left as it is: give another name, or --overwrite"
                 )
-        self._function = self._function or load_function(self._job.function)
-        part = _part_of(output)
+        function = self._loaded()
         samples = dropped = nbytes = 0
         try:
-            with TarWriter(part, overwrite=True) as writer:
+            # Its index appears first, so an output that is there has one, which says how it was made.
+            with TarWriter(output, overwrite=self._job.overwrite or self._job.force, about={NOTE: record}) as writer:
                 for samples, sample in enumerate(tar_samples(open_pieces(blob), blob.url), 1):
                     nbytes += sum(map(len, sample.fields.values()))
                     self._status.put(samples, nbytes, sample.key)
                     before = writer.samples
-                    for made in self._applied(self._function, sample, blob.url):
+                    for made in self._applied(function, sample, blob.url):
                         writer.write(made)
                     dropped += writer.samples == before
-            _publish(part, output, record, self._job.overwrite)
         finally:
             self._status.put(0, 0, b"")
-            for path in (Path(part), Path(part + SUFFIX)):
-                path.unlink(missing_ok=True)
         return {"kept": False, "samples": samples, "written": writer.samples, "dropped": dropped, "bytes": nbytes}
+
+    def _loaded(self) -> Function:
+        """The user's function, as it was when the command began."""
+        if self._function is None:
+            function, code = load_function(self._job.function)
+            if code != self._job.code:
+                raise ConfigError(f"{self._job.function}: its code was changed while the command ran; run it again")
+            self._function = function
+        return self._function
 
     def _applied(self, function: Function, sample: TarSample, url: str) -> Iterator[dict[str, Any]]:
         """The samples that the user's function makes of one; what it raises is told with the sample and the user's line."""
@@ -237,45 +262,16 @@ _NAMES = {
     "size": "its input has changed since",
     "version": "its input has changed since",
     "function": "was made by another function",
+    "code": "was made by other code: the function's file has changed since",
     "decode": "was made with another --decode",
 }
 
 
-def _part_of(output: str) -> str:
-    path = Path(output)
-    return str(path.with_name(f".{path.name}.map"))
-
-
-def _publish(part: str, output: str, record: dict[str, Any], overwrite: bool) -> None:
-    """Make an output appear, its index first: so an output that is there has an index that says how it was made.
-
-    An index whose shard never came, because we were killed in between, is replaced by the next try.
-    """
-    beside = Path(part + SUFFIX)
-    index = ShardIndex.from_bytes(beside.read_bytes(), str(beside))
-    if overwrite:
-        Path(output).unlink(missing_ok=True)  # first: the new index must never lie beside the old shard
-    elif os.path.lexists(output):
-        raise WriteError(f"{told(output)}: somebody else made it meanwhile; it is left as it is")
-    with AtomicFile(output + SUFFIX, overwrite=True) as file:
-        file.write(replace(index, about={**index.about, "map": record}).to_bytes())
-    beside.unlink()  # before the last step, behind which nothing may be left
-    Path(part).rename(output)
-    sync_folder(os.fsencode(Path(output).absolute().parent))
-
-
 def _differs(output: str, record: dict[str, Any]) -> str:
     """How an output that is there differs from the one that would be made; "" when it does not."""
-    beside = Path(output + SUFFIX)
-    try:
-        index = ShardIndex.from_bytes(beside.read_bytes(), str(beside))
-        size = Path(output).stat().st_size
-    except (OSError, CorruptIndex):
-        return "has no index that would say how it was made"
-    made = index.about.get("map")
-    if not isinstance(made, dict):
-        return "was not made by this command"
-    if index.size != size:
-        return f"has {size:,} bytes and should have {index.size:,}"
+    found = noted(output, NOTE)
+    if found is None:
+        return "has no index that says how this command made it"
+    made, _ = found
     wrong = [name for name, value in record.items() if made.get(name) != value and name != "url"]
     return _NAMES[wrong[0]] if wrong else ""

@@ -47,7 +47,7 @@ def pack(
         str,
         typer.Argument(
             metavar="DEST",
-            help="A folder, made if need be; a pattern for the names of shards, as in `out/train-{:06d}.tar`; or one file.",
+            help="A folder, a pattern for the names of shards, as in `out/train-{:06d}.tar`, or one file; folders are made.",
             show_default=False,
         ),
     ],
@@ -101,8 +101,7 @@ def pack(
         by_content, keys,
     )  # fmt: skip
     opened = _open(source)
-    if folder is not None:
-        _make_folder(folder)
+    _make_folder(folder)
     if isinstance(opened, StreamSource):
         result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
     else:
@@ -268,8 +267,8 @@ def _open(name: str) -> Source | StreamSource:
     return source
 
 
-def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path | None]:
-    """Format, pattern of the shards' names, and the folder to be made, if DEST is one."""
+def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path]:
+    """Format, pattern of the shards' names, and the folder they go to."""
     if dest == "-" or "://" in dest:
         raise ConfigError(f"{dest}: shards are written to this machine's disks; for a pipe use `stoker tar cat`")
     lower = dest.lower()
@@ -283,10 +282,7 @@ def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path | None]:
         raise ConfigError(f"--format {format}, but {dest} is the name of a {ending}; choose one of the two")
     if ending == "lmdb" and not Pattern(dest).single:
         raise ConfigError(f"{dest}: an LMDB is one file; leave the number away")
-    parent = Path(dest).absolute().parent
-    if not parent.is_dir():
-        raise ConfigError(f"cannot write {dest}: there is no folder {parent}")
-    return ending, dest, None
+    return ending, dest, Path(dest).parent
 
 
 def _most_bytes(given: str | None, format: str, max_samples: int | None) -> int | None:

@@ -34,13 +34,13 @@ def load_pipeline(name: str) -> Pipeline:
     module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{name}: write MODULE:PIPELINE, as in my_module:train or path/to/file.py:train")
-    module = _asked(f"importing {module_name}", lambda: _load_module(module_name))
+    module = asked(f"importing {module_name}", lambda: load_module(module_name))
     if not hasattr(module, attribute):
         known = ", ".join(key for key, value in vars(module).items() if isinstance(value, Pipeline))
         raise ConfigError(f"{module_name} has no {attribute!r}; pipelines in it: {known or 'none'}")
     value: Any = getattr(module, attribute)
     if not isinstance(value, Pipeline) and _callable_without_arguments(value):
-        value = _asked(f"{name}()", value)
+        value = asked(f"{name}()", value)
     if not isinstance(value, Pipeline):
         raise ConfigError(
             f"{name} is of type {type(value).__name__}; give a pipeline, or a function without arguments that makes one"
@@ -48,7 +48,8 @@ def load_pipeline(name: str) -> Pipeline:
     return value
 
 
-def _load_module(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
+    """Import a module by its name, or by the path of its file."""
     path = Path(name)
     if path.suffix != ".py":
         _look_in(Path.cwd())
@@ -78,7 +79,7 @@ def _look_in(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _asked(doing: str, act: Callable[[], T]) -> T:
+def asked(doing: str, act: Callable[[], T]) -> T:
     """Run the user's code; what it raises is told with the line it was raised on."""
     try:
         return act()

@@ -10,7 +10,6 @@ Names are settled once for all samples: if some samples had a ``jpg`` and the ot
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from ..source.chunk import FieldSpec
+from ..source.chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..source.codecs import JSONS, NUMBERS, PICKLES, TEXTS, decode_field, encode_field, kind_of
 from ..source.stream import KEY
+from ..storage.names import spelled
 from .pictures import EXTENSIONS, picture_kind
 
 FORMATS = ("tar", "tfrecord", "lmdb")
@@ -120,6 +120,24 @@ def _named_after(name: str, spec: FieldSpec, values: Sequence[Any], taken: Any) 
     return name if kind in JSONS else f"{name}.json"
 
 
+def renaming(sample: Mapping[str, Any]) -> dict[str, str]:
+    """The names a tar needs to hold a sample's values for what they are; those that say it already are left out.
+
+    >>> renaming({"image": b"\\xff\\xd8\\xff...", "label": 3, "txt": "a cat"})
+    {'image': 'jpg', 'label': 'cls'}
+    """
+    specs = {name: _spec_of(value) for name, value in sample.items()}
+    names = _tar_names(specs, {name: [value] for name, value in sample.items()}, dict.fromkeys(specs, ""), raw=False)
+    return {old: new for old, new in names.items() if new != old}
+
+
+def _spec_of(value: Any) -> FieldSpec:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return array_spec(value.dtype, *value.shape)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return array_spec(np.int64) if whole else BYTES if isinstance(value, bytes) else OBJECT
+
+
 def _to_tar(old: str, new: str, raw: bool, by_content: bool) -> Kept:
     target = spelled(new)
     if raw:
@@ -131,16 +149,6 @@ def _for_extension(name: str, value: Any) -> Any:
     """A value as its extension wants it."""
     value = _plain(value)
     return value.tolist() if kind_of(name) in JSONS and isinstance(value, (np.ndarray, np.generic)) else value
-
-
-def spelled(name: str) -> str:
-    """A field's name as writers take it, from printable text: bytes that are no text are surrogates there."""
-    if "\\" not in name:
-        return name
-    data = re.sub(
-        rb"\\(?:\\|x([0-9a-f]{2}))", lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", name.encode()
-    )
-    return data.decode("utf-8", "surrogateescape")
 
 
 # ---- tf.train.Example -------------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class TarWriter:
                 field = _check_field(name)
                 if field in members:
                     raise ConfigError(f"the field {name!r} is there twice; upper and lower case are the same here")
-                data = encode_field(name, value)
+                data = _encoded(name, value, fields)
                 headers = member_headers(_check_length(checked + b"." + field), len(data))
                 members[field] = headers, data
                 size += len(headers) + len(data) + -len(data) % BLOCK
@@ -390,6 +390,23 @@ def _check_field(field: str) -> bytes:
     if not name or b"/" in name or b"\0" in name or b"\n" in name:
         raise ConfigError(f"{field!r} cannot be the name of a field: it becomes an extension, such as 'jpg', 'cls' or 'seg.png'")
     return name
+
+
+def _encoded(name: str, value: Any, fields: list[tuple[str, Any]]) -> bytes:
+    """The bytes a value is stored as. Where its field's name does not say how, the error tells how to rename all fields."""
+    try:
+        return encode_field(name, value)
+    except ConfigError as error:
+        from .fields import renaming  # pictures are known there, which takes long to import
+
+        new = renaming(dict(fields))
+        try:
+            encode_field(new[name], value)
+        except (KeyError, ConfigError):
+            raise error from None
+        plain = all(map(str.isidentifier, new))
+        words = ", ".join(f"{before}={after!r}" for before, after in new.items()) if plain else f"**{new}"
+        raise ConfigError(f"{error}. Behind a pipeline: .rename({words})") from error
 
 
 def _check_length(name: bytes) -> bytes:

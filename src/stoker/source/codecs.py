@@ -71,7 +71,10 @@ def encode_field(field: str, value: Any) -> bytes:
         return value.encode("utf-8", "surrogateescape")
     if kind == "npy" and isinstance(value, (np.ndarray, np.generic, int, float, list, tuple)):
         return _npy_bytes(field, value)
-    raise ConfigError(f"field {field!r}: a {type(value).__name__} has no bytes of its own here; {_remedy(kind, value)}")
+    raise ConfigError(
+        f"field {field!r}: the extension of a name says how a value is stored, and this one takes no {type(value).__name__}; "
+        f"{_remedy(field, value)}"
+    )
 
 
 def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArray[np.int64] | None:
@@ -90,16 +93,16 @@ def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArr
     return None if odd else values
 
 
-def _remedy(kind: str, value: Any) -> str:
+def _remedy(field: str, value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return "name the field '....npy' to store an array, or encode the picture to bytes first"
-    if kind in PICKLES:
+        return f"name it '{field}.npy' to store an array, or encode the picture to bytes first"
+    if kind_of(field) in PICKLES:
         return "pickles are not written: use json, npy or bytes"
     if isinstance(value, str):
-        return "name the field '....txt', or pass bytes"
-    if isinstance(value, (int, np.integer)):
-        return "name the field '....cls', or pass bytes"
-    return "pass bytes, or name the field '....json', '....txt', '....cls' or '....npy' after what it holds"
+        return f"name it '{field}.txt', or pass bytes"
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return f"name it '{field}.cls', or pass bytes"
+    return "pass bytes, or name it after what it holds: '.json', '.txt', '.cls', '.npy'"
 
 
 def _json_bytes(field: str, value: Any) -> bytes:

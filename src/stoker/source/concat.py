@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError
 from ..storage.scratch import Scratch
 from ..units import counted
-from .base import Rows, Source, digest
+from .base import Rows, Source, Span, digest
 from .chunk import OBJECT, Column, FieldSpec, Ints
 
 
@@ -32,6 +34,10 @@ class ConcatSource(Source):
         }
         self.classes = self.sources[0].classes if len({source.classes for source in self.sources}) == 1 else ()
         self.waits = any(source.waits for source in self.sources)
+        self._listeners = _listeners(self.sources)
+        self._turns = count()
+        spans = [span for member in self._listeners if (span := self.sources[member].foresight) is not None]
+        self.foresight = Span(max(span.count for span in spans), all(span.whole for span in spans)) if spans else None
         self._ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
         self.firsts = [int(end) - len(source) for end, source in zip(self._ends, self.sources)]
 
@@ -55,6 +61,18 @@ class ConcatSource(Source):
             columns[name] = _interleaved(pieces, len(indices), out.get(name))
         return Rows(columns, errors)
 
+    def foresee(self, indices: Ints) -> None:
+        members = np.searchsorted(self._ends, indices, side="right")
+        for member in self._listeners:
+            self.sources[member].foresee(indices[members == member] - self.firsts[member])
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        """Each thread stays with one source; with more sources than threads, some fetch only what is read."""
+        self.sources[self._listeners[next(self._turns) % len(self._listeners)]].fetch_ahead(stop)
+
+    def __reduce__(self) -> tuple[type[ConcatSource], tuple[Sequence[Source], Sequence[Mapping[str, str]]]]:
+        return ConcatSource, (self.sources, self._names)
+
     def key(self, index: int) -> str:
         member, within = self._place(index)
         return self.sources[member].key(within)
@@ -72,6 +90,20 @@ class ConcatSource(Source):
     def _place(self, index: int) -> tuple[int, int]:
         member = int(np.searchsorted(self._ends, index, side="right"))
         return member, index - self.firsts[member]
+
+
+def _listeners(sources: Sequence[Source]) -> list[int]:
+    """Which sources are told what comes. A cache remembers what it was told last: so none that share one."""
+    found = [member for member, source in enumerate(sources) if source.foresight is not None]
+    caches = [cache for member in found for cache in _caches(sources[member])]
+    return found if len(set(caches)) == len(caches) else []
+
+
+def _caches(source: Source) -> set[Any]:
+    """The caches that records are read through; asked without importing those, which takes long and is rarely needed."""
+    if isinstance(source, ConcatSource):
+        return {cache for member in source.sources for cache in _caches(member)}
+    return {blob.cache for blob in getattr(source, "blobs", ()) if hasattr(blob, "cache")}
 
 
 def _common(specs: list[FieldSpec]) -> FieldSpec:

@@ -27,7 +27,7 @@ from .chunk import Ints
 
 SUFFIX = ".stk"
 VERSION = 1
-_MAGIC = b"STOKERIX"
+MAGIC = b"STOKERIX"
 _PREFIX = struct.Struct("<8sIIIIQ")
 #: what a column may be made of: nothing that could hold an address
 _DTYPES = {"<i8", "<u8", "<i4", "<u4", "|u1", "<f4", "<f8"}
@@ -105,7 +105,7 @@ class ShardIndex:
         header += b" " * (-len(header) % 8)
         body = b"".join(parts)
         total = _PREFIX.size + len(header) + len(body)
-        return _PREFIX.pack(_MAGIC, VERSION, len(header), crc32c(header), crc32c(body), total) + header + body
+        return _PREFIX.pack(MAGIC, VERSION, len(header), crc32c(header), crc32c(body), total) + header + body
 
     @classmethod
     def from_bytes(cls, data: bytes, told: str) -> ShardIndex:
@@ -160,7 +160,7 @@ class ShardIndex:
 
 
 def _split(data: bytes, told: str) -> tuple[bytes, memoryview]:
-    if len(data) < _PREFIX.size or data[:8] != _MAGIC:
+    if len(data) < _PREFIX.size or data[:8] != MAGIC:
         raise _bad(told, f"it begins with {data[:8]!r}, which no index does")
     _, version, length, header_crc, body_crc, total = _PREFIX.unpack_from(data)
     if version != VERSION:

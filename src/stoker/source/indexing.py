@@ -21,7 +21,7 @@ from ..storage.home import index_home, publish
 from ..storage.local import LocalBlob
 from ..units import show_bytes
 from .chunk import Ints
-from .index import MAX_BYTES, SUFFIX, Keys, ShardIndex
+from .index import MAGIC, MAX_BYTES, SUFFIX, Keys, ShardIndex
 from .paths import printable
 from .tarstream import stranger
 
@@ -61,6 +61,8 @@ def find_index(blob: Blob, kind: str) -> ShardIndex | None:
     """An index that is there already and may be trusted; None: it has to be made."""
     stat = blob.stat()
     data = _beside(blob)
+    if data is not None and not isinstance(blob, LocalBlob) and not data.startswith(MAGIC):
+        data = None  # some servers answer with a page of their own where there is no file
     if data is not None:
         told = blob.url + SUFFIX
         index = ShardIndex.from_bytes(data, told)

@@ -9,6 +9,7 @@ read.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ from .codecs import decode_field
 from .examples import ExampleColumns
 from .feature import Feature
 from .index import Keys, ShardIndex
-from .paths import AnyPath, absolute, inside, is_file, is_folder, printable
+from .paths import AnyPath, inside, is_file, is_folder, printable
 from .records import Read, RecordSource
 
 #: in front of every value we write: a mark and the CRC-32C of key and payload
@@ -49,7 +50,8 @@ class LmdbSource(RecordSource):
     kind = "lmdb"
 
     def __init__(self, path: AnyPath, fields: Collection[str] | None = None) -> None:
-        blob = LocalBlob(_file_of(absolute(path)))
+        self._given = os.fsencode(path)
+        blob = LocalBlob(_file_of(self._given))
         table, keys = _walk(blob)
         self._form: _Form
         if TENSORPACK_KEYS in keys and ABOUT not in keys:
@@ -78,6 +80,9 @@ class LmdbSource(RecordSource):
 
     def _identity(self) -> tuple[str, ...]:
         return tuple(self.fields)
+
+    def _told(self) -> str:
+        return f"{self.kind}({printable(self._given)})"
 
 
 class _Form:

@@ -13,7 +13,7 @@ from .base import digest
 from .codecs import PICKLES, decode_field, kind_of
 from .paths import printable
 from .stream import KEY, StreamSource
-from .tarstream import TarSample, open_pieces, standard_input, tar_samples
+from .tarstream import TarSample, check_unpacker, open_pieces, standard_input, tar_samples
 
 
 class TarStream(StreamSource):
@@ -35,13 +35,18 @@ class TarStream(StreamSource):
         super().__init__(self._samples)
         if not isinstance(interleave, int) or interleave < 1:
             raise ConfigError(f"tar(interleave={interleave!r}): give the number of shards to read at once, from 1 on")
+        for blob in blobs or ():
+            check_unpacker(blob)
         self._blobs, self._interleave = blobs, interleave
         self._defaults, self._pickles, self._decode = dict(defaults or {}), frozenset(allow_pickle), decode
         self._spent = False
 
     @property
     def title(self) -> str:
-        return f"tar({self._blobs[0].url if self._blobs else 'standard input'})"
+        if not self._blobs:
+            return "tar(standard input)"
+        first, last = self._blobs[0].url, self._blobs[-1].url
+        return f"tar({first}{f' … {last}' if len(self._blobs) > 1 else ''})"
 
     def fingerprint(self) -> str:
         shards = [part for blob in self._blobs or () for part in (blob.name, blob.stat().size)]

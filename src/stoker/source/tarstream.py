@@ -6,7 +6,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Union, cast
+from typing import Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,12 @@ def tar_samples(pieces: Iterable[Piece], told: str) -> Iterator[TarSample]:
 def is_compressed(name: str) -> bool:
     """Whether a name says that its bytes must be unpacked, and so cannot be read at random."""
     return _unpacker_of(name) is not None
+
+
+def check_unpacker(blob: Blob) -> None:
+    """Raise MissingExtra when what a shard's name says it is packed with cannot be unpacked here."""
+    if _unpacker_of(blob.name) is _unzstd:
+        _zstandard(blob.url)
 
 
 def open_pieces(blob: Blob) -> Iterator[Piece]:
@@ -202,15 +208,12 @@ def _gunzip(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
 
 
 def _unzstd(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise MissingExtra(f"{told}: to read zstd, pip install 'stoker[zstd]'") from error
+    zstandard = _zstandard(told)
     growth = _Growth(told)
     # A reader, because it gives at most as much as it is asked for, however much a few bytes unpack to. Where the data end in the
     # middle it just ends, and then the tar in it has no end either.
     with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
-        cast(Any, _Reading(pieces, growth)), read_across_frames=True
+        _Reading(pieces, growth), read_across_frames=True
     ) as reader:
         while True:
             try:
@@ -221,6 +224,14 @@ def _unzstd(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
                 return
             growth.given(len(out))
             yield out
+
+
+def _zstandard(told: str) -> Any:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MissingExtra(f"{told}: to read zstd, pip install 'stoker[zstd]'") from error
+    return zstandard
 
 
 class _Reading:

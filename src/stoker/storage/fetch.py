@@ -61,7 +61,8 @@ class _Runs:
 
     def __init__(self, which: Ints, offsets: Ints, lengths: Ints, gaps: Ints) -> None:
         ends = offsets + lengths
-        reach = np.maximum.accumulate(ends + (which << 44)) - (which << 44) if len(which) else ends
+        lifted = np.cumsum(np.diff(which, prepend=which[:1]) != 0) << 44  # each file above those before it
+        reach = np.maximum.accumulate(ends + lifted) - lifted
         begins = np.ones(len(which), np.bool_)
         begins[1:] = (which[1:] != which[:-1]) | (offsets[1:] - reach[:-1] > gaps[1:])
         firsts = np.flatnonzero(begins)

@@ -106,6 +106,37 @@ _files = _OpenFiles(_most_open())
 os.register_at_fork(after_in_child=_files.renew)
 
 
+class _Allowance:
+    """How many descriptors all `HeldFiles` of this process may have together.
+
+    What one gives back is only noted, because the collector does it, at any moment, and must not wait for a lock.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._returned: deque[int] = deque()
+        self.lock = threading.Lock()
+
+    def take(self, count: int) -> bool:
+        """Whether so many may be opened; the lock must be held."""
+        while self._returned:
+            self._left += self._returned.popleft()
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
+
+    def give_back(self, count: int) -> None:
+        self._returned.append(count)
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()  # a fork may have come while another thread held it
+
+
+_allowance = _Allowance(_most_open() // 2)
+os.register_at_fork(after_in_child=_allowance.renew)
+
+
 class HeldFiles:
     """Descriptors of many files at once, opened when first asked for and held as long as this lives.
 
@@ -115,18 +146,22 @@ class HeldFiles:
     def __init__(self, blobs: Sequence[Blob]) -> None:
         self._blobs = blobs
         self._fds: NDArray[np.int32] | None = None
-        few = len(blobs) <= _most_open() // 2
-        self._lock = threading.Lock() if few and all(isinstance(blob, LocalBlob) for blob in blobs) else None
+        self._may = all(isinstance(blob, LocalBlob) for blob in blobs)
 
     def descriptors(self) -> NDArray[np.int32] | None:
         """One for each file, -1 for those that cannot be opened; None: they are too many, or not all on this machine."""
-        if self._fds is None and self._lock is not None:
-            with self._lock:
-                if self._fds is None:
-                    fds = np.asarray([_own(blob) for blob in self._blobs], np.int32)
-                    weakref.finalize(self, _close_all, fds).atexit = False
-                    self._fds = fds
+        if self._fds is None and self._may:
+            with _allowance.lock:
+                if self._fds is None and self._may:
+                    self._may = _allowance.take(len(self._blobs))
+                    if self._may:
+                        self._open_all()
         return self._fds
+
+    def _open_all(self) -> None:
+        fds = np.asarray([_own(blob) for blob in self._blobs], np.int32)
+        weakref.finalize(self, _close_all, fds).atexit = False
+        self._fds = fds
 
     def __reduce__(self) -> tuple[type[HeldFiles], tuple[Sequence[Blob]]]:
         return HeldFiles, (self._blobs,)
@@ -144,6 +179,7 @@ def _close_all(fds: NDArray[np.int32]) -> None:
     for fd in fds.tolist():
         if fd >= 0:
             os.close(fd)
+    _allowance.give_back(len(fds))
 
 
 class LocalBlob(Blob):

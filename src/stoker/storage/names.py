@@ -40,5 +40,14 @@ def unprintable(text: str) -> bytes:
     return _ESCAPE.sub(_unescaped, text.encode("utf-8", "surrogateescape"))
 
 
+def spelled(text: str) -> str:
+    r"""The same name as writers take it: text, in which bytes that are no text are surrogates.
+
+    >>> spelled("seg.png"), spelled(r"\xff")
+    ('seg.png', '\udcff')
+    """
+    return unprintable(text).decode("utf-8", "surrogateescape") if "\\" in text else text
+
+
 def _unescaped(found: re.Match[bytes]) -> bytes:
     return found[1] if found[1] == b"\\" else bytes([int(found[1][1:], 16)])

@@ -45,11 +45,9 @@ class Pipes(TyperGroup):
 
 
 def _pipe_broke(error: BaseException | None) -> bool:
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:  # an exception may be its own cause
+    while error is not None:
         if isinstance(error, BrokenPipeError):
             return True
-        seen.append(error)
         error = error.__cause__
     return False
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import ConfigError, RecordError
-from ...pack.tar import Encoded, TarWriter, _Table
+from ...pack.tar import Encoded, TarWriter
 from ...source.paths import printable
 from ...source.tarstream import TarSample
+from ...storage.names import spelled
 from ..screen import check_writable
 from .inputs import same_file, told
 
@@ -50,32 +50,8 @@ def archive(output: str, overwrite: bool, inputs: Sequence[str] = ()) -> Iterato
     check_output(output, overwrite, inputs)
     with ExitStack() as stack:
         with uninterrupted():
-            writer = TarWriter(output, overwrite=overwrite) if output != "-" else _Piped(output)
-            stack.enter_context(writer)
+            writer = stack.enter_context(TarWriter(output, overwrite=overwrite))
         yield Archive(writer)
-
-
-class _Piped(TarWriter):
-    """Writes to a pipe, where there will be no index; so nothing is remembered for one, however many samples go through."""
-
-    def __init__(self, output: str) -> None:
-        super().__init__(output, index=False)
-        self._table = _LastKey()
-
-
-class _LastKey(_Table):
-    """A table of nothing but the last key: two samples of one key, side by side, would be read as one."""
-
-    def begin(self, key: bytes, fields: Iterable[bytes], told: str) -> None:
-        if key == self._last:
-            raise ConfigError(f"{told}: two samples with the key {printable(key)!r} follow each other, and would be read as one")
-        self._last = key
-
-    def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
-        pass
-
-    def checksum(self, data: bytes) -> None:
-        pass
 
 
 @contextmanager
@@ -101,16 +77,6 @@ def encode(sample: TarSample, number: int) -> Encoded:
         return TarWriter.encode({"__key__": sample.key, **fields}, number)
     except ConfigError as error:
         raise RecordError(str(error), key=printable(sample.key)) from error
-
-
-def spelled(name: str) -> str:
-    """A field's name as writers take it, from `printable` text: bytes that are no text are surrogates there."""
-    if "\\" not in name:
-        return name
-    data = re.sub(
-        rb"\\(?:\\|x([0-9a-f]{2}))", lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"\\", name.encode()
-    )
-    return data.decode("utf-8", "surrogateescape")
 
 
 def check_output(output: str, overwrite: bool, inputs: Sequence[str]) -> None:
