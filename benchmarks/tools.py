@@ -5,8 +5,8 @@ each in a process of its own, the start of Python included. Archives go to `/dev
 flushed to the disk, as users get them. Beside them `cat` and GNU tar, where they do something alike.
 
 Every command also runs on a quarter of the data: where memory is flat, `peak_over_quarter` is about 1. And those that can go on
-where they were stopped are killed when half of their files are there, and started again: `same` says whether the result is that of
-an unbroken run, byte for byte.
+where they were stopped are killed when half of their files are there, and started again: `same` says whether the result is that
+of an unbroken run, byte for byte.
 """
 
 from __future__ import annotations

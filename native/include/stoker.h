@@ -98,12 +98,14 @@ STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, co
 
 /*
  * Where records lie: record r has `fields` fields, the one of column f being length[r * fields + f] bytes at start[...] of a file
- * (length -1: it has none), and, unless crc is NULL, that CRC-32C. Records follow each other file by file: those of file i end
- * before record ends[i]. fds[i] is its descriptor, -1: it is not open.
+ * (length -1: it has none), and, unless crc is NULL, that CRC-32C. With `masked` not 0 the four bytes behind a field are its
+ * CRC-32C in TFRecord's mask. Records follow each other file by file: those of file i end before record ends[i]. fds[i] is its
+ * descriptor, -1: it is not open.
  */
 typedef struct {
   const int64_t *start, *length;
   const uint32_t *crc;
+  int64_t masked;
   int64_t rows, fields;
   const int64_t *ends;
   const int32_t *fds;

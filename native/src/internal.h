@@ -55,6 +55,11 @@ int32_t stk_read_span(int fd, uint8_t *to, int64_t length, int64_t offset);
 
 /* ---- checksums -------------------------------------------------------------------------------------------------------- */
 
+/* What TFRecord files store of a CRC-32C. */
+static inline uint32_t stk_mask(uint32_t crc) {
+  return (crc >> 15 | crc << 17) + 0xA282EAD8u;
+}
+
 /* Takes the register of CRC-32C (not inverted) through `length` bytes. */
 typedef uint32_t (*stk_crc_kernel)(uint32_t state, const uint8_t *data, int64_t length);
 uint32_t stk_crc_scalar(uint32_t state, const uint8_t *data, int64_t length);

@@ -68,9 +68,12 @@ static void read_run(const stk_request *asked, const stk_plan *run, int64_t firs
   for (int64_t span = first; span < stop; span++) {
     if (asked->lengths[span] < 0) continue;
     asked->status[span] = refused;
-    if (refused || !table->crc) continue;
-    const uint32_t crc = stk_crc32c(asked->buffer + asked->at[span], asked->lengths[span], 0);
-    if (crc != table->crc[cell_of(asked, span)]) asked->status[span] = STK_RECORD_CHANGED;
+    if (refused || !(table->crc || table->masked)) continue;
+    const uint8_t *const data = asked->buffer + asked->at[span];
+    const uint32_t crc = stk_crc32c(data, asked->lengths[span], 0);
+    const int right =
+        table->masked ? stk_mask(crc) == stk_u32(data + asked->lengths[span]) : crc == table->crc[cell_of(asked, span)];
+    if (!right) asked->status[span] = STK_RECORD_CHANGED;
   }
 }
 
@@ -78,6 +81,7 @@ stk_status stk_read_records(const stk_records *table, const int64_t *indices, in
                             int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at, int64_t *lengths,
                             int32_t *status, int64_t *needed) {
   if (!table || count < 0 || width < 0 || behind < 0 || gap < 0 || capacity < 0 || table->files < 1) return STK_ARGUMENT;
+  if (table->masked && behind < 4) return STK_ARGUMENT;
   if (!needed || (width && !fields) || (count && !indices) || (capacity && !buffer)) return STK_ARGUMENT;
   if (count && width && (!at || !lengths || !status)) return STK_ARGUMENT;
   for (int64_t f = 0; f < width; f++) {

@@ -10,10 +10,6 @@
 
 enum { HEAD = 12, FOOT = 4 };
 
-static uint32_t masked(uint32_t crc) {
-  return (crc >> 15 | crc << 17) + 0xa282ead8u;
-}
-
 static stk_status bad_length(const uint8_t *head, int64_t size, int64_t at, stk_fault *fault) {
   char quoted[STK_QUOTED];
   if (at > 0) {
@@ -40,7 +36,7 @@ stk_status stk_tfrecord_scan(const uint8_t *data, int64_t size, int64_t offset, 
   for (*needed = 0; size - at >= HEAD && n < capacity; n++) {
     const uint8_t *head = data + at;
     const uint64_t length = stk_u64(head);
-    if (masked(~crc(~0u, head, 8)) != stk_u32(head + 8)) return bad_length(head, size - at, offset + at, fault);
+    if (stk_mask(~crc(~0u, head, 8)) != stk_u32(head + 8)) return bad_length(head, size - at, offset + at, fault);
     if (length > (uint64_t)(INT64_MAX - offset - at - HEAD - FOOT)) {
       return stk_fault_tell(fault, STK_CORRUPT, offset + at, "the record at byte %lld claims %llu bytes" AGAIN,
                             (long long)(offset + at), (unsigned long long)length);
@@ -50,7 +46,7 @@ stk_status stk_tfrecord_scan(const uint8_t *data, int64_t size, int64_t offset, 
       *needed = whole;
       break;
     }
-    if (verify && masked(~crc(~0u, head + HEAD, (int64_t)length)) != stk_u32(head + HEAD + length)) {
+    if (verify && stk_mask(~crc(~0u, head + HEAD, (int64_t)length)) != stk_u32(head + HEAD + length)) {
       return stk_fault_tell(fault, STK_CORRUPT, offset + at,
                             "the checksum of the record at byte %lld (%llu bytes) is wrong" AGAIN, (long long)(offset + at),
                             (unsigned long long)length);
@@ -73,7 +69,7 @@ stk_status stk_tfrecord_verify(const uint8_t *data, int64_t size, const int64_t 
   }
   for (int64_t i = 0; i < count; i++) {
     const uint8_t *payload = data + starts[i];
-    right[i] = masked(~crc(~0u, payload, lengths[i])) == stk_u32(payload + lengths[i]);
+    right[i] = stk_mask(~crc(~0u, payload, lengths[i])) == stk_u32(payload + lengths[i]);
   }
   return STK_OK;
 }

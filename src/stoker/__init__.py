@@ -100,7 +100,7 @@ def tar(
     Pickles are refused but for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk; `patience` says
     how long a network is waited for.
     """
-    from .engine.each import each
+    from .engine.each import Crew
     from .source.opening import open_tar
 
     return Pipeline(
@@ -113,7 +113,7 @@ def tar(
             decode=decode,
             cache=cache,
             patience=patience,
-            each=each,
+            crew=Crew,
         )
     )
 
@@ -127,10 +127,10 @@ def tfrecord(
     many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single
     field ``record``, unparsed.
     """
-    from .engine.each import each
+    from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return Pipeline(open_tfrecord(shards, features=features, cache=cache, patience=patience, each=each))
+    return Pipeline(open_tfrecord(shards, features=features, cache=cache, patience=patience, crew=Crew))
 
 
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:

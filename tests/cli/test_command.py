@@ -11,7 +11,7 @@ import pytest
 
 from stoker import __version__
 
-COMMANDS = ("demo", "bench", "run", "show", "explain")
+COMMANDS = ("demo", "bench", "run", "show", "explain", "pack", "index", "verify", "tar", "map")
 
 
 def test_help_names_every_command(stoker: Any) -> None:

@@ -227,14 +227,15 @@ def test_a_full_disk_leaves_whole_shards(start: Callable[..., Any], photos: Path
 
 def test_a_folder_that_cannot_be_written_to_is_told(stoker: Any, image_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = stoker("pack", image_folder, tmp_path / "file" / "out")
-    assert result.exit_code == 1 and "cannot be made" in result.stderr
+    for dest in ("out", "out-{}.tar"):
+        result = stoker("pack", image_folder, tmp_path / "file" / dest)
+        assert result.exit_code == 1 and "cannot be made" in result.stderr
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["-"], ["s3://bucket/out"], ["out-{:06d}.zip"], ["nowhere/out-{}.tar"], ["a-{}-{}.tar"], ["out-{}.lmdb"],
+        ["-"], ["s3://bucket/out"], ["out-{:06d}.zip"], ["a-{}-{}.tar"], ["out-{}.lmdb"],
         ["out.tar", "--format", "lmdb"], ["out.lmdb", "--max-samples", "3"], ["out", "--max-bytes", "much"],
         ["out", "--quality", "0"], ["out.tar", "--fields", "nonsense"], ["out.tar", "--max-samples", "3"],
     ],
@@ -246,6 +247,12 @@ def test_wrong_usage_is_status_2_and_writes_nothing(
     result = stoker("pack", image_folder, *words)
     assert result.exit_code == 2 and "Traceback" not in result.stderr
     assert not list(tmp_path.rglob("*.tar*"))
+
+
+@pytest.mark.parametrize("name", ["train-{:06d}.tar", "one.tar", "one.tfrecord"])
+def test_folders_are_made_for_shards_of_any_name(stoker: Any, image_folder: Path, tmp_path: Path, name: str) -> None:
+    assert stoker("pack", image_folder, tmp_path / "new" / "deep" / name).exit_code == 0
+    assert len(list((tmp_path / "new" / "deep").glob("*.stk"))) == 1
 
 
 def test_where_shards_go_is_read_from_dest(tmp_path: Path) -> None:

@@ -7,17 +7,18 @@ import threading
 import pytest
 
 from stoker.engine.background import Background
-from stoker.engine.each import each
+from stoker.engine.each import Crew
 
 
 def test_results_come_in_the_order_of_the_things() -> None:
-    assert each(lambda number: number * number, range(100)) == [number * number for number in range(100)]
-    assert each(str, []) == [] and each(str, [3]) == ["3"]
+    crew = Crew(8)
+    assert crew(lambda number: number * number, range(100)) == [number * number for number in range(100)]
+    assert crew(str, []) == [] and crew(str, [3]) == ["3"]
 
 
 def test_several_are_under_way_at_once() -> None:
     both = threading.Barrier(2, timeout=10)
-    each(lambda _: both.wait(), range(2))
+    Crew(2)(lambda _: both.wait(), range(2))
 
 
 def test_the_first_things_error_is_raised() -> None:
@@ -27,15 +28,47 @@ def test_the_first_things_error_is_raised() -> None:
         return number
 
     with pytest.raises(ValueError, match="thing 3"):
-        each(work, range(50))
+        Crew(1)(work, range(50))
+
+
+def test_after_an_error_no_new_work_begins() -> None:
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        done.append(number)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        Crew(1)(work, range(50))
+    assert len(done) <= 2
+
+
+def test_many_threads_may_call_at_once() -> None:
+    crew = Crew(3)
+    results: list[list[int]] = []
+    callers = [
+        threading.Thread(target=lambda by=by: results.append(crew(lambda n: n * by, range(40))))
+        for by in range(8)  # type: ignore[misc]
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(30)
+    assert sorted(results) == [[n * by for n in range(40)] for by in range(8)]
 
 
 def test_no_thread_is_left_behind() -> None:
-    before = threading.active_count()
-    each(lambda number: number, range(40))
+    before = set(threading.enumerate())
+    crew = Crew(5)
+    crew(lambda number: number, range(40))
     with pytest.raises(ZeroDivisionError):
-        each(lambda number: 1 // number, range(5))
-    assert threading.active_count() == before
+        crew(lambda number: 1 // number, range(5))
+    started = set(threading.enumerate()) - before
+    assert 0 < len(started) <= 5
+    del crew
+    for thread in started:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_background_work_stops_when_told() -> None:

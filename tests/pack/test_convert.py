@@ -22,6 +22,7 @@ from stoker.pack.planning import Options, shuffled, split
 from stoker.source.base import Source
 from stoker.source.chunk import BYTES
 from stoker.source.files import FilesSource
+from stoker.source.index import ShardIndex
 from stoker.source.sequential import TarStream
 from stoker.source.tar import TarSource
 from stoker.storage.local import LocalBlob
@@ -504,6 +505,20 @@ def test_a_bad_sample_in_sequence_is_named_or_left_out(tmp_path: Path) -> None:
         stream = TarStream([LocalBlob(os.fsencode(tmp_path / "a.tar"))], decode=False)
         written, bad = convert_stream(stream, str(tmp_path / "o.lmdb"), Options("lmdb"), skip_bad=skip_bad)
         assert [entry.key for entry in bad] == ["0"] and written.samples == (2 if skip_bad else 0)
+
+
+def test_class_names_are_in_every_index_unless_they_are_too_long(image_folder: Path, tmp_path: Path) -> None:
+    for ending, format in ENDINGS.items():
+        if ending == "lmdb":
+            continue
+        source = FilesSource(image_folder)
+        conversion = Conversion(source, str(tmp_path / f"{{}}{format}"), Options(ending, max_samples=12))
+        for shard in write_all(conversion):
+            index = ShardIndex.from_bytes(Path(f"{shard.path}.stk").read_bytes(), shard.path)
+            assert index.about["classes"] == ["cat", "dog", "owl"]
+    source.classes = tuple(f"{number:06d}" for number in range(20_000))
+    shard = Conversion(source, str(tmp_path / "long.tar"), Options()).write(0)
+    assert "classes" not in ShardIndex.from_bytes(Path(f"{shard.path}.stk").read_bytes(), shard.path).about
 
 
 def test_the_note_in_an_index_is_plain_json(image_folder: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stoker
 from stoker.errors import ClosedError, ConfigError, WriteError
 from stoker.kernel.records import TarScan
 from stoker.pack.tar import MAX_FIELDS, TarWriter, member_headers
@@ -156,6 +158,15 @@ def test_a_shard_ends_with_empty_blocks_in_whole_records(tmp_path: Path) -> None
         assert len(data) % 10240 == 0 and data[-1024:] == bytes(1024)
 
 
+@pytest.mark.parametrize("blocks", range(150, 172))
+def test_a_shard_of_any_length_has_the_size_it_told(tmp_path: Path, blocks: int) -> None:
+    for size in (blocks * 512 - 1, blocks * 512):  # 80,896 bytes among them, which leave one block of a record
+        with TarWriter(tmp_path / f"{size}.tar") as shard:
+            shard.write({"bin": bytes(size)})
+        assert (tmp_path / f"{size}.tar").stat().st_size == shard.size == index_of(tmp_path / f"{size}.tar").size
+        assert shard.size % 10240 == 0 and shard.size >= 512 + size + 1024
+
+
 def test_large_members_are_written_between_small_ones(tmp_path: Path) -> None:
     samples = [{"__key__": f"{n:03d}", "a": b"small", "b": os.urandom((n % 3) * 1_500_000 + 1), "c": b"last"} for n in range(7)]
     path = written(tmp_path / "a.tar", samples)
@@ -250,6 +261,41 @@ def test_when_the_index_cannot_be_written_the_shard_does_not_appear(tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
+def test_what_is_said_about_a_shard_goes_into_its_index(tmp_path: Path) -> None:
+    about: dict[str, Any] = {"classes": ["cat", "dog"], "made": {}}
+    with TarWriter(tmp_path / "a.tar", about=about) as shard:
+        shard.write({"a": b"1"})
+        about["made"]["samples"] = shard.samples  # it is looked at when the shard is closed
+    assert index_of(tmp_path / "a.tar").about == {"classes": ["cat", "dog"], "made": {"samples": 1}}
+    assert by_tarfile(tmp_path / "a.tar") == {b"000000000.a": b"1"}
+    written(tmp_path / "a.tar", numbered(2), overwrite=True, about={"made": "again"})
+    assert index_of(tmp_path / "a.tar").about == {"made": "again"} and len(index_of(tmp_path / "a.tar")) == 2
+
+
+def test_a_shard_that_appeared_meanwhile_keeps_its_own_index(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="exists already"), TarWriter(tmp_path / "a.tar", about={"by": "us"}) as shard:
+        shard.write({"a": b"ours"})
+        written(tmp_path / "a.tar", [{"a": b"theirs"}], about={"by": "them"})
+    assert by_tarfile(tmp_path / "a.tar") == {b"000000000.a": b"theirs"}
+    assert index_of(tmp_path / "a.tar").about == {"by": "them"} and len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("about", "why"), [({"a": b"bytes"}, "JSON"), ({"a": {1, 2}}, "JSON"), ({"ignored": 3}, "what the index itself says")]
+)
+def test_what_an_index_cannot_say_is_refused(tmp_path: Path, about: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        TarWriter(tmp_path / "a.tar", about=about)
+    assert os.listdir(tmp_path) == []
+
+
+def test_nothing_can_be_said_about_a_shard_without_index(tmp_path: Path) -> None:
+    for target, options in ((tmp_path / "a.tar", {"index": False}), (io.BytesIO(), {})):
+        with pytest.raises(ConfigError, match="there will be none"):
+            TarWriter(target, about={}, **options)
+    assert os.listdir(tmp_path) == []
+
+
 # ---- samples ----------------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +369,16 @@ def test_a_sample_that_cannot_be_written_is_told_and_leaves_no_trace(tmp_path: P
         shard.write({"a": b"behind"})
     assert list(by_tarfile(tmp_path / "a.tar").values()) == [b"before", b"behind"]
     same_index(tmp_path / "a.tar")
+
+
+def test_samples_of_files_are_told_how_to_be_named(tmp_path: Path, image_folder: Path) -> None:
+    photos = stoker.files(image_folder)
+    with pytest.raises(ConfigError, match=r"'cat/cat_00'.*'label'.*no int64.*\.rename\(image='jpg', label='cls'\)"):
+        stoker.write_tar(tmp_path / "a.tar", photos)
+    stoker.write_tar(tmp_path / "a.tar", photos.rename(image="jpg", label="cls"))
+    assert [int(sample["cls"]) for sample in stoker.tar(tmp_path / "a.tar")] == [int(sample["label"]) for sample in photos]
+    with pytest.raises(ConfigError, match=r"\.rename\(\*\*{'a b': 'a b.txt', 'n': 'n.cls'}\)"):
+        stoker.write_tar(tmp_path / "b.tar", [{"a b": "text", "n": 3}])
 
 
 @pytest.mark.parametrize("keys", [["a", "a"], ["a", "b", "a"], ["c", "b", "a", "b"], ["a", "b", "c", "a"], ["000000001", None]])
@@ -464,6 +520,52 @@ def test_a_named_pipe_is_written_to(tmp_path: Path) -> None:
         assert reader.wait(60) == 0
     assert (tmp_path / "got").read_bytes() == written(tmp_path / "b.tar", numbered(30, 10_000)).read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["a.tar", "b.tar", "b.tar.stk", "got"]
+
+
+def test_a_pipe_remembers_only_the_last_key() -> None:
+    stream = io.BytesIO()
+    with TarWriter(stream) as shard:
+        for key in ("a", "b", "a"):
+            shard.write({"__key__": key, "x": b""})
+        with pytest.raises(ConfigError, match="'a' follow each other"):
+            shard.write({"__key__": "a", "y": b""})
+        shard.write({"__key__": "c", "y": b""})
+    assert [sample.key for sample in tar_samples([stream.getvalue()], "pipe")] == [b"a", b"b", b"a", b"c"]
+
+
+def test_what_went_down_a_pipe_takes_no_memory() -> None:
+    class Nowhere:
+        def write(self, data: Any) -> None:
+            pass
+
+    large = bytes(1 << 20)  # written at once, so that nothing is waiting when memory is looked at
+    with TarWriter(Nowhere()) as shard:  # type: ignore[arg-type]
+        shard.write({"bin": large})
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(1000):
+                shard.write({"bin": large})
+            assert tracemalloc.get_traced_memory()[0] - before < 10_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_stream_that_fails_is_told_as_it_is() -> None:
+    class Full(io.RawIOBase):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    class Shut(io.RawIOBase):
+        def write(self, data: Any) -> None:
+            return None
+
+    with pytest.raises(WriteError, match=r"the disk is full; make room.*not whole") as caught, TarWriter(Full()) as shard:
+        shard.write({"bin": bytes(1 << 20)})
+    assert "free" not in str(caught.value) and "left behind" not in str(caught.value)
+    with pytest.raises(WriteError, match="takes no more") as caught, TarWriter(Shut()) as shard:
+        shard.write({"bin": bytes(1 << 20)})
+    assert caught.value.__cause__ is None
 
 
 def test_a_reader_that_goes_away_is_told(tmp_path: Path) -> None:

@@ -126,12 +126,22 @@ def test_floats_are_exact_or_rounded_as_asked(tmp_path: Path) -> None:
 
 
 def test_a_file_object_gets_the_same_bytes(tmp_path: Path) -> None:
-    stream = io.BytesIO()
-    with TfrecordWriter(stream) as file:
-        for sample in samples(20):
-            file.write(sample)
-    write_tfrecord(tmp_path / "a", samples(20))
-    assert stream.getvalue() == (tmp_path / "a").read_bytes()
+    for count, size in ((20, 20), (60, 100_000)):
+        stream = io.BytesIO()
+        with TfrecordWriter(stream) as file:
+            for sample in samples(count, size):
+                file.write(sample)
+        write_tfrecord(tmp_path / "a", samples(count, size), overwrite=True)
+        assert stream.getvalue() == (tmp_path / "a").read_bytes()
+
+
+def test_what_is_said_about_a_file_goes_into_its_index(tmp_path: Path) -> None:
+    with TfrecordWriter(tmp_path / "a", about={"classes": ["cat", "dog"]}) as file:
+        file.write({"x": 1})
+    about = ShardIndex.from_bytes((tmp_path / "a.stk").read_bytes(), "a").about
+    assert about["classes"] == ["cat", "dog"] and about["examples"] and [entry["name"] for entry in about["features"]] == ["x"]
+    with pytest.raises(ConfigError, match="'features' is what the index itself says"):
+        TfrecordWriter(tmp_path / "b", about={"features": []})
 
 
 def test_nothing_appears_when_the_block_is_left_by_an_exception(tmp_path: Path) -> None:

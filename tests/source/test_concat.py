@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import stoker
 from stoker.errors import ConfigError, RecordError
 from stoker.source.arrays import ArraysSource
-from stoker.source.base import Source
+from stoker.source.base import Source, Span
 from stoker.source.concat import ConcatSource
 from stoker.storage.scratch import Scratch
 
+from ..storage.server import Server
 from ..support import read, value, values
 from .making import sample_tar
 from .test_tar import open_source, store
@@ -147,6 +149,53 @@ def test_classes_stay_where_they_agree() -> None:
     assert same_names(one, other).classes == ("cat", "dog")
     other.classes = ("dog", "cat")
     assert same_names(one, other).classes == ()
+
+
+class Listener(ArraysSource):
+    """Writes down what it is told."""
+
+    def __init__(self, span: Span | None, **columns: Any) -> None:
+        super().__init__(columns)
+        self.foresight = span
+        self.told: list[list[int]] = []
+        self.served: list[threading.Event] = []
+
+    def foresee(self, indices: Any) -> None:
+        self.told.append(indices.tolist())
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        self.served.append(stop)
+
+
+def test_sources_are_told_what_comes_of_them_in_order() -> None:
+    one, deaf, other = (Listener(span, x=np.arange(4)) for span in (Span(9, True), None, Span(5, False)))
+    both = same_names(one, deaf, other)
+    assert both.foresight == Span(9, False), "as much as the one wants, spread as the other needs it"
+    both.foresee(np.array([9, 3, 5, 8, 0, 11, 3]))
+    assert (one.told, deaf.told, other.told) == ([[3, 0, 3]], [], [[1, 0, 3]])
+    stop = threading.Event()
+    for _ in range(4):
+        both.fetch_ahead(stop)
+    assert (len(one.served), len(deaf.served), len(other.served)) == (2, 0, 2)
+    assert same_names(one, one).foresight == Span(9, True) and same_names(deaf).foresight is None
+
+
+def test_a_mix_of_cached_shards_is_fetched_ahead(tmp_path: Path) -> None:
+    with Server() as server:
+        for name in "abc":
+            samples = [(f"{name}{n}", {"x": bytes([n]) * 900, "cls": b"%d" % n}) for n in range(6)]
+            server.put(f"/{name}.tar", sample_tar(samples))
+        caches = [stoker.Cache(tmp_path / name, limit="1MB") for name in "ab"]
+        parts = [stoker.tar(f"{server.origin}/{name}.tar", cache=cache) for name, cache in zip("abc", [*caches, None])]
+        mixed = stoker.mix(parts)
+        assert isinstance(mixed.plan.source, ConcatSource) and mixed.plan.source.foresight is not None
+        with mixed.shuffle(seed=1).batch(3).loader(threads=1) as loader:
+            got = [value for batch in loader for value in batch["cls"].tolist()]
+        assert sorted(got) == sorted([*range(6)] * 3)
+        assert [cache.counts().fetched for cache in caches] == [1, 1]
+        shared = stoker.mix([stoker.tar(f"{server.origin}/{name}.tar", cache=caches[0]) for name in "ab"])
+        assert isinstance(shared.plan.source, ConcatSource) and shared.plan.source.foresight is None
+        assert sum(len(batch["cls"]) for batch in shared.batch(3)) == 12
 
 
 def test_it_travels_to_another_process(tmp_path: Path) -> None:

@@ -69,6 +69,19 @@ def test_what_was_written_comes_back_as_it_was(tmp_path: Path) -> None:
     assert "7 samples in 1 shard" in source.describe()
 
 
+def test_it_is_told_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for path, place in (("a.lmdb", "a.lmdb"), ("folder", "folder/data.mdb")):
+        stoker.write_lmdb(place, SAMPLES)
+        source = LmdbSource(path)
+        assert source.describe() == f"lmdb({path}): 7 samples in 1 shard"
+        assert source.origin(0).startswith(f"{place}, byte ")
+        monkeypatch.chdir("/")
+        assert everything(source) == [wanted(sample) for sample in SAMPLES], "wherever the process goes"
+        monkeypatch.chdir(tmp_path)
+
+
 def test_field_names_of_any_text_come_back(tmp_path: Path) -> None:
     names = ["a\\b", r"\xff", "Übung", "new\nline", "a.b/c"]
     stoker.write_lmdb(tmp_path / "a.lmdb", [{name: n for n, name in enumerate(names)}])

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 import stoker
-from stoker.errors import ConfigError, CorruptShard, RecordError, SourceEmpty, SourceNotFound
+from stoker.errors import ConfigError, CorruptShard, MissingExtra, RecordError, SourceEmpty, SourceNotFound
 from stoker.source import tarstream
 from stoker.source.sequential import TarStream
 from stoker.source.tarstream import is_compressed, open_pieces, tar_samples
@@ -254,6 +254,21 @@ for unpack, pack in ((_gunzip, gzip.compress), (_unzstd, zstandard.compress)):
 
 
 # ---- stoker.tar in sequence ------------------------------------------------------------------------------------------
+
+
+def test_a_missing_unpacker_is_told_when_the_source_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = store(tmp_path, 2, ".tar.gz") + store(tmp_path, 1, ".tar.zst")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingExtra, match=r"s-0\.tar\.zst: to read zstd, pip install 'stoker\[zstd\]'"):
+        stoker.tar([str(path) for path in shards])
+    assert ids(stoker.tar([str(path) for path in shards[:2]])) == [0, 1, 2]
+
+
+def test_the_first_and_the_last_shard_are_told(tmp_path: Path) -> None:
+    store(tmp_path, 3)
+    several, one = (stoker.tar(f"{tmp_path}/{name}", index="never").plan.source.describe() for name in ("s-*.tar", "s-1.tar"))
+    assert several.startswith(f"tar({tmp_path}/s-0.tar … {tmp_path}/s-2.tar): 3 shards")
+    assert one.startswith(f"tar({tmp_path}/s-1.tar): 1 shard")
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz", ".tar.zst"])

@@ -68,6 +68,7 @@ class Records(ctypes.Structure):
         ("start", c_void_p),
         ("length", c_void_p),
         ("crc", c_void_p),
+        ("masked", c_int64),
         ("rows", c_int64),
         ("fields", c_int64),
         ("ends", c_void_p),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, cast, overload
 
@@ -108,10 +109,11 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
 class RecordTable:
     """Where the records of some files lie, prepared once for many reads.
 
-    `start`, `length` and `crc` (or None) are (records, fields); the records of file i end before record ``ends[i]``.
+    `start`, `length` and `crc` (or None) are (records, fields); the records of file i end before record ``ends[i]``. `masked`:
+    the four bytes behind a field are its checksum, as in TFRecord files.
     """
 
-    def __init__(self, start: Ints, length: Ints, crc: NDArray[np.uint32] | None, ends: Ints) -> None:
+    def __init__(self, start: Ints, length: Ints, crc: NDArray[np.uint32] | None, ends: Ints, *, masked: bool = False) -> None:
         rows, fields = start.shape
         if length.shape != start.shape or (crc is not None and crc.shape != start.shape):
             raise KernelError(f"tables of {start.shape}, {length.shape} and {None if crc is None else crc.shape} do not agree")
@@ -121,10 +123,12 @@ class RecordTable:
         self._crc = None if crc is None else np.ascontiguousarray(crc, np.uint32)
         self._ends = np.ascontiguousarray(ends, np.int64)
         sums = None if self._crc is None else self._crc.ctypes.data
-        self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, rows, fields, self._ends.ctypes.data)
+        self._masked = masked
+        self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, masked, rows, fields, self._ends.ctypes.data)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordTable, (self._start, self._length, self._crc, self._ends)  # addresses mean nothing elsewhere
+        # Addresses mean nothing elsewhere.
+        return partial(RecordTable, masked=self._masked), (self._start, self._length, self._crc, self._ends)
 
     def read(
         self, fds: NDArray[np.int32], indices: Ints, fields: Ints, arena: Arena, behind: int = 0, gap: int = 0

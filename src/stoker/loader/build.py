@@ -72,8 +72,8 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
 
 
-#: workers beside one a core, where reading waits for a network: so many requests are under way. With a cache other threads wait.
-_WAITING, _WAITING_CACHED = 32, 2
+#: workers beside one a core, where reading waits for a network; each of them asks for many records at once
+_WAITING = 4
 
 
 def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
@@ -85,10 +85,7 @@ def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
 
 
 def _waiting(plan: Plan) -> int:
-    source = plan.source
-    if not isinstance(source, Source) or not source.waits:
-        return 0
-    return _WAITING if source.foresight is None else _WAITING_CACHED
+    return _WAITING if isinstance(plan.source, Source) and plan.source.waits else 0
 
 
 def observer(meters: Meters, steps: list[str]) -> Observer:

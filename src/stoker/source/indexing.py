@@ -176,16 +176,21 @@ def _index_tfrecord(blob: Blob) -> ShardIndex:
 
 
 def _whole_records(blob: Blob) -> Iterator[tuple[int, Any, Ints, Ints]]:
-    """Pieces of a TFRecord file that end where a record does: place, bytes, and where in them the payloads lie."""
+    """Pieces of a TFRecord file that end where a record does: place, bytes, and where in them the payloads lie.
+
+    The bytes are overwritten by the next piece. What is left of one, the beginning of a record, moves to the front.
+    """
     size = blob.stat().size
-    parts: list[Any] = []
+    buffer = np.empty(2 * PIECE, np.uint8)
     base, held, need = 0, 0, 0
     for piece in blob.stream(0, PIECE):
-        parts.append(np.frombuffer(bytes(piece), np.uint8))
+        if held + len(piece) > buffer.size:
+            buffer = np.concatenate([buffer[:held], np.empty(max(need, held + 2 * len(piece)) - held, np.uint8)])
+        buffer[held : held + len(piece)] = np.frombuffer(piece, np.uint8)
         held += len(piece)
         if held < need:
-            continue  # joined once the next record is complete, so that a large one is not copied again and again
-        data = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            continue
+        data = buffer[:held]
         starts, lengths, used, need = scan_tfrecord(data, base)
         if need > size - base - used:
             raise CorruptShard(
@@ -194,7 +199,8 @@ def _whole_records(blob: Blob) -> Iterator[tuple[int, Any, Ints, Ints]]:
                 offset=base + used,
             )
         yield base, data, starts, lengths
-        parts, base, held = [data[used:]], base + used, held - used
+        buffer[: held - used] = buffer[used:held].copy()
+        base, held = base + used, held - used
     if held:
         raise CorruptShard(f"the file ends within the record at byte {base:,}; fetch or make it again", offset=base)
 

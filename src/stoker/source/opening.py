@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Union
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar, Union
 
 from ..errors import ConfigError
 from ..storage.blob import Blob
 from ..storage.cache import Cache
+from ..storage.fetch import Each
+from ..storage.local import LocalBlob
 from ..storage.open import open_blob
 from ..storage.retry import Patience
 from .index import ShardIndex
 from .indexing import index_of
+from .records import RecordSource
 from .sequential import TarStream
 from .shards import Spec, expand
 from .tar import TarSource
@@ -21,8 +24,9 @@ from .tfrecord import TfrecordSource
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 TFRECORD_ENDINGS = (".tfrecord", ".tfrecords")
-#: applies a function to each of some things and gives the results in order; where it may, on several threads
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], "list[Any]"]
+#: how many shards, or records, are asked for at once
+_LOCAL, _REMOTE = 8, 64
+Records = TypeVar("Records", bound=RecordSource)
 CacheLike = Union[str, "os.PathLike[str]", Cache, None]
 
 
@@ -36,7 +40,7 @@ def open_tar(
     decode: bool = True,
     cache: CacheLike = None,
     patience: Patience | None = None,
-    each: Each,
+    crew: Callable[[int], Each],
 ) -> TarSource | TarStream:
     """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
     if index not in ("auto", "never"):
@@ -50,15 +54,16 @@ def open_tar(
         return TarStream(None, 1, defaults, allow_pickle, decode)
     blobs = _blobs(urls, cache, patience)
     if index == "never" or any(is_compressed(blob.name) for blob in blobs):
-        each(lambda blob: blob.stat(), blobs)  # a shard that is not there is told now
+        _at_once(blobs, crew)(lambda blob: blob.stat(), blobs)  # a shard that is not there is told now
         return TarStream(blobs, 1 if interleave is None else interleave, defaults, allow_pickle, decode)
     if interleave is not None:
         raise ConfigError("tar(interleave=...) is for shards read in sequence; with an index, shuffle() mixes all shards")
-    return TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode)
+    each = _at_once(blobs, crew)
+    return _reading(TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode), each)
 
 
 def open_tfrecord(
-    spec: Spec, *, features: Any = None, cache: CacheLike = None, patience: Patience | None = None, each: Each
+    spec: Spec, *, features: Any = None, cache: CacheLike = None, patience: Patience | None = None, crew: Callable[[int], Each]
 ) -> TfrecordSource:
     """The source of TFRecord files."""
     urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
@@ -68,7 +73,20 @@ def open_tfrecord(
         if url.lower().endswith((".gz", ".zlib", ".zst")):
             raise ConfigError(f"{url}: compressed TFRecord files cannot be read at random; unpack them first")
     blobs = _blobs(urls, cache, patience)
-    return TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features)
+    each = _at_once(blobs, crew)
+    return _reading(TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features), each)
+
+
+def _at_once(blobs: list[Blob], crew: Callable[[int], Each]) -> Each:
+    """Who looks at the shards: many at once over a network, a few on a disk."""
+    return crew(_LOCAL if all(isinstance(blob, LocalBlob) for blob in blobs) else _REMOTE)
+
+
+def _reading(source: Records, each: Each) -> Records:
+    """The source; one that waits for a network asks for many records at once."""
+    if source.waits:
+        source.each = each
+    return source
 
 
 def _indexes(blobs: list[Blob], kind: str, each: Each) -> list[ShardIndex]:

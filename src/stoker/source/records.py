@@ -16,7 +16,7 @@ from ..kernel.files import Arena
 from ..kernel.records import RecordTable, crc32c, crc32c_spans
 from ..storage.blob import Blob
 from ..storage.cache import CachedBlob
-from ..storage.fetch import fetch
+from ..storage.fetch import Each, fetch, one_by_one
 from ..storage.local import HeldFiles, LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
@@ -39,6 +39,7 @@ class Read:
     lengths: Ints
     errors: dict[int, Exception]
     arena: Arena
+    checked: bool  # whether every checksum the shard itself holds was compared
 
     def column(self, field: int) -> BytesColumn:
         return BytesColumn(self.data, self.at[:, field], np.maximum(self.lengths[:, field], 0), self.arena)
@@ -75,6 +76,10 @@ class RecordSource(Source):
     """
 
     kind: str
+    #: asks for many spans at once, where that is mostly waiting
+    each: Each = staticmethod(one_by_one)
+    #: whether the four bytes behind a record are its checksum, in TFRecord's mask
+    masked = False
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex]) -> None:
         self.blobs, self.indexes = tuple(blobs), tuple(indexes)
@@ -95,7 +100,7 @@ class RecordSource(Source):
         self._mean = np.maximum(self._length, 0).mean(axis=0)
         sums = [index.crc for index in indexes]
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
-        self._table = RecordTable(self._start, self._length, self._crc, self._ends)
+        self._table = RecordTable(self._start, self._length, self._crc, self._ends, masked=self.masked)
         self._files = HeldFiles(self.blobs)
 
     def __len__(self) -> int:
@@ -179,7 +184,7 @@ class RecordSource(Source):
             finally:
                 held.release()
             if not status.any():
-                return Read(arena.buffer, at, lengths, {}, arena)
+                return Read(arena.buffer, at, lengths, {}, arena, True)
         return self._read_carefully(indices, fields, scratch, behind)
 
     def _hold(self, indices: Ints) -> _Held | None:
@@ -200,7 +205,7 @@ class RecordSource(Source):
         start, length = self._start[where], self._length[where]
         shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)
         spans = np.where(length < 0, 0, length + behind).ravel()
-        got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena)
+        got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
         width = max(1, len(fields))
         errors: dict[int, Exception] = {}
         for span, error in got.errors.items():
@@ -210,7 +215,7 @@ class RecordSource(Source):
             for span in np.flatnonzero(wrong).tolist():
                 if length.flat[span] >= 0:
                     errors.setdefault(span // width, self._wrong_sum(int(indices[span // width]), fields[span % width]))
-        return Read(got.data, got.at.reshape(start.shape), length, errors, scratch.arena)
+        return Read(got.data, got.at.reshape(start.shape), length, errors, scratch.arena, False)
 
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]

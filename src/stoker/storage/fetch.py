@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +17,15 @@ from .blob import Blob
 Ints = NDArray[np.int64]
 
 #: files whose descriptors are held at once; a chunk may touch any number
-_HELD = 32
+_HELD = 64
+
+
+#: applies a function to each of some things and gives the results in order; where it may, to many at once
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], "list[Any]"]
+
+
+def one_by_one(work: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
+    return [work(thing) for thing in things]
 
 
 @dataclass(slots=True)
@@ -29,8 +37,8 @@ class Fetched:
     errors: dict[int, Exception]
 
 
-def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena) -> Fetched:
-    """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i.
+def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = one_by_one) -> Fetched:
+    """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
 
     What could not be read is told span by span, the same however spans were joined.
     """
@@ -42,16 +50,20 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     runs = _Runs(which, offsets, lengths, gaps[which])
     if runs.total > arena.buffer.size:
         arena.grow(runs.total, keep=0)
-    failed: list[int] = []
+    failed: dict[int, Exception | None] = {}
     for first in range(0, len(used), _HELD):
-        failed += _read_files(blobs, used[first : first + _HELD], runs, arena.buffer)
+        failed.update(_read_files(blobs, used[first : first + _HELD], runs, arena.buffer, each))
     places = runs.at[runs.number] + offsets - runs.offsets[runs.number]
     at = np.empty_like(places)
     at[order] = places
     errors: dict[int, Exception] = {}
-    for span in np.flatnonzero(np.isin(runs.number, failed)).tolist() if failed else ():
-        out = arena.buffer[places[span] : places[span] + lengths[span]]
-        if (error := _read_alone(blobs[int(which[span])], int(offsets[span]), out)) is not None:
+    for span in np.flatnonzero(np.isin(runs.number, list(failed))).tolist() if failed else ():
+        run = int(runs.number[span])
+        error = failed[run]
+        if error is None or runs.counts[run] > 1:  # of several spans some may be there
+            out = arena.buffer[places[span] : places[span] + lengths[span]]
+            error = _read_alone(blobs[int(which[span])], int(offsets[span]), out)
+        if error is not None:
             errors[int(order[span])] = error
     return Fetched(arena.buffer, at, errors)
 
@@ -68,13 +80,16 @@ class _Runs:
         firsts = np.flatnonzero(begins)
         self.number = np.cumsum(begins) - 1  # span -> run
         self.which, self.offsets = which[firsts], offsets[firsts]
+        self.counts = np.diff(np.append(firsts, len(which)))  # spans of each
         self.lengths = (np.maximum.reduceat(ends, firsts) if len(firsts) else ends) - self.offsets
         self.at = np.cumsum(self.lengths) - self.lengths
         self.total = int(self.lengths.sum())
 
 
-def _read_files(blobs: Sequence[Blob], numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8]) -> list[int]:
-    """Read the runs of some files, those in local files by one native call; returns the runs that failed, for whatever reason."""
+def _read_files(
+    blobs: Sequence[Blob], numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8], each: Each
+) -> dict[int, Exception | None]:
+    """Read the runs of some files, those in local files by one native call; returns those that failed, and why."""
     begin, end = np.searchsorted(runs.which, [numbers[0], numbers[-1] + 1]).tolist()
     here = slice(begin, end)
     held = {number: blobs[number].hold() for number in numbers}
@@ -88,19 +103,17 @@ def _read_files(blobs: Sequence[Blob], numbers: list[int], runs: _Runs, buffer: 
         for number, fd in held.items():
             if fd >= 0:
                 blobs[number].release(fd)
-    failed = [int(run) for run in local[status != 0]]
+    failed: dict[int, Exception | None] = dict.fromkeys(local[status != 0].tolist())
     if len(local) < len(fds):
-        failed += [run for run in (np.flatnonzero(fds < 0) + begin).tolist() if not _read_far(blobs, runs, run, buffer)]
+        far = (np.flatnonzero(fds < 0) + begin).tolist()
+        why = each(lambda run: _read_far(blobs, runs, run, buffer), far)
+        failed.update({run: error for run, error in zip(far, why) if error is not None})
     return failed
 
 
-def _read_far(blobs: Sequence[Blob], runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> bool:
+def _read_far(blobs: Sequence[Blob], runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> Exception | None:
     at, length = int(runs.at[run]), int(runs.lengths[run])
-    try:
-        blobs[int(runs.which[run])].read_into(int(runs.offsets[run]), memoryview(cast(Any, buffer))[at : at + length])
-    except (StokerError, OSError):
-        return False
-    return True
+    return _read_alone(blobs[int(runs.which[run])], int(runs.offsets[run]), buffer[at : at + length])
 
 
 def _read_alone(blob: Blob, offset: int, out: NDArray[np.uint8]) -> Exception | None:
