@@ -122,7 +122,9 @@ def _joined(parts: list[tuple[Any, int]]) -> Any:
 
 def column_bytes(column: Any) -> int:
     """About how much memory a column takes."""
-    if isinstance(column, (np.ndarray, BytesColumn)):
+    if isinstance(column, BytesColumn):
+        return column.data.size  # it may hold more than its rows
+    if isinstance(column, np.ndarray):
         return column.nbytes
     return sum(
         value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 64 for value in column

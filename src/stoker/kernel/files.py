@@ -82,7 +82,9 @@ class Arena:
 
     def grow(self, capacity: int, keep: int) -> None:
         """Make room for `capacity` bytes, keeping the first `keep`. Arrays handed out before stay valid."""
-        larger = _buffers.take(max(capacity, 2 * self.buffer.size))
+        # What has to be kept grows by doubling, so that it is not copied again and again. Else a little more than is needed will
+        # do: what is read may be left to a batch, and a buffer twice as large as its content would be a waste there.
+        larger = _buffers.take(max(capacity, 2 * self.buffer.size) if keep else capacity + capacity // 8)
         larger[:keep] = self.buffer[:keep]
         self.buffer = larger
 

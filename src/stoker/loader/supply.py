@@ -107,7 +107,10 @@ class CountedSupply(Supply[Unit]):
         """The rows still to be dealt in this pass; None at the end of the epoch."""
         rows, steps = self._plan.pass_rows, self._plan.steps
         if rows is None:
-            return self._row, _ENDLESS
+            stride = self._deal.stride
+            start = max(self._row, steps.begin * stride)
+            stop = _ENDLESS if steps.end is None else steps.end * stride
+            return (start, stop) if start < stop else None
         if not rows or (steps.passes is not None and self._row >= rows * steps.passes):
             return None
         base = self._row // rows * rows

@@ -100,7 +100,7 @@ class BytesColumn:
         """A column that no later task overwrites: its buffer is taken from the worker, or, where that is mostly empty, copied."""
         if self.arena is None:
             return self
-        if 2 * self.nbytes >= self.data.size:
+        if 3 * self.nbytes >= self.data.size:
             self.arena.part_with(self.data)
             return BytesColumn(self.data, self.starts, self.lengths)
         first = int(self.starts.min(initial=self.data.size))

@@ -50,6 +50,11 @@ class Keys:
     def __len__(self) -> int:
         return len(self.ends)
 
+    def all(self) -> list[bytes]:
+        """Every key; much quicker than one after the other."""
+        whole, ends = self.data.tobytes(), self.ends.tolist()
+        return [whole[start:end] for start, end in zip([0, *ends], ends)]
+
     def __getitem__(self, row: int) -> bytes:
         return self.data[int(self.ends[row - 1]) if row else 0 : int(self.ends[row])].tobytes()
 

@@ -143,7 +143,7 @@ def _index_tar(blob: Blob) -> ShardIndex:
 
 def check_unique(keys: Keys, members: Any, told: str) -> None:
     """Raise when two samples of one shard have the same key: then the members of one sample do not lie together."""
-    names = [keys[row] for row in range(len(keys))]
+    names = keys.all()
     if len(set(names)) == len(names):
         return
     seen: dict[bytes, int] = {}

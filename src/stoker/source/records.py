@@ -98,6 +98,9 @@ class RecordSource(Source):
             whole = self._cached[0].cache.block is None
             self.foresight = Span(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
         self._mean = np.maximum(self._length, 0).mean(axis=0)
+        told = [index.about["classes"] for index in indexes if "classes" in index.about]
+        named = {tuple(names) for names in told if isinstance(names, list) and all(isinstance(name, str) for name in names)}
+        self.classes = named.pop() if len(named) == 1 else ()
         sums = [index.crc for index in indexes]
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
         self._table = RecordTable(self._start, self._length, self._crc, self._ends, masked=self.masked)
@@ -149,7 +152,9 @@ class RecordSource(Source):
         return blob.units(*span) if isinstance(blob, CachedBlob) else ()
 
     def size_of(self, field: str) -> int:
-        return int(self._mean[self.stored.index(field)]) if field in self.stored else 0
+        if field in self.stored:
+            return int(self._mean[self.stored.index(field)])
+        return int(self._mean.sum()) // max(1, len(self.fields))  # a part of a record that is parsed: all parts alike
 
     def fingerprint(self) -> str:
         """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""

@@ -13,6 +13,7 @@ import weakref
 from typing import NamedTuple
 
 from .fork import after_fork
+from .reply import Wire
 
 #: idle connections kept a host
 _MOST_IDLE = 64
@@ -84,6 +85,14 @@ class Connections:
         # The parent goes on using these: here only this process's descriptors of them are closed, which sends nothing.
         self._lock = threading.Lock()
         _close_all(self._idle)
+
+
+def wire_of(connection: http.client.HTTPConnection) -> Wire:
+    """The bytes that come over a connection; the same object as long as it is open."""
+    wire: Wire | None = connection.__dict__.get("wire")
+    if wire is None:
+        wire = connection.__dict__["wire"] = Wire(connection.sock)
+    return wire
 
 
 _pools: weakref.WeakValueDictionary[Origin, Connections] = weakref.WeakValueDictionary()

@@ -14,8 +14,9 @@ from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 from ..errors import ConfigError
 from .blob import Stat
-from .connections import Connections, Origin, pool_of, reach_of, silence
+from .connections import Connections, Origin, pool_of, reach_of, silence, wire_of
 from .names import printable
+from .reply import Reply
 from .retry import Body, Fault, Patience, Remote, refused
 
 _log = logging.getLogger("stoker")
@@ -232,6 +233,17 @@ class HttpRemote(Remote):
         raise fault
 
 
+def _request(method: str, target: Target, headers: dict[str, str]) -> bytes:
+    """The bytes of a request. What goes into it was checked when it was made; this makes sure."""
+    scheme, host, port = target.origin
+    shown = f"[{host}]" if ":" in host else host
+    lines = [f"{method} {target.path} HTTP/1.1", f"Host: {shown if port == _PORTS[scheme] else f'{shown}:{port}'}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise Fault("a header that would hold a line break", again=False)
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
 class _Unanswered(Fault):
     """The connection ended before a byte of the answer came."""
 
@@ -254,14 +266,14 @@ class _Answer(Body):
         reach: str | None,
     ) -> None:
         self._pool, self._connection, self._head = pool, connection, method == "HEAD"
-        self._response: http.client.HTTPResponse | None = None
+        self._response: Reply | None = None
         fault: Fault | None = None
         try:
             if reach is not None and (here := reach_of(connection)) not in ("public", reach):
                 raise Fault(f"a redirect from a {reach} to a {here} address; if that is meant, give that URL itself", again=False)
             silence(connection, patience.silence_s)
-            connection.request(method, target.path, headers=headers)
-            self._response = connection.getresponse()
+            connection.sock.sendall(_request(method, target, headers))
+            self._response = Reply(wire_of(connection), self._head)
         except Fault as error:
             fault = error
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
@@ -278,8 +290,7 @@ class _Answer(Body):
             raise fault
         assert self._response is not None
         self.status = self._response.status
-        #: by name in lower case; the first of several with one name
-        self.headers = {name.lower(): value for name, value in reversed(self._response.headers.items())}
+        self.headers = self._response.headers
 
     def reach(self) -> str:
         """The kind of network the answer came from."""
@@ -291,14 +302,7 @@ class _Answer(Body):
             return 0
         view, fault = view[: self.left], None
         try:
-            if response.chunked:
-                data = response.read1(len(view))
-                count = len(data)
-                view[:count] = data
-            else:
-                # One receive at most, straight into the caller's memory. `response.readinto` would go on until the view is full,
-                # and nobody could notice that a byte a second comes.
-                count = response.fp.readinto1(view)
+            count = response.readinto(view)
         except http.client.HTTPException as error:
             fault = Fault(f"the answer broke off ({type(error).__name__})")
         except OSError as error:
@@ -313,14 +317,12 @@ class _Answer(Body):
         response, self._response = self._response, None
         if response is None:
             return
-        reusable = not response.will_close and self._is_read(response)
-        response.close()
-        if reusable:
+        if not response.will_close and self._is_read(response) and wire_of(self._connection).empty:
             self._pool.give_back(self._connection)
         else:
             self._connection.close()
 
-    def _is_read(self, response: http.client.HTTPResponse) -> bool:
+    def _is_read(self, response: Reply) -> bool:
         """Whether the next byte of the connection would be the next answer's; reads what little is in the way."""
         if self.left is not None or response.chunked:
             return self.left == 0 and not response.chunked
@@ -328,11 +330,13 @@ class _Answer(Body):
             return True
         if response.length > _DRAIN_BYTES:
             return False
+        rest = memoryview(bytearray(response.length))
         try:
-            response.read()
+            while response.length and response.readinto(rest):
+                pass
         except (OSError, http.client.HTTPException):
             return False
-        return True
+        return not response.length
 
 
 def _length(answer: _Answer) -> int | None:
