@@ -14,7 +14,13 @@ def test_map_and_reduce_over_shards_in_a_pool_and_by_the_command(tmp_path: Path)
     out = run("map_reduce.py", tmp_path)
     assert out.count("16 pictures") == 3
     assert "48 samples in 4 shards" in out
-    words = [f"{EXAMPLES / 'map_reduce.py'}:small", f"{tmp_path}/photos-{{0000..0003}}.tar", f"{tmp_path}/tiny-{{}}.tar", "-j", "2"]
+    words = [
+        f"{EXAMPLES / 'map_reduce.py'}:small",
+        f"{tmp_path}/photos-{{0000..0003}}.tar",
+        f"{tmp_path}/tiny-{{}}.tar",
+        "-j",
+        "2",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     subprocess.run([sys.executable, "-m", "stoker.cli.main", "map", *words], check=True, timeout=100, env=environment)
     for number in range(4):

@@ -104,9 +104,7 @@ def test_neighbours_are_read_together_only_in_order_and_close_by(fds: NDArray[np
     assert at[:, 0].tolist() == [0, 110, 210, 310]
 
 
-@pytest.mark.parametrize(
-    ("indices", "fields"), [([10], [0]), ([-1], [0]), ([0], [2]), ([0], [-1]), ([1 << 62], [0])], ids=str
-)
+@pytest.mark.parametrize(("indices", "fields"), [([10], [0]), ([-1], [0]), ([0], [2]), ([0], [-1]), ([1 << 62], [0])], ids=str)
 def test_numbers_out_of_range_are_refused(fds: NDArray[np.int32], indices: list[int], fields: list[int]) -> None:
     table = table_of(np.zeros((10, 2), np.int64), np.zeros((10, 2), np.int64))
     with pytest.raises(KernelError):

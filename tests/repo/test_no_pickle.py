@@ -37,8 +37,10 @@ def faults(text: str) -> list[str]:
             if name in FORBIDDEN_CALLS or name.split(".")[0] in FORBIDDEN_MODULES:
                 found.append(f"{line}: {name}()")
             for argument in node.keywords:
-                if argument.arg in FORBIDDEN_ARGUMENTS and name not in OURS and not (
-                    isinstance(argument.value, ast.Constant) and argument.value.value is False
+                if (
+                    argument.arg in FORBIDDEN_ARGUMENTS
+                    and name not in OURS
+                    and not (isinstance(argument.value, ast.Constant) and argument.value.value is False)
                 ):
                     found.append(f"{line}: {name}({argument.arg}=...)")
             if name.endswith("import_module") and not all(isinstance(argument, ast.Constant) for argument in node.args):

@@ -1,7 +1,7 @@
 """One answer of an HTTP server, read from its connection: status, headers, and the bytes as they come.
 
 The standard library's reading of answers was measured to take most of the time of a small request: it makes a file of the
-connection and a mail message of the headers, each time. This reads the same, and is as strict: its errors are those of http.client.
+connection and a mail message of the headers, each time. This reads the same, and as strictly: errors are those of http.client.
 """
 
 from __future__ import annotations
