@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 	$(BIN)/stoker demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.check
 	$(BIN)/ruff format --check src tests benchmarks examples

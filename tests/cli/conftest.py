@@ -18,6 +18,12 @@ from stoker.cli.main import app
 Command = Callable[..., Any]
 
 
+@pytest.fixture(autouse=True)
+def no_width_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have set one, and tables would be cut to it."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def stoker() -> Command:
     """Run the command in this process; the result has `exit_code`, `stdout` and `stderr`."""

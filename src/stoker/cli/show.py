@@ -119,7 +119,7 @@ def _name_bad(samples: Sequence[Sample], shown: Sequence[Picture]) -> None:
 
 def _class_counts(source: Source) -> dict[str, int]:
     """How many samples each class has, in the order of their labels."""
-    if not source.classes:
+    if not source.classes or "label" not in source.fields:
         return {}
     labels: Any = source.read(np.arange(len(source)), ("label",), {}, Scratch()).columns["label"]
     counts = np.bincount(labels, minlength=len(source.classes))
