@@ -125,6 +125,37 @@ static void pieces_of_files_are_read_to_their_places(void) {
   close(fd);
 }
 
+/* Tables of any numbers: what is read lies within the buffer, and what makes no sense is refused. */
+static void records_of_any_table_stay_within_the_buffer(void) {
+  const int fd = temporary((const uint8_t *)"abcdefghij", 10);
+  const int32_t fds[2] = {fd, -1};
+  const int64_t ends[2] = {3, 4}, fields[2] = {0, 1}, indices[5] = {0, 1, 2, 3, 0};
+  static const int64_t odd[8] = {-1, 0, 1, 3, 9, 11, INT64_MAX, INT64_MIN};
+  uint64_t state = 7;
+  int read = 0;
+  for (int round = 0; round < 20000; round++) {
+    int64_t start[8], length[8], at[10], lengths[10], needed;
+    uint32_t crc[8];
+    int32_t status[10];
+    for (int i = 0; i < 8; i++) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      start[i] = odd[state >> 33 & 7], length[i] = odd[state >> 40 & 7], crc[i] = (uint32_t)(state >> 20);
+    }
+    const stk_records table = {start, length, round & 1 ? crc : NULL, round & 2 ? 1 : 0, 4, 2, ends, fds, 2};
+    uint8_t *buffer = malloc(24);
+    const stk_status answer =
+        stk_read_records(&table, indices, 5, fields, 2, 4, round & 4 ? 100 : 0, buffer, 24, at, lengths, status, &needed);
+    CHECK(answer == STK_OK || answer == STK_SHORT || answer == STK_ARGUMENT);
+    for (int i = 0; answer == STK_OK && i < 10; i++) {
+      read++;
+      CHECK(lengths[i] < 0 || (at[i] >= 0 && at[i] + lengths[i] + 4 <= 24));
+    }
+    free(buffer);
+  }
+  CHECK(read > 100);
+  close(fd);
+}
+
 /* ---- tar ------------------------------------------------------------------------------------------------------------- */
 
 static void put_header(buffer *b, const char *name, int64_t size, char type) {
@@ -731,6 +762,7 @@ int main(void) {
   checksums_are_the_same_at_every_level_and_in_parts();
   spans_stay_within_their_data();
   pieces_of_files_are_read_to_their_places();
+  records_of_any_table_stay_within_the_buffer();
   a_tar_is_the_same_however_it_is_cut();
   every_cut_of_a_tar_is_told();
   every_flip_of_a_tar_is_told_or_harmless();

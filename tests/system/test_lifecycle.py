@@ -71,7 +71,7 @@ def interrupt(
         try:
             _, errors = process.communicate(timeout=5)
         except subprocess.TimeoutExpired:
-            # Python drops an interrupt that comes while a finalizer runs ("Exception ignored in ..."); who gets no answer asks again.
+            # Python drops an interrupt that comes while a finalizer runs ("Exception ignored in ..."); so ask again.
             os.killpg(process.pid, sig)
             _, errors = process.communicate(timeout=20)
         return process.returncode, errors, time.monotonic() - begun
