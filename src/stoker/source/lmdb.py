@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -85,16 +86,17 @@ class LmdbSource(RecordSource):
         return f"{self.kind}({printable(self._given)})"
 
 
-class _Form:
+class _Form(ABC):
     """How values become fields; `rows` are the entries that are records, in order."""
 
     rows: Ints
     fields: dict[str, FieldSpec]
 
+    @abstractmethod
     def columns(
         self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
-        raise NotImplementedError
+        """The wanted columns of what was read; what cannot be made of it is noted in `problems`."""
 
 
 class _Plain(_Form):
