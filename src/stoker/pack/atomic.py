@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 import stat
+import weakref
 from collections.abc import Iterator
 from types import TracebackType
 
@@ -70,6 +71,8 @@ class AtomicFile:
         self.refuse_existing()
         with self._failing(0):
             self._fd, self.temporary = _create(self._folder)
+        # For the moments in which nobody is in charge yet: a signal may end the program between here and the `with` of a caller.
+        self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
         if clean:
             sweep(self._folder, os.fstat(self._fd).st_mtime_ns)
 
@@ -102,6 +105,7 @@ class AtomicFile:
             self.finish()
         with self._failing(0):
             self._appear()
+        self._net.detach()
         os.close(self._fd)
         self._fd = -1
         sync_folder(self._folder)
@@ -110,8 +114,7 @@ class AtomicFile:
         """Remove what was written so far; nothing when the file has appeared, or was abandoned before."""
         if self._fd < 0:
             return
-        with contextlib.suppress(OSError):
-            os.unlink(self.temporary)
+        self._net()
         os.close(self._fd)  # behind the removal: while the lock is held nobody else takes the file for left over
         self._fd = -1
 
@@ -184,6 +187,13 @@ def write_error(error: OSError, told: str, folder: bytes | None, written: int, m
     )
     left = "Nothing of it is left behind" if folder is not None else "What went out of it is not whole"
     return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. {left}")
+
+
+def _remove(temporary: bytes, process: int) -> None:
+    """Remove a file that is not to appear; a forked child leaves its parent's alone."""
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
 
 
 def sweep(folder: bytes, now_ns: int) -> int:
