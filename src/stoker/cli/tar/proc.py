@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
@@ -23,6 +23,9 @@ from .janitor import remove_folder
 from .meter import Meter, Progress
 from .outputs import Archive, Output, Overwrite, archive, uninterrupted
 from .shell import Ended, Workshop
+
+#: seconds between two looks at whether a signal came
+_LOOK_S = 0.1
 
 
 def proc(
@@ -116,6 +119,9 @@ def process(shop: Workshop, sample: TarSample, wanted: list[str] | None) -> list
 
 
 def _settle(future: Future[list[TarSample]], out: Archive, keep_going: bool, failed: int, dropped: int) -> tuple[int, int]:
+    # In short waits: a signal that another thread receives does not wake this one; it would be noticed when the command ends.
+    while not future.done():
+        wait([future], _LOOK_S)
     try:
         made = future.result()
     except SampleError as error:
