@@ -29,6 +29,8 @@ from ..loader.runs import ROOT, environment, run_python
 from .making import END, member, sample_tar
 from .test_codecs import Canary
 
+#: without the time of day, which would be in the names of tests
+pressed = functools.partial(gzip.compress, mtime=0)
 SAMPLES = [(f"s{n}", {"bin": bytes([n]) * (n * 130), "cls": b"%d" % n}) for n in range(8)]
 TAR = sample_tar(SAMPLES)
 
@@ -233,9 +235,6 @@ import gzip, itertools, resource, zstandard
 from stoker.errors import StokerError
 from stoker.source.tarstream import _gunzip, _unzstd, tar_samples
 from tests.source.making import sample_tar
-
-#: without the time of day, which would be in the names of tests
-pressed = functools.partial(gzip.compress, mtime=0)
 
 TAR = sample_tar([("a", {"x": b"1"})])
 zeros = bytes(1 << 23)
