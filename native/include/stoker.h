@@ -21,7 +21,7 @@
 #define STK_API __attribute__((visibility("default")))
 #endif
 
-#define STK_ABI 3
+#define STK_ABI 4
 
 typedef enum {
   STK_OK = 0,
@@ -43,8 +43,8 @@ STK_API int32_t stk_abi(void);
 /* One line about this build, e.g. "libjpeg-turbo 2.1.5, simd avx2". Static storage. */
 STK_API const char *stk_build(void);
 
-/* Chooses the SIMD level for this process: 0 scalar, 1 AVX2, -1 the best here. Returns the level now in use (never above
- * what the machine has). For tests that compare twins; results are the same at every level. */
+/* Chooses the SIMD level for this process: 0 scalar, 1 AVX2, 2 AVX-512 (VBMI2), -1 the best here. Returns the level now in use
+ * (never above what the machine has). For tests that compare twins; results are the same at every level. */
 STK_API int32_t stk_simd(int32_t level);
 
 /* ---- order and randomness ------------------------------------------------------------------------------------------ */
@@ -346,6 +346,13 @@ typedef struct {
 
 #define STK_MAX_OPS 16
 
+/* Who decodes a JPEG. Left to itself, the library takes its own decoder where that can, and libjpeg-turbo for the rest (where it
+ * was built in; else STK_UNSUPPORTED). Naming one is for comparisons: what that one cannot do is then STK_UNSUPPORTED. */
+typedef enum { STK_ANY_DECODER = 0, STK_OWN = 1, STK_TURBO = 2 } stk_decoder_kind;
+
+/* What became of a sample's seek index: it had none; it led to the crop; it does not fit the file and was not used. */
+typedef enum { STK_SEEK_NONE = 0, STK_SEEK_USED = 1, STK_SEEK_UNFIT = 2 } stk_seek_use;
+
 /* What to do to every image of a call; plain data, made once. */
 typedef struct {
   uint64_t seed;
@@ -356,6 +363,7 @@ typedef struct {
   int32_t out_type;   /* 0 uint8, 1 float32 = pixel * scale[c] + bias[c] */
   int32_t exact;   /* 0: DCT-domain shrinking and quick chroma where the result keeps the target's resolution; 1: full decode */
   int32_t lenient; /* 0: a warning about the image data is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
+  int32_t decoder; /* stk_decoder_kind: who may decode; 0 for users */
   int32_t n_ops;
   float scale[3], bias[3];
   stk_op ops[STK_MAX_OPS];
@@ -373,6 +381,8 @@ typedef struct {
   int32_t flip;     /* 1: mirrored left to right */
   int32_t shrink;   /* 1, 2, 4 or 8: DCT-domain scale used */
   int32_t warnings; /* of the decoder */
+  int32_t decoder;  /* stk_decoder_kind: who decoded it; 0 nobody */
+  int32_t seek;     /* stk_seek_use: what became of its seek index */
   int32_t dest[4];
   int32_t clip[4];
   double view[4];
@@ -390,15 +400,40 @@ STK_API stk_decoder *stk_decoder_new(void);
 STK_API void stk_decoder_free(stk_decoder *decoder);
 
 /*
+ * The seek index of a JPEG: the states of its entropy decoder at the start of every row of MCUs and every `step` MCUs within it,
+ * so that a crop is reached without decoding what lies before it. A byte string of about one percent of the file; the JPEG itself
+ * stays as it is. It carries a check of the file it was made for. It may hold any bytes: one that does not fit is not used, one
+ * that lies costs wrong pixels or STK_CORRUPT, never more.
+ */
+#define STK_SEEK_STEP 16
+
+/* Makes the index of one JPEG: *size bytes at out, or STK_SHORT with the *size that is needed. Whether there is one says
+ * row->status: STK_OK; STK_UNSUPPORTED for a JPEG that libjpeg-turbo or others decode; or what is wrong with the file. *size is 0
+ * unless it is STK_OK. program sets the limits. */
+STK_API stk_status stk_seek_make(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
+                                 int32_t step, uint8_t *out, int64_t capacity, int64_t *size, stk_row *row);
+
+/* Whether an index was made for this file: STK_OK, or STK_CORRUPT. Looks at headers and a few bytes only; the certain way is to
+ * make it again (it comes out the same). */
+STK_API stk_status stk_seek_check(const uint8_t *data, int64_t length, const uint8_t *seek, int64_t size);
+
+/* The seek indices of the images of a call: image i has data[starts[i] .. starts[i] + lengths[i]), none where lengths[i] is 0. */
+typedef struct {
+  const uint8_t *data;
+  const int64_t *starts, *lengths;
+} stk_seeks;
+
+/*
  * JPEG bytes to finished pixels: header, geometry, decode of just the crop, antialiased bilinear resize, flip, layout,
  * normalisation, written to out + i * out_stride. Image i is data[starts[i] .. starts[i] + lengths[i]).
+ * seeks: their seek indices, or NULL. Pixels do not depend on them.
  * Every image must come out as out_width x out_height (the last geometric operation fixes both), else STK_ARGUMENT for that row.
  * A row whose status is not STK_OK leaves its output undefined.
  */
 STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
-                                  const int64_t *lengths, const float *boxes, const uint32_t *epochs, const int64_t *positions,
-                                  int64_t count, int32_t out_width, int32_t out_height, void *out, int64_t out_stride,
-                                  stk_row *rows);
+                                  const int64_t *lengths, const stk_seeks *seeks, const float *boxes, const uint32_t *epochs,
+                                  const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height, void *out,
+                                  int64_t out_stride, stk_row *rows);
 
 /* The same from decoded pixels: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), row_stride bytes apart; *row is a plan
  * made by stk_image_plan for this size. Writes out_width x out_height as the row says. */

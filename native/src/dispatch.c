@@ -16,20 +16,50 @@
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-enum { SCALAR = 0, AVX2 = 1, UNDECIDED = -1 };
+enum { SCALAR = 0, AVX2 = 1, AVX512 = 2, UNDECIDED = -1 };
 
 static atomic_int current = UNDECIDED;
 
-static const stk_kernels SCALAR_KERNELS = {stk_vertical_scalar, stk_horizontal3_scalar, stk_horizontal1_scalar, stk_split3_scalar,
-                                           stk_floats_scalar};
+/* By level; what a level has no better kernel for, it takes from the one below. */
+static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
+                                           .horizontal3 = stk_horizontal3_scalar,
+                                           .horizontal1 = stk_horizontal1_scalar,
+                                           .split3 = stk_split3_scalar,
+                                           .floats = stk_floats_scalar};
 #if defined(STK_WITH_AVX2)
-static const stk_kernels AVX2_KERNELS = {stk_vertical_avx2, stk_horizontal3_avx2, stk_horizontal1_avx2, stk_split3_avx2,
-                                         stk_floats_avx2};
+static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
+                                         .horizontal3 = stk_horizontal3_avx2,
+                                         .horizontal1 = stk_horizontal1_avx2,
+                                         .split3 = stk_split3_avx2,
+                                         .floats = stk_floats_avx2};
+#endif
+#if defined(STK_WITH_AVX512)
+static const stk_kernels AVX512_KERNELS = {.vertical = stk_vertical_avx2,
+                                           .horizontal3 = stk_horizontal3_avx2,
+                                           .horizontal1 = stk_horizontal1_avx2,
+                                           .split3 = stk_split3_avx2,
+                                           .floats = stk_floats_avx2};
+#endif
+
+#if defined(STK_WITH_AVX2)
+static int has_avx2(void) {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+#endif
+
+#if defined(STK_WITH_AVX512)
+static int has_avx512(void) {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+}
 #endif
 
 static int best(void) {
+#if defined(STK_WITH_AVX512)
+  if (has_avx2() && has_avx512()) return AVX512;
+#endif
 #if defined(STK_WITH_AVX2)
-  if (__builtin_cpu_supports("avx2")) return AVX2;
+  if (has_avx2()) return AVX2;
 #endif
   return SCALAR;
 }
@@ -49,6 +79,9 @@ static int level_now(void) {
 #endif
 
 const stk_kernels *stk_kernels_now(void) {
+#if defined(STK_WITH_AVX512)
+  if (level_now() == AVX512) return &AVX512_KERNELS;
+#endif
 #if defined(STK_WITH_AVX2)
   if (level_now() == AVX2) return &AVX2_KERNELS;
 #endif
@@ -72,7 +105,15 @@ int32_t stk_abi(void) {
   return STK_ABI;
 }
 
+#define BUILD(simd) "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd " simd
+
 const char *stk_build(void) {
-  return best() == AVX2 ? "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd avx2"
-                        : "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd none";
+  switch (best()) {
+    case AVX512:
+      return BUILD("avx512");
+    case AVX2:
+      return BUILD("avx2");
+    default:
+      return BUILD("none");
+  }
 }

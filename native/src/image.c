@@ -44,6 +44,8 @@ static int32_t choose_shrink(const stk_row *row) {
 typedef struct {
   const uint8_t *data;
   int64_t length;
+  const uint8_t *seek;
+  int64_t seek_length;
   const float *box;
   uint32_t epoch;
   int64_t position;
@@ -66,19 +68,26 @@ static void decode_one(stk_decoder *decoder, const stk_program *program, const s
     stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");
     return;
   }
-  stk_jpeg_sample(&decoder->sampler, program, from->data, from->length, row);
+  stk_turbo_sample(&decoder->sampler, program, from->data, from->length, row);
 }
 
 stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
-                          const int64_t *lengths, const float *boxes, const uint32_t *epochs, const int64_t *positions,
-                          int64_t count, int32_t out_width, int32_t out_height, void *out, int64_t out_stride, stk_row *rows) {
+                          const int64_t *lengths, const stk_seeks *seeks, const float *boxes, const uint32_t *epochs,
+                          const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height, void *out,
+                          int64_t out_stride, stk_row *rows) {
   if (!decoder || !stk_program_valid(program, boxes != NULL) || count < 0 || out_width < 1 || out_height < 1) return STK_ARGUMENT;
   if (count && (!starts || !lengths || !epochs || !positions || !out || !rows)) return STK_ARGUMENT;
   for (int64_t i = 0; i < count; i++) {
     if (starts[i] < 0 || lengths[i] < 0 || (lengths[i] && !data)) return STK_ARGUMENT;
   }
   for (int64_t i = 0; i < count; i++) {
-    const sample from = {data + starts[i], lengths[i], boxes ? boxes + 4 * i : NULL, epochs[i], positions[i]};
+    const sample from = {data + starts[i],
+                         lengths[i],
+                         seeks ? seeks->data + seeks->starts[i] : NULL,
+                         seeks ? seeks->lengths[i] : 0,
+                         boxes ? boxes + 4 * i : NULL,
+                         epochs[i],
+                         positions[i]};
     decode_one(decoder, program, &from, out_width, out_height, (uint8_t *)out + i * out_stride, &rows[i]);
   }
   return STK_OK;
@@ -140,6 +149,23 @@ stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, con
   row->view[2] = width;
   row->view[3] = height;
   if ((int64_t)width * height * program->channels > capacity || !out) return STK_SHORT;
-  stk_jpeg_whole(program, data, length, out, row);
+  stk_turbo_whole(program, data, length, out, row);
   return STK_OK;
+}
+
+stk_status stk_seek_make(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, int32_t step,
+                         uint8_t *out, int64_t capacity, int64_t *size, stk_row *row) {
+  if (!decoder || !program || step < 1 || length < 0 || (length && !data) || capacity < 0 || (capacity && !out) || !size ||
+      !row) {
+    return STK_ARGUMENT;
+  }
+  *size = 0;
+  stk_row_clear(row);
+  stk_row_fail(row, STK_UNSUPPORTED, -1, "not yet");
+  return STK_OK;
+}
+
+stk_status stk_seek_check(const uint8_t *data, int64_t length, const uint8_t *seek, int64_t size) {
+  if (length < 0 || (length && !data) || size < 0 || (size && !seek)) return STK_ARGUMENT;
+  return STK_CORRUPT;
 }

@@ -2,7 +2,7 @@
  * internal.h: what the files of the library share with each other and with nobody else.
  *
  * The way of an image: markers.c looks at the bytes and admits or refuses them; geometry.c turns the program into "which
- * source rectangle goes where"; jpeg.c produces just the rows and columns that needs; sampler.c resamples them as they arrive,
+ * source rectangle goes where"; turbo.c produces just the rows and columns that needs; sampler.c resamples them as they arrive,
  * with the kernels dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins the five.
  *
  * Record files each have a file of their own, tar.c (with tarheader.c), tfrecord.c, example.c (with examplestats.c) and lmdb.c,
@@ -199,6 +199,29 @@ typedef struct {
 stk_status stk_taps_make(stk_taps *taps, double view0, double view1, int32_t count, int32_t clip0, int32_t clip1, int32_t shrink,
                          int mirror);
 
+/* ---- coefficients ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * Blocks as the entropy decoder leaves them: 64 bytes each, in zigzag order. A coefficient is a one bit followed by its value
+ * bits as they stand in the stream (w = 1 << size | bits; 0 and 1 both mean zero), so the sign is found later, for many at once:
+ * with top = the highest set bit of w, it is w - top where the bit below top is set, else w - 2 * top + 1. Coefficients of more
+ * than 7 bits are listed in `large` and are zero here; the byte of the DC coefficient means nothing, it is in `dc`.
+ */
+typedef struct {
+  uint16_t block; /* number of the block in this chunk; the list ascends by it */
+  uint8_t zigzag; /* 1 .. 63 */
+  int16_t value;
+} stk_large;
+
+typedef struct {
+  const uint8_t *coded;   /* 64-byte aligned */
+  const int16_t *dc;      /* by block */
+  const stk_large *large; /* those of block b are large[from[b]] .. large[from[b + 1] - 1] */
+  const uint16_t *from;   /* NULL: there are none */
+} stk_blocks;
+
+extern const uint8_t stk_zigzag[64]; /* zigzag place to natural place (row * 8 + column) */
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
@@ -214,6 +237,11 @@ typedef struct {
   void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+
+  /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
+   * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
+  void (*idct[4])(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out,
+                  int64_t stride);
 } stk_kernels;
 
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
@@ -297,9 +325,9 @@ stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_sca
 stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, int64_t length, stk_markers *markers, stk_row *row);
 
 /* Decodes what the sampler wants, at 1 / row->shrink, and pushes it through. Sets row's status. */
-void stk_jpeg_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row);
+void stk_turbo_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row);
 
 /* Decodes everything to HWC at `out`. Sets row's status. */
-void stk_jpeg_whole(const stk_program *program, const uint8_t *data, int64_t length, uint8_t *out, stk_row *row);
+void stk_turbo_whole(const stk_program *program, const uint8_t *data, int64_t length, uint8_t *out, stk_row *row);
 
 #endif

@@ -261,7 +261,7 @@ static stk_row decode_into(stk_decoder *decoder, const stk_program *program, con
   const int64_t start = 0, position = 11;
   const uint32_t epoch = 2;
   stk_row row;
-  CHECK(stk_image_rows(decoder, program, data, &start, &length, box, &epoch, &position, 1, width, height, out, 0, &row) ==
+  CHECK(stk_image_rows(decoder, program, data, &start, &length, NULL, box, &epoch, &position, 1, width, height, out, 0, &row) ==
         STK_OK);
   return row;
 }

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stoker.errors import CorruptShard, KernelError, ReadError
 from stoker.kernel.status import Status, error_of
 
-ABI = 3
+ABI = 4
 #: a call over fewer bytes than this is over before another thread could have the GIL
 BRIEF_BYTES = 1 << 16
 
@@ -52,13 +52,14 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_lmdb_table": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64],
     "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
     "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
-    "stk_image_rows": [*[c_void_p] * 8, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
+    "stk_image_rows": [*[c_void_p] * 9, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
+    "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
     "stk_pixels_row": [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int64, c_void_p, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
 }  # fmt: skip
 
 #: functions whose callers come again with more room
-_MAY_BE_SHORT = ("stk_read_files", "stk_read_records", "stk_jpeg_decode", "stk_tar_feed", "stk_tfrecord_scan")
+_MAY_BE_SHORT = ("stk_read_files", "stk_read_records", "stk_jpeg_decode", "stk_seek_make", "stk_tar_feed", "stk_tfrecord_scan")
 
 
 class Records(ctypes.Structure):
@@ -160,6 +161,9 @@ class Library:
         self.image_rows: _Function = loaded.stk_image_rows
         self.pixels_row: _Function = loaded.stk_pixels_row
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
+        self.seek_make: _Function = loaded.stk_seek_make
+        self.seek_check: Callable[[int, int, int, int], int] = brief.stk_seek_check
+        brief.stk_seek_check.argtypes, brief.stk_seek_check.restype = [c_void_p, c_int64, c_void_p, c_int64], c_int32
         self.build: Callable[[], bytes] = loaded.stk_build
         loaded.stk_build.restype = c_char_p
         self.simd: Callable[[int], int] = loaded.stk_simd

@@ -14,11 +14,14 @@ from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
 from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
 from stoker.kernel.library import Bytes as Bytes
+from stoker.kernel.status import DecoderKind as DecoderKind
 from stoker.kernel.status import OpKind as OpKind
+from stoker.kernel.status import SeekUse as SeekUse
 from stoker.kernel.status import Status as Status
 from stoker.kernel.status import error_of as error_of
 
 MAX_OPS = 16
+SEEK_STEP = 16  # MCUs between two states of a seek index
 _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is made from
 
 
@@ -30,17 +33,18 @@ _PROGRAM = np.dtype(
     [
         ("seed", np.uint64),
         ("max_pixels", np.int64),
-        *((name, np.int32) for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "n_ops")),
+        *((name, np.int32) for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops")),
         ("scale", np.float32, 3),
         ("bias", np.float32, 3),
         ("ops", _OP, MAX_OPS),
     ],
     align=True,
 )
+_ROW_INTEGERS = ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings", "decoder", "seek")
 # The results of a call are an array of these, filled in place.
 ROW_DTYPE = np.dtype(
     [
-        *((name, np.int32) for name in ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings")),
+        *((name, np.int32) for name in _ROW_INTEGERS),
         ("dest", np.int32, 4),
         ("clip", np.int32, 4),
         ("view", np.float64, 4),
@@ -60,7 +64,7 @@ def build_info() -> str:
 
 
 def simd(level: int = -1) -> int:
-    """Choose the SIMD level (0 scalar, 1 AVX2, -1 the best) and return the one in use. Results do not depend on it."""
+    """Choose the SIMD level (0 scalar, 1 AVX2, 2 AVX-512, -1 the best) and return the one in use. Results do not depend on it."""
     return library().simd(level)
 
 
@@ -175,6 +179,12 @@ def jpeg_header(data: Bytes) -> JpegInfo:
     return JpegInfo(width, height, components, bool(progressive), scans, bool(supported))
 
 
+def seek_fits(data: Bytes, seek: Bytes) -> bool:
+    """Whether a seek index was made for this JPEG, as far as headers and a few bytes tell."""
+    array, index = np.frombuffer(data, np.uint8), np.frombuffer(seek, np.uint8)
+    return library().seek_check(address(array), array.size, address(index), index.size) == Status.OK
+
+
 class Op(NamedTuple):
     """One operation: what, which random stream, and up to six numbers."""
 
@@ -201,6 +211,7 @@ class Program:
     lenient: bool = False
     max_pixels: int = 100_000_000
     max_scans: int = 100
+    decoder: DecoderKind = DecoderKind.ANY
     _struct: NDArray[np.void] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -211,7 +222,7 @@ class Program:
         told = struct[0]
         told["seed"], told["max_pixels"], told["max_scans"] = self.seed & (1 << 64) - 1, self.max_pixels, self.max_scans
         told["channels"], told["layout"], told["out_type"] = self.channels, self.planar, self.as_float
-        told["exact"], told["lenient"], told["n_ops"] = self.exact, self.lenient, len(self.ops)
+        told["exact"], told["lenient"], told["decoder"], told["n_ops"] = self.exact, self.lenient, self.decoder, len(self.ops)
         told["scale"][: len(self.scale)] = self.scale
         told["bias"][: len(self.bias)] = self.bias
         for slot, op in zip(told["ops"], self.ops):
@@ -283,10 +294,13 @@ class Decoder(Owned):
         epochs: NDArray[np.uint32],
         positions: NDArray[np.int64],
         out: NDArray[Any],
+        *,
+        seeks: Spans | None = None,
     ) -> NDArray[np.void]:
         """Decode and transform images into ``out[0], out[1], ...``; returns what became of each (`ROW_DTYPE`).
 
-        A bad image does not raise: its row has a status and a message, and its pixels are undefined.
+        `seeks` are seek indices, a span each (an empty one: none); they change speed and never pixels. A bad image does not
+        raise: its row has a status and a message, and its pixels are undefined.
         """
         count = len(positions)
         starts = contiguous(starts, np.int64, count, "starts")
@@ -297,14 +311,12 @@ class Decoder(Owned):
         rows = np.zeros(count, ROW_DTYPE)
         if count == 0:
             return rows
-        if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
-            raise KernelError("data must be one contiguous run of uint8")
-        if int(starts.min()) < 0 or int(lengths.min()) < 0 or int((starts + lengths).max()) > data.size:
-            raise KernelError(f"starts and lengths reach outside the {data.size} bytes of data")
+        _check_spans(data, starts, lengths, "data")
+        sought = None if seeks is None else _seeks(seeks, count)
         height, width = _output_size(program, out, count)
         library().image_rows(
             self.handle, address(program._struct), address(data), address(starts), address(lengths),
-            address(boxes), address(epochs), address(positions), count, width, height,
+            sought and address(sought[0]), address(boxes), address(epochs), address(positions), count, width, height,
             address(out), out.strides[0], address(rows),
         )  # fmt: skip
         return rows
@@ -336,10 +348,44 @@ class Decoder(Owned):
             raise error_of(int(row["status"][0]), message + place)
         return out
 
+    def seek_index(self, program: Program, data: Bytes, step: int = SEEK_STEP) -> tuple[bytes, np.void]:
+        """Make the seek index of a JPEG: (index, what became of it). Empty where the row's status is not OK."""
+        array, row, size = np.frombuffer(data, np.uint8), np.zeros(1, ROW_DTYPE), np.zeros(1, np.int64)
+        out = np.empty(4096, np.uint8)
+        while library().seek_make(
+            self.handle, address(program._struct), address(array), array.size, step, address(out), out.size,
+            address(size), address(row),
+        ):  # fmt: skip
+            out = np.empty(int(size[0]), np.uint8)
+        return out[: int(size[0])].tobytes(), row[0]
+
     def _decode(self, program: Program, data: NDArray[np.uint8], out: NDArray[np.uint8], row: NDArray[np.void]) -> int:
         return library().jpeg_decode(
             self.handle, address(program._struct), address(data), data.size, address(out), out.nbytes, address(row)
         )  # fmt: skip
+
+
+class Spans(NamedTuple):
+    """Byte strings in one buffer: string i is ``data[starts[i]:starts[i] + lengths[i]]``."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+def _seeks(spans: Spans, count: int) -> tuple[NDArray[np.uintp], Spans]:
+    """The struct for the library, and what must live as long."""
+    starts = contiguous(spans.starts, np.int64, count, "the seek indices' starts")
+    kept = Spans(spans.data, starts, contiguous(spans.lengths, np.int64, count, "the seek indices' lengths"))
+    _check_spans(*kept, "the seek indices")
+    return np.array([address(array) for array in kept], np.uintp), kept
+
+
+def _check_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], what: str) -> None:
+    if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+        raise KernelError(f"{what} must be one contiguous run of uint8")
+    if int(starts.min()) < 0 or int(lengths.min()) < 0 or int((starts + lengths).max()) > data.size:
+        raise KernelError(f"starts and lengths reach outside the {data.size} bytes of {what}")
 
 
 def _output_size(program: Program, out: NDArray[Any], count: int) -> tuple[int, int]:

@@ -32,6 +32,22 @@ class Status(IntEnum):
     GEOMETRY = 10
 
 
+class DecoderKind(IntEnum):
+    """Who decodes, or decoded, a JPEG."""
+
+    ANY = 0
+    OWN = 1
+    TURBO = 2
+
+
+class SeekUse(IntEnum):
+    """What became of a sample's seek index."""
+
+    NONE = 0
+    USED = 1
+    UNFIT = 2
+
+
 class OpKind(IntEnum):
     """A geometric operation; its parameters are listed in ``stoker.h``."""
 

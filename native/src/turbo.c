@@ -1,5 +1,5 @@
 /*
- * jpeg.c: one image through libjpeg-turbo: only the columns, rows and resolution that are wanted.
+ * turbo.c: one image through libjpeg-turbo: only the columns, rows and resolution that are wanted.
  *
  * Nothing survives from one image to the next: libjpeg keeps Huffman and quantisation tables in its object, and an image that
  * lacks its own would silently be decoded with its neighbour's. Making the object anew costs less than a microsecond.
@@ -227,12 +227,12 @@ static void run(session *s, stk_sampler *sampler, uint8_t *out) {
   jpeg_destroy_decompress(&s->jpeg);
 }
 
-void stk_jpeg_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row) {
+void stk_turbo_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row) {
   session s = {.program = program, .data = data, .length = length, .row = row};
   run(&s, sampler, NULL);
 }
 
-void stk_jpeg_whole(const stk_program *program, const uint8_t *data, int64_t length, uint8_t *out, stk_row *row) {
+void stk_turbo_whole(const stk_program *program, const uint8_t *data, int64_t length, uint8_t *out, stk_row *row) {
   session s = {.program = program, .data = data, .length = length, .row = row};
   run(&s, NULL, out);
 }

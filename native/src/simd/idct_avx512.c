@@ -1,0 +1,4 @@
+/*
+ * idct_avx512.c: idct.c with AVX-512.
+ */
+#include "internal.h"
