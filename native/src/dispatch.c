@@ -11,7 +11,7 @@
 #include <sys/auxv.h>
 #endif
 
-#include "internal.h"
+#include "jpeg.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -25,20 +25,29 @@ static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
                                            .horizontal3 = stk_horizontal3_scalar,
                                            .horizontal1 = stk_horizontal1_scalar,
                                            .split3 = stk_split3_scalar,
-                                           .floats = stk_floats_scalar};
+                                           .floats = stk_floats_scalar,
+                                           .unstuff = stk_unstuff_scalar,
+                                           .store = stk_entropy_store_scalar,
+                                           .skip = stk_entropy_skip_scalar};
 #if defined(STK_WITH_AVX2)
 static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
                                          .horizontal3 = stk_horizontal3_avx2,
                                          .horizontal1 = stk_horizontal1_avx2,
                                          .split3 = stk_split3_avx2,
-                                         .floats = stk_floats_avx2};
+                                         .floats = stk_floats_avx2,
+                                         .unstuff = stk_unstuff_scalar,
+                                         .store = stk_entropy_store_bmi2,
+                                         .skip = stk_entropy_skip_bmi2};
 #endif
 #if defined(STK_WITH_AVX512)
 static const stk_kernels AVX512_KERNELS = {.vertical = stk_vertical_avx2,
                                            .horizontal3 = stk_horizontal3_avx2,
                                            .horizontal1 = stk_horizontal1_avx2,
                                            .split3 = stk_split3_avx2,
-                                           .floats = stk_floats_avx2};
+                                           .floats = stk_floats_avx2,
+                                           .unstuff = stk_unstuff_avx512,
+                                           .store = stk_entropy_store_bmi2,
+                                           .skip = stk_entropy_skip_bmi2};
 #endif
 
 #if defined(STK_WITH_AVX2)

@@ -13,6 +13,7 @@ stk_decoder *stk_decoder_new(void) {
 void stk_decoder_free(stk_decoder *decoder) {
   if (!decoder) return;
   stk_sampler_free(&decoder->sampler);
+  stk_own_free(decoder);
   free(decoder);
 }
 
@@ -64,6 +65,12 @@ static void decode_one(stk_decoder *decoder, const stk_program *program, const s
     return;
   }
   if (!program->exact) row->shrink = choose_shrink(row);
+  if (program->decoder != STK_TURBO) {
+    stk_own_sample(decoder, program, from->data, from->length, from->seek, from->seek_length, row, out);
+    if (row->status != STK_UNSUPPORTED || program->decoder == STK_OWN) return;
+    row->status = STK_OK;
+  }
+  row->decoder = STK_TURBO;
   if (stk_sampler_begin(&decoder->sampler, program, row, out) != STK_OK) {
     stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");
     return;
@@ -151,21 +158,4 @@ stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, con
   if ((int64_t)width * height * program->channels > capacity || !out) return STK_SHORT;
   stk_turbo_whole(program, data, length, out, row);
   return STK_OK;
-}
-
-stk_status stk_seek_make(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, int32_t step,
-                         uint8_t *out, int64_t capacity, int64_t *size, stk_row *row) {
-  if (!decoder || !program || step < 1 || length < 0 || (length && !data) || capacity < 0 || (capacity && !out) || !size ||
-      !row) {
-    return STK_ARGUMENT;
-  }
-  *size = 0;
-  stk_row_clear(row);
-  stk_row_fail(row, STK_UNSUPPORTED, -1, "not yet");
-  return STK_OK;
-}
-
-stk_status stk_seek_check(const uint8_t *data, int64_t length, const uint8_t *seek, int64_t size) {
-  if (length < 0 || (length && !data) || size < 0 || (size && !seek)) return STK_ARGUMENT;
-  return STK_CORRUPT;
 }

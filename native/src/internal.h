@@ -222,6 +222,9 @@ typedef struct {
 
 extern const uint8_t stk_zigzag[64]; /* zigzag place to natural place (row * 8 + column) */
 
+struct stk_entropy;
+struct stk_jpeg;
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
@@ -240,6 +243,12 @@ typedef struct {
 
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
+  /* Entropy-coded bytes without their stuffing, up to a marker; *written of them at out, which has room for `length` and
+   * STK_SLACK. Returns the place of the marker (of the first 0xFF before it), or `length`. */
+  int64_t (*unstuff)(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
+  /* Decode blocks; pass over them. See jpeg.h. */
+  void (*store)(struct stk_entropy *s);
+  void (*skip)(struct stk_entropy *s);
   void (*idct[4])(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out,
                   int64_t stride);
 } stk_kernels;
@@ -254,6 +263,9 @@ typedef struct {
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
+
+int64_t stk_unstuff_scalar(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
+int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
 
 const stk_kernels *stk_kernels_now(void);
 
@@ -304,11 +316,57 @@ uint8_t *stk_sampler_slot(stk_sampler *sampler, int32_t y);
 void stk_sampler_push(stk_sampler *sampler, int32_t y);
 void stk_sampler_free(stk_sampler *sampler);
 
+/* ---- planes ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  int32_t ratio_x, ratio_y; /* source pixels a sample of this plane stands for */
+  int32_t smooth_x, smooth_y;
+  int32_t width, height;
+} stk_plane_shape;
+
+typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
+
+typedef struct {
+  stk_taps x, y;
+  int64_t stride;
+  int32_t wanted;
+} stk_plane;
+
+typedef struct {
+  stk_plane plane[3];
+} stk_planes;
+
+stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,
+                            int32_t n_planes, stk_colour colour, void *out);
+stk_status stk_planes_room(stk_planes *p, int32_t k, int32_t first_column, int32_t columns, int32_t unit, int whole);
+uint8_t *stk_planes_at(stk_planes *p, int32_t k, int32_t y);
+void stk_planes_push(stk_planes *p, const int32_t ready[3]);
+void stk_planes_free(stk_planes *p);
+
 /* ---- JPEG ------------------------------------------------------------------------------------------------------------- */
 
 struct stk_decoder {
   stk_sampler sampler;
+  stk_planes planes;
+  struct stk_jpeg *jpeg; /* NULL until the first picture of our own decoder */
 };
+
+/* Our own decoder: what the geometry of `row` wants of a JPEG, resampled to `out`. STK_UNSUPPORTED in row: it is one for others;
+ * all else is final. `seek` is its seek index, or NULL. */
+void stk_own_sample(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, const uint8_t *seek,
+                    int64_t seek_size, stk_row *row, void *out);
+void stk_own_free(stk_decoder *decoder);
+
+/* For tests: every component whole, at 1 / shrink of its size, in the decoder's memory until its next use. */
+typedef struct {
+  int32_t count;
+  int32_t width[3], height[3];
+  int64_t stride[3];
+  const uint8_t *samples[3];
+} stk_whole_planes;
+
+stk_status stk_jpeg_planes(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, int32_t shrink,
+                           stk_whole_planes *planes, stk_row *row);
 
 typedef struct {
   stk_jpeg_info info;
