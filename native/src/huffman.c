@@ -9,6 +9,9 @@
 #include "jpeg.h"
 
 enum { SIZE = 1 << STK_LOOKAHEAD, MASK = SIZE - 1 };
+/* Places a tail may lead on without the end of the block: with 16 of the symbol before it, and from the last place of a block,
+ * that stays below STK_STEP_END, which would be read as an end. */
+enum { MOST_PLACES = 48 };
 
 static int same_code(const stk_code *a, const stk_code *b) {
   return a->size == b->size && memcmp(a, b, sizeof a->counts + (size_t)a->size) == 0;
@@ -45,94 +48,125 @@ static void make_singles(stk_ac_table *t) {
   fill16(t->single + at, SIZE - at, 0);
 }
 
-static void fill_steps(stk_step *to, int count, stk_step step) {
-  for (int i = 0; i < count; i++) to[i] = step;
-}
+/* ---- steps ------------------------------------------------------------------------------------------------------------- */
 
-/* The step of lookahead i, which begins with a symbol of `run` zeros and a value of `size` bits, `length` bits in all, and has
- * room for more. Invariant: all symbols before the last have their values in `coded`, within four places of the first one's. */
-static stk_step chain(const uint16_t *single, uint32_t i, int run, int size, int length) {
-  stk_step step = {0, 0, (uint8_t)run, 0, {0, 0, 0, 0}};
-  int advance = run + 1, known = 0;
-  while (length < STK_LOOKAHEAD) {
-    const uint16_t found = single[(i << length) & MASK];
-    const int bits = found & 255, symbol = found >> 8, more = symbol & 15;
-    const int place = advance - 1 - step.offset;
-    if (bits == 0 || bits > STK_LOOKAHEAD - length || more >= 8 || length + bits + more > STK_STEP_MOST || place >= 4) break;
-    step.coded[place] = (uint8_t)(((i >> (STK_LOOKAHEAD - length)) & ((1u << size) - 1)) | 1u << size);
-    known = 1;
-    length += bits + more;
-    size = more;
-    if (symbol == 0) {
-      advance += STK_STEP_END;
-      break;
-    }
-    advance += (symbol >> 4) + 1;
-  }
-  if (!known) step.offset = 0;
-  step.length = (uint8_t)length;
-  step.advance = (uint8_t)advance;
-  step.marker = (uint8_t)(1 << size);
-  return step;
+/* A step as one number, so that fields of two can be added at once: none of them ever carries into the next. */
+typedef uint64_t packed;
+
+static packed pack(stk_step step) {
+  packed word;
+  memcpy(&word, &step, sizeof word);
+  return word;
 }
 
 static const stk_step SLOW = {0, STK_STEP_SLOW, 0, 1, {0, 0, 0, 0}};
 
-static void make_steps(stk_ac_table *t) {
-  const uint8_t *symbols = t->made_from.symbols;
-  int at = 0;
-  for (int n = 1; n <= STK_LOOKAHEAD; n++) {
-    for (int i = 0; i < t->made_from.counts[n - 1]; i++) {
-      const int symbol = *symbols++, run = symbol >> 4, size = symbol & 15, length = n + size, count = SIZE >> n;
-      stk_step *to = t->steps + at;
-      if (symbol == 0) {
-        fill_steps(to, count, (stk_step){(uint8_t)n, STK_STEP_END, 0, 1, {0, 0, 0, 0}});
-      } else if (size >= 8 || length > STK_STEP_MOST) {
-        fill_steps(to, count, SLOW);
-      } else if (length >= STK_LOOKAHEAD) {
-        fill_steps(to, count, (stk_step){(uint8_t)length, (uint8_t)(run + 1), 0, (uint8_t)(1 << size), {0, 0, 0, 0}});
-      } else {
-        for (int k = 0; k < count; k++) to[k] = chain(t->single, (uint32_t)(at + k), run, size, length);
-      }
-      at += count;
+/* What may follow a symbol that has taken `length` bits, by the bits left of the lookahead: a step that holds what the symbols
+ * after it add; 0 when none of them is whole. Invariant: all symbols before the last have their values in `coded`, within four
+ * places of the first one's, which is not here. */
+static packed tail_of(const uint16_t *single, uint32_t ahead, int length) {
+  stk_step step = {0, 0, 0, 0, {0, 0, 0, 0}};
+  int place = 0, size = 0, symbols = 0;
+  while (length < STK_LOOKAHEAD) {
+    const uint16_t found = single[(ahead << length) & MASK];
+    const int bits = found & 255, symbol = found >> 8, more = symbol & 15;
+    if (bits == 0 || bits > STK_LOOKAHEAD - length || more >= 8 || length + bits + more > STK_STEP_MOST || place >= 4) break;
+    if (symbols++) step.coded[place] = (uint8_t)(((ahead >> (STK_LOOKAHEAD - length)) & ((1u << size) - 1)) | 1u << size);
+    length += bits + more;
+    size = more;
+    if (symbol == 0) {
+      step.advance = STK_STEP_END;
+      break;
     }
+    place += (symbol >> 4) + 1;
   }
-  fill_steps(t->steps + at, SIZE - at, SLOW);
+  if (!symbols) return 0;
+  step.length = (uint8_t)length;
+  step.advance = (uint8_t)(step.advance + place);
+  step.marker = (uint8_t)(1 << size);
+  return pack(step);
 }
 
-static inline int skip_advance(int symbol) {
-  return symbol ? (symbol >> 4) + 1 : STK_STEP_END;
-}
-
-static uint16_t skip_chain(const uint16_t *single, uint32_t i, int length, int advance) {
-  while (advance < 64 && length < STK_LOOKAHEAD) {
-    const uint16_t found = single[(i << length) & MASK];
-    const int bits = found & 255, symbol = found >> 8;
+/* Bits and places of whole symbols after one that has taken `length` bits. */
+static uint16_t skip_of(const uint16_t *single, uint32_t ahead, int length) {
+  const int before = length;
+  int place = 0;
+  while (length < STK_LOOKAHEAD && place < STK_STEP_END) {
+    const uint16_t found = single[(ahead << length) & MASK];
+    const int bits = found & 255, symbol = found >> 8, more = (symbol >> 4) + 1;
     if (bits == 0 || bits > STK_LOOKAHEAD - length || length + bits + (symbol & 15) > STK_SKIP_MOST) break;
+    if (symbol && place + more > MOST_PLACES) break;
     length += bits + (symbol & 15);
-    advance += skip_advance(symbol);
+    place += symbol ? more : STK_STEP_END;
   }
-  return (uint16_t)(length | advance << 8);
+  return (uint16_t)((length - before) | place << 8);
 }
 
-static void make_skips(stk_ac_table *t) {
-  const uint8_t *symbols = t->made_from.symbols;
+/* Symbols of the same length are followed by the same: their tails are found once. */
+typedef struct {
+  int made; /* bit by length */
+  packed steps[2 * SIZE];
+  uint16_t skips[2 * SIZE];
+} tails;
+
+static int tails_at(tails *t, const uint16_t *single, int length) {
+  const int count = SIZE >> length; /* those of all lengths together are fewer than twice those of the first */
+  if (!(t->made >> length & 1)) {
+    t->made |= 1 << length;
+    for (int i = 0; i < count; i++) {
+      t->steps[count + i] = tail_of(single, (uint32_t)i, length);
+      t->skips[count + i] = skip_of(single, (uint32_t)i, length);
+    }
+  }
+  return count;
+}
+
+/* All lookaheads that begin with one symbol: for each of its values, those of the tails. */
+static void fill_symbol(stk_ac_table *table, tails *t, int at, int run, int size, int length) {
+  const int tail = tails_at(t, table->single, length);
+  packed *steps = (packed *)(void *)(table->steps + at);
+  const packed alone = pack((stk_step){(uint8_t)length, (uint8_t)(run + 1), 0, (uint8_t)(1 << size), {0, 0, 0, 0}});
+  for (int value = 0; value < 1 << size; value++, at += tail, steps += tail) {
+    const uint8_t coded = (uint8_t)(value | 1 << size);
+    const packed first = pack((stk_step){0, (uint8_t)(run + 1), (uint8_t)run, 0, {coded, 0, 0, 0}});
+    for (int i = 0; i < tail; i++) {
+      const packed more = t->steps[tail + i];
+      steps[i] = more ? more + first : alone;
+    }
+    for (int i = 0; i < tail; i++) table->skips[at + i] = (uint16_t)(t->skips[tail + i] + (length | (run + 1) << 8));
+  }
+}
+
+static void fill_plain(stk_ac_table *table, int at, int count, packed step, uint16_t skip) {
+  packed *steps = (packed *)(void *)(table->steps + at);
+  for (int i = 0; i < count; i++) steps[i] = step;
+  fill16(table->skips + at, count, skip);
+}
+
+static void make_steps(stk_ac_table *table) {
+  const uint8_t *symbols = table->made_from.symbols;
+  tails t;
   int at = 0;
+  t.made = 0;
   for (int n = 1; n <= STK_LOOKAHEAD; n++) {
-    for (int i = 0; i < t->made_from.counts[n - 1]; i++) {
-      const int symbol = *symbols++, length = n + (symbol & 15), count = SIZE >> n;
-      if (length >= STK_LOOKAHEAD || symbol == 0) {
-        const int slow = length > STK_SKIP_MOST;
-        fill16(t->skips + at, count, (uint16_t)(slow ? STK_STEP_SLOW << 8 : length | skip_advance(symbol) << 8));
+    for (int i = 0; i < table->made_from.counts[n - 1]; i++) {
+      const int symbol = *symbols++, run = symbol >> 4, size = symbol & 15, length = n + size, count = SIZE >> n;
+      const uint16_t skip = (uint16_t)(length > STK_SKIP_MOST ? STK_STEP_SLOW << 8 : length | (run + 1) << 8);
+      if (symbol == 0) {
+        fill_plain(table, at, count, pack((stk_step){(uint8_t)n, STK_STEP_END, 0, 1, {0, 0, 0, 0}}),
+                   (uint16_t)(n | STK_STEP_END << 8));
+      } else if (size >= 8 || length > STK_STEP_MOST) {
+        fill_plain(table, at, count, pack(SLOW), skip);
+      } else if (length >= STK_LOOKAHEAD) {
+        fill_plain(table, at, count, pack((stk_step){(uint8_t)length, (uint8_t)(run + 1), 0, (uint8_t)(1 << size), {0, 0, 0, 0}}),
+                   skip);
       } else {
-        for (int k = 0; k < count; k++) {
-          t->skips[at + k] = skip_chain(t->single, (uint32_t)(at + k), length, skip_advance(symbol));
-        }
+        fill_symbol(table, &t, at, run, size, length);
       }
       at += count;
     }
   }
-  fill16(t->skips + at, SIZE - at, STK_STEP_SLOW << 8);
+  fill_plain(table, at, SIZE - at, pack(SLOW), STK_STEP_SLOW << 8);
 }
 
 int stk_ac_table_make(stk_ac_table *t, const stk_code *code) {
@@ -144,7 +178,6 @@ int stk_ac_table_make(stk_ac_table *t, const stk_code *code) {
   }
   make_singles(t);
   make_steps(t);
-  make_skips(t);
   return 1;
 }
 
