@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c)
-C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/test/*.c native/test/*.h)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/src/simd/*.h)
+C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/src/simd/*.h native/test/*.c native/test/*.h)
 CLANG  := $(shell command -v clang || command -v clang-14 || command -v gcc)
 
 .PHONY: demo test check bench sanitize format clean

@@ -221,6 +221,12 @@ typedef struct {
 } stk_blocks;
 
 extern const uint8_t stk_zigzag[64]; /* zigzag place to natural place (row * 8 + column) */
+/* The other way round, as a constant expression for tables: up to the long diagonal by the triangles before it, behind it as
+ * the mirror image. */
+#define STK_ZIGZAG_HEAD(row, column) \
+  (((row) + (column)) * ((row) + (column) + 1) / 2 + (((row) + (column)) % 2 != 0 ? (row) : (column)))
+#define STK_ZIGZAG_PLACE(row, column) \
+  ((row) + (column) < 8 ? STK_ZIGZAG_HEAD(row, column) : 63 - STK_ZIGZAG_HEAD(7 - (row), 7 - (column)))
 
 struct stk_entropy;
 struct stk_jpeg;
@@ -266,6 +272,21 @@ STK_DECLARE_KERNELS(avx2)
 
 int64_t stk_unstuff_scalar(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
 int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
+
+/* Named by the side of what a block becomes. */
+#define STK_DECLARE_IDCT(isa)                                                                                                 \
+  void stk_idct8_##isa(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out, \
+                       int64_t stride);                                                                                       \
+  void stk_idct4_##isa(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out, \
+                       int64_t stride);                                                                                       \
+  void stk_idct2_##isa(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out, \
+                       int64_t stride);
+STK_DECLARE_IDCT(scalar)
+STK_DECLARE_IDCT(avx2)
+STK_DECLARE_IDCT(avx512)
+/* Only the DC coefficient counts: too little work for vectors, so every level has this one. */
+void stk_idct1_scalar(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out,
+                      int64_t stride);
 
 const stk_kernels *stk_kernels_now(void);
 
