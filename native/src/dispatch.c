@@ -24,12 +24,21 @@ static atomic_int current = UNDECIDED;
 static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
                                            .horizontal3 = stk_horizontal3_scalar,
                                            .horizontal1 = stk_horizontal1_scalar,
+                                           .across = stk_across_scalar,
+                                           .interleaved = stk_interleaved_scalar,
+                                           .planar = stk_planar_scalar,
                                            .split3 = stk_split3_scalar,
                                            .floats = stk_floats_scalar};
 #if defined(STK_WITH_AVX2)
 static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
                                          .horizontal3 = stk_horizontal3_avx2,
                                          .horizontal1 = stk_horizontal1_avx2,
+                                         .across = stk_across_avx2,
+                                         .vector = 8,
+                                         .lane = 4,
+                                         .windows = 1,
+                                         .interleaved = stk_interleaved_avx2,
+                                         .planar = stk_planar_avx2,
                                          .split3 = stk_split3_avx2,
                                          .floats = stk_floats_avx2};
 #endif
@@ -37,6 +46,12 @@ static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
 static const stk_kernels AVX512_KERNELS = {.vertical = stk_vertical_avx2,
                                            .horizontal3 = stk_horizontal3_avx2,
                                            .horizontal1 = stk_horizontal1_avx2,
+                                           .across = stk_across_avx2,
+                                           .vector = 8,
+                                           .lane = 4,
+                                           .windows = 1,
+                                           .interleaved = stk_interleaved_avx2,
+                                           .planar = stk_planar_avx2,
                                            .split3 = stk_split3_avx2,
                                            .floats = stk_floats_avx2};
 #endif
