@@ -38,24 +38,35 @@ void stk_canvas_clear(const stk_canvas *c) {
   }
 }
 
-static void put_planes(const stk_canvas *c, int64_t at, int32_t count, const uint8_t *pixels) {
-  const int64_t area = (int64_t)c->width * c->height;
-  uint8_t *const direct[3] = {c->base + at, c->base + area + at, c->base + 2 * area + at};
-  uint8_t *const planes[3] = {c->planes, c->planes + c->plane_stride, c->planes + 2 * c->plane_stride};
-  c->kernels->split3(pixels, count, c->out_type ? planes : direct);
-  for (int32_t k = 0; c->out_type && k < 3; k++) {
-    c->kernels->floats(planes[k], count, c->scale[k], c->bias[k], (float *)c->base + k * area + at);
-  }
+/* Samples before pixel (x, y) of a plane. */
+static int64_t place(const stk_canvas *c, int32_t x, int32_t y, int32_t plane) {
+  const int64_t at = (int64_t)y * c->width + x;
+  return c->layout ? plane * ((int64_t)c->width * c->height) + at : at * c->channels;
+}
+
+uint8_t *stk_canvas_at(const stk_canvas *c, int32_t x, int32_t y, int32_t plane) {
+  return c->out_type ? NULL : c->base + place(c, x, y, plane);
+}
+
+void stk_canvas_floats(const stk_canvas *c, int32_t x, int32_t y, int32_t plane, int32_t count, const uint8_t *bytes) {
+  const int32_t samples = c->layout ? count : count * c->channels;
+  c->kernels->floats(bytes, samples, c->scale[plane], c->bias[plane], (float *)c->base + place(c, x, y, plane));
+}
+
+static void put_planes(const stk_canvas *c, int32_t x, int32_t y, int32_t count, const uint8_t *pixels) {
+  uint8_t *planes[3];
+  for (int32_t k = 0; k < 3; k++) planes[k] = c->out_type ? c->planes + k * c->plane_stride : stk_canvas_at(c, x, y, k);
+  c->kernels->split3(pixels, count, planes);
+  for (int32_t k = 0; c->out_type && k < 3; k++) stk_canvas_floats(c, x, y, k, count, planes[k]);
 }
 
 void stk_canvas_put(const stk_canvas *c, int32_t x, int32_t y, int32_t count, const uint8_t *pixels) {
-  const int64_t at = (int64_t)y * c->width + x;
   if (c->layout) {
-    put_planes(c, at, count, pixels);
+    put_planes(c, x, y, count, pixels);
   } else if (c->out_type) {
-    c->kernels->floats(pixels, count * c->channels, c->scale[0], c->bias[0], (float *)c->base + at * c->channels);
+    stk_canvas_floats(c, x, y, 0, count, pixels);
   } else {
-    memcpy(c->base + at * c->channels, pixels, (size_t)count * (size_t)c->channels);
+    memcpy(stk_canvas_at(c, x, y, 0), pixels, (size_t)count * (size_t)c->channels);
   }
 }
 

@@ -199,6 +199,40 @@ typedef struct {
 stk_status stk_taps_make(stk_taps *taps, double view0, double view1, int32_t count, int32_t clip0, int32_t clip1, int32_t shrink,
                          int mirror);
 
+/* How the samples of a plane lie along an axis of the source: each stands for `ratio` pixels. With `smooth` (ratio 2), the source
+ * is seen through libjpeg's triangle upsampling: a pixel is 3/4 of the sample it lies in and 1/4 of the one on its side. */
+typedef struct {
+  int32_t ratio, smooth;
+  int32_t size; /* samples */
+} stk_axis;
+
+/* The taps of n planes of one source, whose triangles are computed once. */
+stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
+                         int32_t clip0, int32_t clip1, int mirror);
+
+/*
+ * Taps laid out for vectors: a vector works on `vector` outputs, as lanes of `lane` outputs that pick their samples from one
+ * window of 2 * lane samples, the first of which is base[] of the lane. For its pair p of taps, an output takes the four bytes at
+ * picks[] of the window that starts 2 * p samples further on. Two vectors are packed together, lane by lane: of the 2 m lanes in
+ * a pair of vectors, number r is lane r / 2 of vector r % 2. Past the last output there are weights of zero.
+ *
+ * windows 2: the lanes reach over two windows. windows 0: further still; then there is neither base nor picks, and output i has
+ * its weights in a row, at weights + i * dots, dots being a multiple of 8.
+ */
+typedef struct {
+  int32_t count, pairs, windows, dots;
+  const int32_t *first; /* of the taps they were made from */
+  int32_t *base;        /* by vector and lane */
+  uint8_t *picks;       /* by vector, 4 bytes an output */
+  int16_t *weights;     /* by vector, pair and output, two each */
+  stk_scratch memory;
+} stk_lanes;
+
+#define STK_MOST_PICKED 64 /* samples in the widest windows: what kernels may read past the last tap of a row */
+
+/* windows: how many at most. */
+stk_status stk_lanes_make(stk_lanes *lanes, const stk_taps *taps, int32_t vector, int32_t lane, int32_t windows);
+
 /* ---- coefficients ----------------------------------------------------------------------------------------------------- */
 
 /*
@@ -231,10 +265,28 @@ extern const uint8_t stk_zigzag[64]; /* zigzag place to natural place (row * 8 +
 struct stk_entropy;
 struct stk_jpeg;
 
+/* ---- planes --------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  int32_t ratio_x, ratio_y;   /* source pixels a sample of this plane stands for, across and down */
+  int32_t smooth_x, smooth_y; /* 1 (only with ratio 2): the source is seen through libjpeg's triangle upsampling of this plane */
+  int32_t width, height;      /* in samples that mean something: ceil(side of the image / ratio) */
+} stk_plane_shape;
+
+typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
+
+/* Samples of planes between the steps have 6 fractional bits; of the colour conversion (BT.601, as JFIF has it) red takes
+ * 1.402 Cr and blue 1.772 Cb, whose fractions are here, with 15 bits. */
+#define STK_CHROMA_ZERO (128 * 64)
+#define STK_CR_TO_RED 13173     /* 0.402 */
+#define STK_CB_TO_BLUE 25297    /* 0.772 */
+#define STK_CB_FROM_GREEN 11277 /* 0.344136 */
+#define STK_CR_FROM_GREEN 23401 /* 0.714136 */
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
- * STK_SLACK bytes of slack; `out` of floats and split3 is the caller's memory and has none. */
+ * STK_SLACK bytes of slack; `out` of floats, split3, interleaved and planar is the caller's memory and has none. */
 typedef struct {
   /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. */
   void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
@@ -242,6 +294,14 @@ typedef struct {
    * be the same one. */
   void (*horizontal3)(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);
   void (*horizontal1)(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);
+  /* One line of one plane: out[i] = (sum of weights * row + 2^13) >> 14, 6 fractional bits in and out. Scalar kernels go by the
+   * taps, vectors by the lanes, which are made for them where `vector` is not 0. */
+  void (*across)(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);
+  int32_t vector, lane, windows; /* for stk_lanes_make */
+  /* Lines of planes to RGB pixels. STK_GRAYSCALE has one line only, lines[0]. */
+  void (*interleaved)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);
+  /* Lines of planes to a red, a green and a blue plane; with STK_GRAYSCALE to one. */
+  void (*planar)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);
   /* Interleaved pixels to three planes. */
   void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
@@ -265,6 +325,9 @@ typedef struct {
   void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out); \
   void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
   void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
+  void stk_across_##isa(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);                    \
+  void stk_interleaved_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);                \
+  void stk_planar_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);            \
   void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 STK_DECLARE_KERNELS(scalar)
@@ -306,6 +369,11 @@ void stk_canvas_open(stk_canvas *canvas, const stk_program *program, int32_t wid
 void stk_canvas_clear(const stk_canvas *canvas);
 /* Places `count` finished pixels at (x, y). */
 void stk_canvas_put(const stk_canvas *canvas, int32_t x, int32_t y, int32_t count, const uint8_t *pixels);
+/* Where the bytes of the output stand from pixel (x, y) of a plane on (interleaved pixels are plane 0); NULL where it has floats.
+ */
+uint8_t *stk_canvas_at(const stk_canvas *canvas, int32_t x, int32_t y, int32_t plane);
+/* Places `count` pixels of one plane, or of interleaved ones as plane 0, as floats. */
+void stk_canvas_floats(const stk_canvas *canvas, int32_t x, int32_t y, int32_t plane, int32_t count, const uint8_t *bytes);
 
 /* ---- streaming resampler ---------------------------------------------------------------------------------------------- */
 
@@ -337,32 +405,51 @@ uint8_t *stk_sampler_slot(stk_sampler *sampler, int32_t y);
 void stk_sampler_push(stk_sampler *sampler, int32_t y);
 void stk_sampler_free(stk_sampler *sampler);
 
-/* ---- planes ------------------------------------------------------------------------------------------------------------ */
+/* ---- streaming resampler of planes ------------------------------------------------------------------------------------- */
 
+/*
+ * As the sampler, for planes that each have a resolution of their own and arrive some rows at a time. Each is resampled to the
+ * output's size; colours are converted on output pixels only.
+ *
+ * Rows arrive `unit` at a time, all planes together: when rows are written, what was written of the planes before has been pushed
+ * and reaches as far down in the source, give or take the end of a plane. Invariant: a row then lives in slot y % ring_rows until
+ * no later output row reads it, because an output row that waits for one plane reaches at most taps + RING_SLACK rows up in any
+ * other (see planes.c). Planes that do not arrive together keep all rows.
+ */
 typedef struct {
-  int32_t ratio_x, ratio_y; /* source pixels a sample of this plane stands for */
-  int32_t smooth_x, smooth_y;
-  int32_t width, height;
-} stk_plane_shape;
-
-typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
-
-typedef struct {
-  stk_taps x, y;
+  stk_taps x, y; /* rows y.low .. y.high-1, columns x.low .. x.high-1 are wanted */
   int64_t stride;
-  int32_t wanted;
+  int32_t wanted; /* 0: nothing of this plane */
+  int32_t skip;   /* samples in a stored row before column x.low */
+  int32_t ring_rows;
+  int32_t alike_x; /* the first plane with the same x, maybe this one */
+  stk_lanes lanes; /* of x; made where alike_x is this plane */
+  stk_scratch ring;
 } stk_plane;
 
 typedef struct {
   stk_plane plane[3];
+  stk_canvas canvas;
+  stk_colour colour; /* what is left of it where planes are not wanted */
+  int32_t dest_x, dest_y;
+  int32_t next; /* next output row, counted from dest_y */
+  int64_t line_stride;
+  stk_scratch middle, lines, bytes, window;
 } stk_planes;
 
-stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,
+/* Prepares for the geometry of `row` (row->shrink is not looked at); n_planes is 1 or 3. */
+stk_status stk_planes_begin(stk_planes *planes, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,
                             int32_t n_planes, stk_colour colour, void *out);
-stk_status stk_planes_room(stk_planes *p, int32_t k, int32_t first_column, int32_t columns, int32_t unit, int whole);
-uint8_t *stk_planes_at(stk_planes *p, int32_t k, int32_t y);
-void stk_planes_push(stk_planes *p, const int32_t ready[3]);
-void stk_planes_free(stk_planes *p);
+/* Room for plane k: rows will hold `columns` samples from first_column on, which cover what is wanted, and arrive `unit` at a
+ * time, starting at multiples of unit. `whole`: all rows are kept. */
+stk_status stk_planes_room(stk_planes *planes, int32_t k, int32_t first_column, int32_t columns, int32_t unit, int whole);
+/* Where row y of plane k goes (its sample first_column). The `unit` rows from a multiple of unit on are plane[k].stride bytes
+ * apart, and at least STK_SLACK bytes may be written behind each. The unit of rows above or below the wanted ones may be
+ * written too, where another plane needs its rows. */
+uint8_t *stk_planes_at(stk_planes *planes, int32_t k, int32_t y);
+/* Rows of plane k below ready[k] are in. Emits every output row whose taps are all in. */
+void stk_planes_push(stk_planes *planes, const int32_t ready[3]);
+void stk_planes_free(stk_planes *planes);
 
 /* ---- JPEG ------------------------------------------------------------------------------------------------------------- */
 

@@ -111,8 +111,9 @@ int stk_dc_table_make(stk_dc_table *table, const stk_code *code);
 
 /* ---- entropy decoding -------------------------------------------------------------------------------------------------- */
 
-#define STK_PADDING 320 /* zeros behind the data; a block takes at most 64 * 31 bits = 248 bytes, and the reader looks 16 ahead \
-                         */
+#define STK_PADDING                                                                                           \
+  320 /* zeros behind the data; a block takes at most 64 * 31 bits = 248 bytes, and the reader looks 16 ahead \
+       */
 #define STK_SPARE_BLOCKS 5 /* what a step may touch past its block, at most 64 + 255 + 8 bytes */
 #define STK_CHUNK 64       /* blocks decoded before they are transformed */
 #define STK_MOST_LARGE (STK_CHUNK * 63)
