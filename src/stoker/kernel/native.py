@@ -378,7 +378,7 @@ def _seeks(spans: Spans, count: int) -> tuple[NDArray[np.uintp], Spans]:
     starts = contiguous(spans.starts, np.int64, count, "the seek indices' starts")
     kept = Spans(spans.data, starts, contiguous(spans.lengths, np.int64, count, "the seek indices' lengths"))
     _check_spans(*kept, "the seek indices")
-    return np.array([address(array) for array in kept], np.uintp), kept
+    return np.array([array.ctypes.data for array in kept], np.uintp), kept
 
 
 def _check_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], what: str) -> None:
