@@ -51,10 +51,11 @@ static stk_plane_shape shape_of(const job *w, int32_t k, int32_t shrink) {
   const stk_frame *f = &w->j->frame;
   const stk_component *c = &f->component[k];
   const int32_t ratio_x = c->ratio_x << w->lanes[k].shrink_bits, ratio_y = c->ratio_y << w->lanes[k].shrink_bits;
+  const int smooth = shrink == 1 && (ratio_x != 2 || c->width > 2); /* as libjpeg: a slim picture's chroma is only repeated */
   return (stk_plane_shape){.ratio_x = ratio_x,
                            .ratio_y = ratio_y,
-                           .smooth_x = shrink == 1 && ratio_x == 2,
-                           .smooth_y = shrink == 1 && ratio_y == 2,
+                           .smooth_x = smooth && ratio_x == 2,
+                           .smooth_y = smooth && ratio_y == 2,
                            .width = divide_up(f->width, ratio_x),
                            .height = divide_up(f->height, ratio_y)};
 }
@@ -253,7 +254,7 @@ stk_jpeg *stk_own_open(stk_decoder *decoder, const stk_program *program, const u
 static stk_status sample(job *w, const stk_program *program, const stk_seek_table *seek, void *out) {
   stk_jpeg *j = w->j;
   stk_row *row = j->row;
-  stk_plane_shape shapes[STK_MAX_COMPONENTS];
+  stk_plane_shape shapes[STK_MAX_COMPONENTS] = {{0}};
   const int32_t count = j->frame.n_components;
   for (int32_t k = 0; k < count; k++) {
     set_scale(w, k, row->shrink);

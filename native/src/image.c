@@ -156,6 +156,14 @@ stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, con
   row->view[2] = width;
   row->view[3] = height;
   if ((int64_t)width * height * program->channels > capacity || !out) return STK_SHORT;
+  if (program->decoder != STK_TURBO) {
+    stk_program plain = *program;
+    plain.layout = plain.out_type = 0;
+    stk_own_sample(decoder, &plain, data, length, NULL, 0, row, out);
+    if (row->status != STK_UNSUPPORTED || program->decoder == STK_OWN) return STK_OK;
+    row->status = STK_OK;
+  }
+  row->decoder = STK_TURBO;
   stk_turbo_whole(program, data, length, out, row);
   return STK_OK;
 }

@@ -440,7 +440,7 @@ static void an_image_does_not_borrow_its_neighbours_tables(void) {
 
 int main(void) {
   CHECK(stk_abi() == STK_ABI);
-  CHECK(sizeof(stk_row) == 224 && sizeof(stk_program) == 968);
+  CHECK(sizeof(stk_row) == 232 && sizeof(stk_program) == 968);
   philox_gives_the_known_answers();
   draws_do_not_depend_on_how_many_are_asked_for();
   permutations_are_bijective();

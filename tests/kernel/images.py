@@ -31,10 +31,11 @@ def picture(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
     return (smooth + bands[..., None] + grain).clip(0, 255).astype(np.uint8)
 
 
-def jpeg(width: int, height: int, kind: str = "420", seed: int = 0, quality: int = 90) -> bytes:
-    """A JPEG of `picture`."""
+def jpeg(width: int, height: int, kind: str = "420", seed: int = 0, quality: int = 90, contrast: float = 1.0) -> bytes:
+    """A JPEG of `picture`, with less contrast where no colour is to come near the limits."""
     options = dict(KINDS[kind])
-    image = Image.fromarray(picture(width, height, seed)).convert(options.pop("mode", "RGB"))
+    pixels = (picture(width, height, seed) * contrast + 115 * (1 - contrast)).astype(np.uint8)
+    image = Image.fromarray(pixels).convert(options.pop("mode", "RGB"))
     out = io.BytesIO()
     image.save(out, "JPEG", quality=quality, **options)
     return out.getvalue()
