@@ -281,7 +281,7 @@ static verdict read_coefficients(const uint8_t *data, int64_t length, int32_t sh
 
 verdict truth_planes(const uint8_t *data, int64_t length, planes *out) {
   verdict told = raw_planes(data, length, 1, out);
-  if (!told.failed && told.warnings == 0) told.tame = read_coefficients(data, length, 0, NULL).tame;
+  if (!told.failed) told.tame = read_coefficients(data, length, 0, NULL).tame;
   return told;
 }
 
@@ -381,7 +381,21 @@ static const char *judge_strict(judge *j, const uint8_t *data, int64_t length, c
   return wrong;
 }
 
-static const char *judge_lenient(judge *j, const outcome *strict, const outcome *lenient) {
+/* Pixels kept without a warning, though the file was refused: they must be right all the same, as where only the end marker is
+ * missing. */
+static const char *judge_silence(const uint8_t *data, int64_t length, const planes *undamaged, const stk_row *refused,
+                                 const planes *kept) {
+  planes expected;
+  const verdict told = truth_planes(data, length, &expected);
+  const planes *right = !told.failed && told.tame ? &expected : undamaged;
+  const char *differ = right ? planes_differ(kept, right) : NULL;
+  if (differ) differ = tell("kept without a warning, though strictly \"%s\", with wrong planes", refused->message);
+  planes_free(&expected);
+  return differ;
+}
+
+static const char *judge_lenient(judge *j, const uint8_t *data, int64_t length, const planes *undamaged, const outcome *strict,
+                                 const outcome *lenient) {
   if (strict->row.status == STK_OK) {
     const char *differ = outcomes_differ(strict, lenient);
     char kept[300];
@@ -390,7 +404,7 @@ static const char *judge_lenient(judge *j, const outcome *strict, const outcome 
   }
   if (lenient->row.status != STK_OK) return NULL;
   j->tally.lenient++;
-  return lenient->row.warnings > 0 ? NULL : tell("kept without a warning, though strictly \"%s\"", strict->row.message);
+  return lenient->row.warnings ? NULL : judge_silence(data, length, undamaged, &strict->row, &lenient->planes);
 }
 
 const char *judge_bytes(judge *j, const uint8_t *data, int64_t length, const planes *undamaged) {
@@ -399,7 +413,7 @@ const char *judge_bytes(judge *j, const uint8_t *data, int64_t length, const pla
   if (!wrong) wrong = decode_alike(j, data, length, 1, &lenient);
   j->tally.files++;
   j->tally.by_status[strict.row.status & 15]++;
-  if (!wrong) wrong = judge_lenient(j, &strict, &lenient);
+  if (!wrong) wrong = judge_lenient(j, data, length, undamaged, &strict, &lenient);
   if (!wrong) wrong = judge_strict(j, data, length, undamaged, &strict);
   planes_free(&strict.planes);
   planes_free(&lenient.planes);

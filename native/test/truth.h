@@ -62,7 +62,7 @@ typedef struct {
  *   - an outcome that depends on the SIMD level
  *   - pixels from a strict decode that are not libjpeg's, or, where libjpeg has a fault to find, not those of `undamaged`
  *     (which may be NULL: nothing is known)
- *   - a lenient decode that keeps pixels of a refused image without counting a warning
+ *   - a lenient decode that keeps wrong pixels of a refused image without counting a warning
  */
 const char *judge_bytes(judge *j, const uint8_t *data, int64_t length, const planes *undamaged);
 
