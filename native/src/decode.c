@@ -198,7 +198,7 @@ static stk_status decode_scan(job *w, int several) {
     status = decode_row(w, y);
     if (status == STK_OK && w->planes && !several) push(w, y + 1);
   }
-  return status;
+  return status == STK_OK ? stk_scan_finish(j) : status;
 }
 
 static int all_scanned(const stk_frame *f) {
