@@ -172,6 +172,10 @@ static void make_steps(stk_ac_table *table) {
 int stk_ac_table_make(stk_ac_table *t, const stk_code *code) {
   if (same_code(&t->made_from, code)) return 1;
   t->made_from = *code;
+  for (int i = 0; i < code->size; i++) { /* zeros without a value behind them are 16 at once, or the end, as libjpeg has it */
+    uint8_t *symbol = &t->made_from.symbols[i];
+    if ((*symbol & 15) == 0 && *symbol != 0xF0) *symbol = 0;
+  }
   if (!order_codes(&t->codes, &t->made_from)) {
     t->made_from.size = 0;
     return 0;
