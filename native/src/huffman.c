@@ -24,7 +24,7 @@ static int order_codes(stk_codes *codes, const stk_code *code) {
     codes->base[n] = count - next;
     next += code->counts[n - 1];
     count += code->counts[n - 1];
-    if (next > 1 << n) return 0;
+    if (next >= 1 << n) return 0; /* the code of all ones is not to be used */
     codes->limit[n] = next << (16 - n);
     next <<= 1;
   }
