@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/src/simd/*.h)
-C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/src/simd/*.h native/test/*.c native/test/*.h)
+C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/src/simd/*.h native/test/*.c native/test/*.h native/fuzz/*.c)
 CLANG  := $(shell command -v clang || command -v clang-14 || command -v gcc)
+FUZZER := $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do command -v $$c && break; done)
+FUZZ_SECONDS ?= 1800
 
-.PHONY: demo test check bench sanitize format clean
+.PHONY: demo test check bench sanitize fuzz format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -28,6 +30,15 @@ sanitize: $(VENV)/.installed
 	$(BIN)/cmake -S . -B build/sanitize -DSTOKER_SANITIZE=ON -DSTOKER_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=$(CLANG)
 	$(BIN)/cmake --build build/sanitize --parallel
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# What it finds and what it leaves for the next run is in build/fuzz; native/fuzz/README.md tells what to do with it.
+fuzz: $(VENV)/.installed
+	@test -n "$(FUZZER)" || { echo "make fuzz needs clang, whose libFuzzer it uses. Debian/Ubuntu: apt-get install clang"; exit 1; }
+	$(BIN)/cmake -S . -B build/fuzz -DSTOKER_FUZZ=ON -DSTOKER_SANITIZE=ON -DCMAKE_C_COMPILER=$(FUZZER)
+	$(BIN)/cmake --build build/fuzz --parallel --target fuzz_jpeg
+	mkdir -p build/fuzz/found
+	build/fuzz/fuzz_jpeg -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -dict=native/fuzz/jpeg.dict \
+	  -artifact_prefix=build/fuzz/ build/fuzz/found native/fuzz/corpus native/fuzz/regressions
 
 format: $(VENV)/.check
 	$(BIN)/ruff check --fix src tests benchmarks examples

@@ -199,7 +199,7 @@ static stk_status decode_scan(job *w, int several) {
     status = decode_row(w, y);
     if (status == STK_OK && w->planes && !several) push(w, y + 1);
   }
-  return status;
+  return status == STK_OK ? stk_scan_finish(j) : status;
 }
 
 static int all_scanned(const stk_frame *f) {
@@ -274,11 +274,11 @@ static stk_status sample(job *w, const stk_program *program, const stk_seek_tabl
   return decode_scans(w);
 }
 
-/* Rows of MCUs down to the last one wanted. */
+/* Rows of MCUs down to the last one that may be wanted. The filter reads beyond the view as far as the clip; a row more is for
+ * chroma that is seen through its neighbours. */
 static int32_t rows_wanted(const stk_frame *f, const stk_row *row) {
-  const int32_t high = 8 * f->max_v;
-  const int32_t last = row->clip[3] < (int32_t)row->view[3] + high ? row->clip[3] : (int32_t)row->view[3] + high;
-  const int32_t rows = divide_up(last, high) + 1;
+  const int32_t high = f->n_scanned == 1 ? 8 : 8 * f->max_v;
+  const int32_t rows = divide_up(row->clip[3], high) + 1;
   return rows < f->mcus_y ? rows : f->mcus_y;
 }
 

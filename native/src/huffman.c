@@ -24,7 +24,7 @@ static int order_codes(stk_codes *codes, const stk_code *code) {
     codes->base[n] = count - next;
     next += code->counts[n - 1];
     count += code->counts[n - 1];
-    if (next > 1 << n) return 0;
+    if (next >= 1 << n) return 0; /* the code of all ones is not to be used */
     codes->limit[n] = next << (16 - n);
     next <<= 1;
   }
@@ -172,6 +172,10 @@ static void make_steps(stk_ac_table *table) {
 int stk_ac_table_make(stk_ac_table *t, const stk_code *code) {
   if (same_code(&t->made_from, code)) return 1;
   t->made_from = *code;
+  for (int i = 0; i < code->size; i++) { /* zeros without a value behind them are 16 at once, or the end, as libjpeg has it */
+    uint8_t *symbol = &t->made_from.symbols[i];
+    if ((*symbol & 15) == 0 && *symbol != 0xF0) *symbol = 0;
+  }
   if (!order_codes(&t->codes, &t->made_from)) {
     t->made_from.size = 0;
     return 0;

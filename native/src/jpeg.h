@@ -218,6 +218,8 @@ typedef struct {
   int64_t clean, file; /* bytes into the present segment, and where that is in the file */
 } stk_place;
 int64_t stk_scan_place(const stk_jpeg *j, stk_place *known);
+/* Looks at what is left of the scan's data when all its MCUs have been decoded; does nothing before. */
+stk_status stk_scan_finish(stk_jpeg *j);
 /* Where the data behind the scan begin; all its MCUs have been decoded. */
 int64_t stk_scan_end(const stk_jpeg *j);
 

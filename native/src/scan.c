@@ -225,6 +225,21 @@ stk_status stk_scan_store(stk_jpeg *j, int32_t count) {
   return STK_OK;
 }
 
+/* Whether the bytes left of the segment are there to fill it up: all zeros, or all ones. */
+static int is_filling(const stk_jpeg *j) {
+  const uint8_t *clean = j->clean.bytes;
+  const int64_t first = (stk_entropy_taken(&j->entropy, clean) + 7) / 8;
+  if (first >= j->clean_size) return 1;
+  if (clean[first] != 0 && clean[first] != 0xFF) return 0;
+  return memcmp(clean + first, clean + first + 1, (size_t)(j->clean_size - first - 1)) == 0;
+}
+
+stk_status stk_scan_finish(stk_jpeg *j) {
+  const int whole = j->mcu == j->frame.mcus_x * j->frame.mcus_y && !j->lost && !j->seek;
+  if (!whole || is_filling(j)) return STK_OK;
+  return trouble(j, STK_CORRUPT, j->mcu - 1, "bytes left over behind the last MCU");
+}
+
 int64_t stk_scan_end(const stk_jpeg *j) {
   const stk_frame *f = &j->frame;
   int64_t at = j->segment_end;
