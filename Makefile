@@ -26,10 +26,13 @@ check: $(VENV)/.check
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run_all.py
 
-sanitize: $(VENV)/.installed
-	$(BIN)/cmake -S . -B build/sanitize -DSTOKER_SANITIZE=ON -DSTOKER_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=$(CLANG)
-	$(BIN)/cmake --build build/sanitize --parallel
-	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+# With libjpeg-turbo, where it is, and without.
+sanitize: sanitize-AUTO sanitize-OFF
+
+sanitize-%: $(VENV)/.installed
+	$(BIN)/cmake -S . -B build/sanitize-$* -DSTOKER_TURBO=$* -DSTOKER_SANITIZE=ON -DSTOKER_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=$(CLANG)
+	$(BIN)/cmake --build build/sanitize-$* --parallel
+	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure
 
 # What it finds and what it leaves for the next run is in build/fuzz; native/fuzz/README.md tells what to do with it.
 fuzz: $(VENV)/.installed

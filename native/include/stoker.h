@@ -30,7 +30,8 @@ typedef enum {
   STK_SHORT = 3,       /* the caller's buffer is too small */
   STK_IO = 4,          /* the operating system refused; see the errno beside it */
   STK_EMPTY = 5,       /* no bytes at all */
-  STK_UNSUPPORTED = 6, /* not a JPEG, or a kind of JPEG this library leaves to others (CMYK, 12 bit, lossless) */
+  STK_UNSUPPORTED = 6, /* not a JPEG, or a kind of JPEG this library leaves to others: CMYK, 12 bit, lossless; without
+                          libjpeg-turbo also progressive and arithmetic */
   STK_TRUNCATED = 7,   /* the data end before the image does */
   STK_CORRUPT = 8,     /* the data contradict the format */
   STK_LIMIT = 9,       /* more pixels or scans than the program allows */
@@ -40,7 +41,7 @@ typedef enum {
 /* ABI number of the loaded library; a caller compares it with STK_ABI before anything else. */
 STK_API int32_t stk_abi(void);
 
-/* One line about this build, e.g. "libjpeg-turbo 2.1.5, simd avx2". Static storage. */
+/* One line about this build: "libjpeg-turbo 2.1.5, simd avx2", or "no libjpeg-turbo, simd avx2". Static storage. */
 STK_API const char *stk_build(void);
 
 /* Chooses the SIMD level for this process: 0 scalar, 1 AVX2, 2 AVX-512 (VBMI2), -1 the best here. Returns the level now in use
@@ -323,7 +324,8 @@ typedef struct {
   int32_t components;  /* 1 gray, 3 colour, 4 CMYK */
   int32_t progressive; /* 0 or 1 */
   int32_t scans;       /* SOS markers found; counted to the end of the data */
-  int32_t supported;   /* 1 when stk_image_rows would decode it, 0 when it answers STK_UNSUPPORTED */
+  int32_t supported;   /* 1: of a kind that is decoded here: 8 bit, gray or colour, baseline or extended sequential, and where
+                          libjpeg-turbo is built in progressive and arithmetic too; 0: decoding answers STK_UNSUPPORTED */
 } stk_jpeg_info;
 
 /* Reads the header only; takes no memory from the size it finds there. */

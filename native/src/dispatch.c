@@ -6,15 +6,14 @@
  */
 #include <stdatomic.h>
 #include <stdio.h>
+#if defined(STK_WITH_TURBO)
 #include <jpeglib.h>
+#endif
 #if defined(STK_WITH_ARM_CRC) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
 #include "jpeg.h"
-
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
 
 enum { SCALAR = 0, AVX2 = 1, AVX512 = 2, UNDECIDED = -1 };
 
@@ -132,7 +131,13 @@ int32_t stk_abi(void) {
   return STK_ABI;
 }
 
+#if defined(STK_WITH_TURBO)
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
 #define BUILD(simd) "libjpeg-turbo " TEXT(LIBJPEG_TURBO_VERSION) ", simd " simd
+#else
+#define BUILD(simd) "no libjpeg-turbo, simd " simd
+#endif
 
 const char *stk_build(void) {
   switch (best()) {

@@ -490,6 +490,11 @@ stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_sca
 /* Refuses, before memory is taken: what is not supported, over a limit of the program, or visibly cut short. */
 stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, int64_t length, stk_markers *markers, stk_row *row);
 
+/* libjpeg-turbo is optional: noturbo.c stands in for turbo.c where it is not built in, and answers STK_UNSUPPORTED. */
+
+/* Whether it is there and decodes frames of this kind, told by the code of their SOF marker. */
+int stk_turbo_takes(int frame);
+
 /* Decodes what the sampler wants, at 1 / row->shrink, and pushes it through. Sets row's status. */
 void stk_turbo_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *data, int64_t length, stk_row *row);
 

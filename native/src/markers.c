@@ -5,12 +5,10 @@
  * few bytes cost much (65500 x 65500 headers, thousands of scans) is refused here.
  */
 #include <string.h>
-#include <stdio.h>
-#include <jpeglib.h>
 
 #include "internal.h"
 
-enum { SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, SOF9 = 0xC9, SOF10 = 0xCA, DAC = 0xCC, SOF15 = 0xCF };
+enum { SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, SOF10 = 0xCA, DAC = 0xCC, SOF15 = 0xCF };
 enum { TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA };
 
 typedef struct {
@@ -49,13 +47,9 @@ static int64_t segment(const walk *w) {
   return w->at + 1 + size > w->length ? -1 : size + 1;
 }
 
+/* Sequential Huffman coding is our own decoder's; progressive and arithmetic coding are libjpeg-turbo's, where there is one. */
 static int kind_supported(int code, int precision, int components) {
-#if defined(D_ARITH_CODING_SUPPORTED)
-  const int arithmetic = code == SOF9 || code == SOF10;
-#else
-  const int arithmetic = 0;
-#endif
-  return (code == SOF0 || code == SOF1 || code == SOF2 || arithmetic) && precision == 8 && (components == 1 || components == 3);
+  return (code == SOF0 || code == SOF1 || stk_turbo_takes(code)) && precision == 8 && (components == 1 || components == 3);
 }
 
 static stk_status read_frame(const walk *w, int code, stk_markers *m, stk_row *row) {
@@ -145,13 +139,16 @@ stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, in
   if (pixels > program->max_pixels) {
     stk_row_fail(row, STK_LIMIT, -1, "%dx%d = %lld pixels, more than the limit of %lld", m->info.width, m->info.height,
                  (long long)pixels, (long long)program->max_pixels);
-  } else if (status == STK_OK && !m->info.supported) {
-    stk_row_fail(row, STK_UNSUPPORTED, -1, "a JPEG of a kind left to others: %d components, or 12 bit, lossless or hierarchical",
-                 m->info.components);
   } else if (status == STK_OK && m->info.scans > program->max_scans) {
     stk_row_fail(row, STK_LIMIT, -1, "more scans than the limit of %d", program->max_scans);
   } else if (status == STK_OK && !program->lenient && !has_end(data, length, m->first_scan)) {
     stk_row_fail(row, STK_TRUNCATED, length, "the data end before the image does (%lld bytes, no end marker)", (long long)length);
+  } else if (status == STK_OK && !m->info.supported) { /* last: whoever decodes it instead relies on the checks above */
+    stk_row_fail(row, STK_UNSUPPORTED, -1,
+                 stk_turbo_takes(SOF2)
+                     ? "a JPEG of a kind left to others: %d components, or 12 bit, lossless or hierarchical"
+                     : "a JPEG left to others by a build without libjpeg-turbo: %d components, progressive or rarer",
+                 m->info.components);
   }
   return (stk_status)row->status;
 }

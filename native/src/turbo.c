@@ -28,6 +28,14 @@ typedef struct {
 
 static const JOCTET END_MARKER[2] = {0xFF, JPEG_EOI};
 
+int stk_turbo_takes(int frame) {
+  enum { SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, SOF9 = 0xC9, SOF10 = 0xCA };
+#if defined(D_ARITH_CODING_SUPPORTED)
+  if (frame == SOF9 || frame == SOF10) return 1;
+#endif
+  return frame == SOF0 || frame == SOF1 || frame == SOF2;
+}
+
 /* ---- faults ---------------------------------------------------------------------------------------------------------- */
 
 static int64_t offset_now(const session *s) {

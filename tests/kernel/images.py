@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -20,6 +21,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "restarts": {"subsampling": 2, "restart_marker_blocks": 3},
     "gray": {"mode": "L"},
 }
+
+
+def decoded(*kinds: str) -> pytest.MarkDecorator:
+    """Run a test for every kind (or those named) that the kernel decodes itself, in this build."""
+    turbo = not native.build_info().startswith("no libjpeg-turbo")
+    lacks = pytest.mark.skip(reason="a build without libjpeg-turbo leaves these to Pillow")
+    params = [pytest.param(kind, marks=[] if turbo or kind != "progressive" else lacks) for kind in kinds or KINDS]
+    return pytest.mark.parametrize("kind", params)
 
 
 def picture(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ from .images import (
     KINDS,
     center_crop,
     crop_box,
+    decoded,
     difference,
     hflip,
     jpeg,
@@ -42,7 +43,7 @@ def through_pillow(data: bytes, row: np.void, mode: str = "RGB") -> np.ndarray:
     return np.asarray(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if row["flip"] else image)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@decoded()
 @pytest.mark.parametrize("size", [(320, 240), (239, 321), (61, 47)])
 @pytest.mark.parametrize(("contrast", "most"), [(0.4, 2), (1.0, 24)])
 def test_exact_pixels_are_pillows_within_few_levels(kind: str, size: tuple[int, int], contrast: float, most: int) -> None:
@@ -60,7 +61,7 @@ def test_exact_pixels_are_pillows_within_few_levels(kind: str, size: tuple[int, 
         assert difference(pixels, expected).mean() < 0.5
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@decoded()
 def test_fast_pixels_are_close_to_pillows(kind: str) -> None:
     data = [jpeg(640, 480, kind=kind, seed=i) for i in range(4)]
     program = Program(ops=(random_resized_crop(96, 96), hflip()), seed=2)
@@ -79,7 +80,7 @@ def test_resize_then_crop_equals_pillows_resize_then_crop() -> None:
     assert difference(out[0], whole.crop((40, 8, 152, 120))).max() <= 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@decoded()
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_crop_alone_keeps_every_pixel_as_it_is(kind: str, exact: bool) -> None:
     data = jpeg(203, 131, kind=kind)
@@ -93,7 +94,7 @@ def test_a_crop_alone_keeps_every_pixel_as_it_is(kind: str, exact: bool) -> None
         assert np.array_equal(out[0], whole[top:bottom, left:right])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@decoded()
 def test_a_whole_exact_decode_is_pillows(kind: str) -> None:
     data = jpeg(203, 131, kind=kind)
     with native.Decoder() as decoder:
@@ -112,7 +113,7 @@ def test_a_crop_larger_than_the_image_is_padded_with_zeros() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 70), (70, 1), (1, 1), (2, 3), (17, 16)])
-@pytest.mark.parametrize("kind", ["420", "gray", "progressive"])
+@decoded("420", "gray", "progressive")
 def test_slim_images_work(size: tuple[int, int], kind: str) -> None:
     data = jpeg(*size, kind=kind, contrast=0.4)
     for exact in (False, True):

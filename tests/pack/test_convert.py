@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import stoker
-from stoker.errors import ConfigError, DataLossError, WriteError
+from stoker.errors import ConfigError, DataLossError, ImageTooLarge, WriteError
 from stoker.pack.convert import Conversion, Moved, Shard, Stopped, convert_stream
 from stoker.pack.fields import choose_fields
 from stoker.pack.keys import UniqueKeys, safe_key
@@ -448,6 +448,12 @@ def test_the_mode_of_a_png_stays(mode: str) -> None:
     (image or Image.open(io.BytesIO(jpeg_bytes(200, 100))).convert(mode)).save(out, "PNG")
     made = Image.open(io.BytesIO(shrink(out.getvalue(), 50, 80)))
     assert (made.mode, made.format, made.size) == (mode, "PNG", (50, 25))
+
+
+def test_thousands_of_scans_are_not_made_smaller() -> None:
+    whole = jpeg_bytes(200, 100, progressive=True)
+    with pytest.raises(ImageTooLarge, match="scans"):
+        shrink(whole[:-2] + whole[whole.rindex(b"\xff\xda") : -2] * 1000 + b"\xff\xd9", 50, 80)
 
 
 def test_profile_and_orientation_stay() -> None:

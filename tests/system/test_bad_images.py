@@ -96,6 +96,16 @@ def test_a_huge_header_is_refused_before_memory_is_taken(tmp_path: Path) -> None
             raise AssertionError(kind)
 
 
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+def test_thousands_of_scans_are_refused_whoever_would_decode_them(mode: str, tmp_path: Path) -> None:
+    whole = jpeg_bytes(64, 64, mode=mode, progressive=True)
+    root = folder(tmp_path, **{"scans.jpg": whole[:-2] + whole[whole.rindex(b"\xff\xda") : -2] * 2000 + b"\xff\xd9"})
+    for kind, pipeline in pipelines(root).items():
+        with pipeline.loader(threads=2) as loader, pytest.raises(ImageTooLarge, match=r"scans\.jpg.*scans"):
+            list(loader)
+            raise AssertionError(kind)
+
+
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_jpeg_cut_anywhere_is_an_error_and_never_grey(progressive: bool, tmp_path: Path) -> None:
     whole = jpeg_bytes(97, 83, seed=3, progressive=progressive)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..errors import ConfigError
 from ..kernel.native import MAX_OPS, Op, OpKind, Program
-from .limits import MAX_PIXELS
+from .limits import MAX_PIXELS, MAX_SCANS
 from .ops import CenterCrop, CropBox, HorizontalFlip, Normalize, Operation, RandomResizedCrop, Resize
 
 
@@ -54,6 +54,7 @@ def lower(
         bias=bias,
         exact=not fast,
         max_pixels=max_pixels,
+        max_scans=MAX_SCANS,
     )
 
 

@@ -1,4 +1,5 @@
-"""Pillow, for what the kernel leaves to others: PNG, WebP, CMYK JPEG, whatever the file's name says.
+"""Pillow, for what the kernel leaves to others: PNG, WebP, CMYK JPEG, whatever the file's name says; in a build without
+libjpeg-turbo progressive JPEG too.
 
 One rule makes every kind of image RGB (or gray), the same wherever it is decoded: alpha is dropped, palettes are looked up,
 16 bits are cut to the upper 8, CMYK is converted as Pillow does.
@@ -13,6 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptImage, ImageError, ImageTooLarge, TruncatedImage, UnsupportedImage
+from ..kernel import native
+from .limits import MAX_SCANS
+
+_JPEG = b"\xff\xd8\xff"
 
 
 def decode(data: bytes, channels: int, max_pixels: int) -> NDArray[np.uint8]:
@@ -20,10 +25,12 @@ def decode(data: bytes, channels: int, max_pixels: int) -> NDArray[np.uint8]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with _open_jpeg(data) if data.startswith(_JPEG) else Image.open(io.BytesIO(data)) as image:
             width, height = image.size
             if width * height > max_pixels:
                 raise ImageTooLarge(f"{width} x {height} pixels are more than the {max_pixels:,} allowed")
+            if channels == 1:
+                image.draft("L", None)  # the luminance a JPEG has, as the kernel takes it; other formats ignore this
             return _to_pixels(image, channels)
     except ImageError:
         raise
@@ -36,6 +43,24 @@ def decode(data: bytes, channels: int, max_pixels: int) -> NDArray[np.uint8]:
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error and others on bad bytes
         kind = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
         raise kind(f"Pillow cannot decode it: {error}") from error
+
+
+def check_scans(data: bytes) -> None:
+    """Refuse a JPEG of more scans than any decoder here may read; Pillow would read them all."""
+    scans = native.jpeg_header(data).scans
+    if scans > MAX_SCANS:
+        raise ImageTooLarge(f"{scans:,} scans are more than the {MAX_SCANS} allowed")
+
+
+def _open_jpeg(data: bytes) -> Any:
+    """The JPEG itself: `Image.open` would hold it to a limit of Pillow's own, and tries other formats where it is an odd one."""
+    from PIL.JpegImagePlugin import JpegImageFile
+
+    check_scans(data)
+    try:
+        return JpegImageFile(io.BytesIO(data))
+    except SyntaxError as error:
+        raise UnsupportedImage(f"Pillow does not decode this kind of JPEG: {error}") from error
 
 
 def _to_pixels(image: Any, channels: int) -> NDArray[np.uint8]:

@@ -59,7 +59,7 @@ ROW_DTYPE = np.dtype(
 
 
 def build_info() -> str:
-    """Describe the build in one line, such as ``libjpeg-turbo 2.1.5, simd avx2``."""
+    """Describe the build in one line: ``libjpeg-turbo 2.1.5, simd avx2``, or ``no libjpeg-turbo, simd avx2``."""
     return library().build().decode()
 
 

@@ -67,6 +67,8 @@ def shrink(data: bytes, longest: int, quality: int) -> bytes:
     kind = picture_kind(data)
     if kind not in ("jpg", "png") or max(_sides(data, kind)) <= longest:
         return data
+    if kind == "jpg":
+        pillow.check_scans(data)
     from PIL import Image
 
     try:

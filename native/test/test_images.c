@@ -1,0 +1,266 @@
+/*
+ * test_images.c: JPEGs of every kind without Python, meant to run under the sanitizers.
+ *
+ * Images are made here with libjpeg's compressor, which writes every sampling that Pillow cannot. So this is built only where
+ * libjpeg-turbo is.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <jpeglib.h>
+
+#include "internal.h"
+#include "test.h"
+
+typedef struct {
+  const char *name;
+  int components, h, v, progressive, restart;
+} kind;
+
+static const kind KINDS[] = {{"444", 3, 1, 1, 0, 0},
+                             {"422", 3, 2, 1, 0, 0},
+                             {"420", 3, 2, 2, 0, 0},
+                             {"440", 3, 1, 2, 0, 0},
+                             {"411", 3, 4, 1, 0, 0},
+                             {"410", 3, 4, 2, 0, 0},
+                             {"gray", 1, 1, 1, 0, 0},
+                             {"gray 2x2", 1, 2, 2, 0, 0},
+                             {"420 progressive", 3, 2, 2, 1, 0},
+                             {"444 progressive", 3, 1, 1, 1, 0},
+                             {"420 restarts", 3, 2, 2, 0, 3},
+                             {"cmyk", 4, 1, 1, 0, 0}};
+enum { CMYK = sizeof KINDS / sizeof *KINDS - 1, DECODABLE = CMYK };
+
+typedef struct {
+  uint8_t *data;
+  unsigned long length;
+} jpeg;
+
+static jpeg make_jpeg(const kind *k, int width, int height) {
+  struct jpeg_compress_struct c;
+  struct jpeg_error_mgr errors;
+  jpeg made = {NULL, 0};
+  c.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&c);
+  jpeg_mem_dest(&c, &made.data, &made.length);
+  c.image_width = (JDIMENSION)width;
+  c.image_height = (JDIMENSION)height;
+  c.input_components = k->components;
+  c.in_color_space = k->components == 1 ? JCS_GRAYSCALE : k->components == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&c);
+  c.comp_info[0].h_samp_factor = k->h;
+  c.comp_info[0].v_samp_factor = k->v;
+  c.restart_interval = (unsigned)k->restart;
+  if (k->progressive) jpeg_simple_progression(&c);
+  jpeg_start_compress(&c, TRUE);
+  uint8_t *row = malloc((size_t)width * 4);
+  for (int y = 0; y < height; y++) {
+    for (int x = 0; x < width; x++) {
+      for (int i = 0; i < k->components; i++) {
+        row[x * k->components + i] = (uint8_t)((i ? x * 3 + y * 2 * i : (x * x + y * 5) / 3) + below(20));
+      }
+    }
+    jpeg_write_scanlines(&c, &row, 1);
+  }
+  free(row);
+  jpeg_finish_compress(&c);
+  jpeg_destroy_compress(&c);
+  return made;
+}
+
+static stk_program plain_program(int channels) {
+  return (stk_program){.max_pixels = 1 << 26, .max_scans = 50, .channels = channels, .scale = {1, 1, 1}};
+}
+
+static stk_row decode_into(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
+                           const float *box, int32_t width, int32_t height, uint8_t *out) {
+  const int64_t start = 0, position = 11;
+  const uint32_t epoch = 2;
+  stk_row row;
+  CHECK(stk_image_rows(decoder, program, data, &start, &length, NULL, box, &epoch, &position, 1, width, height, out, 0, &row) ==
+        STK_OK);
+  return row;
+}
+
+/* Any crop of a resized image equals that part of the whole resized image, at every DCT-domain scale. Exactly so, but for sizes
+ * whose scale is no round number: there a weight may round the other way. */
+static void check_crops(stk_decoder *decoder, const kind *k, int width, int height, int shrink, int exact, int channels) {
+  const jpeg image = make_jpeg(k, width, height);
+  const int32_t w = width / shrink, h = height / shrink, tolerance = width % shrink || height % shrink;
+  stk_program program = plain_program(channels);
+  program.exact = exact;
+  program.n_ops = 1;
+  program.ops[0] = (stk_op){STK_OP_RESIZE, 0, {h, w}};
+  program.ops[1].kind = STK_OP_CROP_BOX;
+  uint8_t *whole = malloc((size_t)w * (size_t)h * 3), *part = malloc((size_t)w * (size_t)h * 3);
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, w, h, whole).status == STK_OK);
+  program.n_ops = 2;
+  for (int round = 0; round < 6; round++) {
+    const int32_t x0 = below(w), y0 = below(h), cw = 1 + below(w - x0), ch = 1 + below(h - y0);
+    const float box[4] = {(float)y0, (float)x0, (float)(y0 + ch), (float)(x0 + cw)};
+    const stk_row row = decode_into(decoder, &program, image.data, (int64_t)image.length, box, cw, ch, part);
+    CHECK(row.status == STK_OK && row.shrink == shrink && row.warnings == 0);
+    for (int32_t i = 0; i < cw * ch * channels; i++) {
+      const int32_t x = i / channels % cw, y = i / channels / cw;
+      CHECK(abs(part[i] - whole[((y0 + y) * w + x0 + x) * channels + i % channels]) <= tolerance);
+    }
+  }
+  free(whole);
+  free(part);
+  free(image.data);
+}
+
+static void crops_equal_parts_of_the_whole(void) {
+  stk_decoder *decoder = stk_decoder_new();
+  static const int sizes[][2] = {{97, 75}, {64, 64}, {136, 72}, {33, 17}, {15, 120}, {121, 9}, {1, 40}, {40, 1}};
+  for (int k = 0; k < DECODABLE; k++) {
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+      for (int shrink = 1; shrink <= 8; shrink *= 2) {
+        if (sizes[s][0] < shrink || sizes[s][1] < shrink) continue;
+        check_crops(decoder, &KINDS[k], sizes[s][0], sizes[s][1], shrink, 0, 3);
+        if (shrink == 1) check_crops(decoder, &KINDS[k], sizes[s][0], sizes[s][1], 1, 1, 1);
+      }
+    }
+  }
+  stk_decoder_free(decoder);
+}
+
+static stk_program thumbnail(void) {
+  stk_program program = plain_program(3);
+  program.n_ops = 1;
+  program.ops[0] = (stk_op){STK_OP_RESIZE, 0, {20, 20}};
+  return program;
+}
+
+static void every_truncation_is_told(void) {
+  stk_decoder *decoder = stk_decoder_new();
+  stk_program program = thumbnail();
+  uint8_t out[20 * 20 * 3];
+  for (int k = 0; k < DECODABLE; k++) {
+    const jpeg image = make_jpeg(&KINDS[k], 70, 50);
+    for (unsigned long cut = 0; cut < image.length; cut += k == 0 || cut > image.length - 20 ? 1 : 13) {
+      uint8_t *exactly = malloc(cut + 1); /* so that the sanitizer sees a read past the end */
+      memcpy(exactly, image.data, cut);
+      program.lenient = 0;
+      const stk_row strict = decode_into(decoder, &program, exactly, (int64_t)cut, NULL, 20, 20, out);
+      CHECK(strict.status != STK_OK && strict.where <= (int64_t)cut && strict.message[0]);
+      CHECK(cut ? 1 : strict.status == STK_EMPTY);
+      program.lenient = 1;
+      const stk_row lenient = decode_into(decoder, &program, exactly, (int64_t)cut, NULL, 20, 20, out);
+      CHECK(lenient.status != STK_OK || lenient.warnings > 0 || cut > image.length - 4);
+      free(exactly);
+    }
+    free(image.data);
+  }
+  stk_decoder_free(decoder);
+}
+
+static void damage_never_crashes(void) {
+  stk_decoder *decoder = stk_decoder_new();
+  stk_program program = thumbnail();
+  uint8_t out[20 * 20 * 3], whole[70 * 50 * 3];
+  for (int k = 0; k < DECODABLE; k++) {
+    const jpeg image = make_jpeg(&KINDS[k], 70, 50);
+    uint8_t *bad = malloc(image.length);
+    for (int round = 0; round < 300; round++) {
+      memcpy(bad, image.data, image.length);
+      for (int flips = 1 + below(3); flips; flips--) bad[below((int32_t)image.length)] ^= (uint8_t)(1 << below(8));
+      program.lenient = round & 1;
+      program.exact = round >> 1 & 1;
+      decode_into(decoder, &program, bad, (int64_t)image.length, NULL, 20, 20, out);
+      stk_row row;
+      const stk_status status = stk_jpeg_decode(decoder, &program, bad, (int64_t)image.length, whole, sizeof whole, &row);
+      CHECK(status == STK_OK || status == STK_SHORT);
+    }
+    free(bad);
+    free(image.data);
+  }
+  stk_decoder_free(decoder);
+}
+
+static int64_t find_marker(const jpeg *image, int code) {
+  for (unsigned long i = 2; i + 1 < image->length; i++) {
+    if (image->data[i] == 0xFF && image->data[i + 1] == code) return (int64_t)i;
+  }
+  return -1;
+}
+
+static void what_cannot_be_decoded_is_refused_by_name(void) {
+  stk_decoder *decoder = stk_decoder_new();
+  stk_program program = thumbnail();
+  uint8_t out[20 * 20 * 3];
+  stk_jpeg_info info;
+
+  const uint8_t png[] = {0x89, 'P', 'N', 'G', 13, 10, 26, 10};
+  CHECK(decode_into(decoder, &program, png, sizeof png, NULL, 20, 20, out).status == STK_UNSUPPORTED);
+  CHECK(stk_jpeg_header(png, sizeof png, &info) == STK_UNSUPPORTED);
+
+  jpeg image = make_jpeg(&KINDS[CMYK], 30, 30);
+  CHECK(stk_jpeg_header(image.data, (int64_t)image.length, &info) == STK_OK && info.components == 4 && !info.supported);
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_UNSUPPORTED);
+  free(image.data);
+
+  image = make_jpeg(&KINDS[0], 30, 30);
+  uint8_t *frame = image.data + find_marker(&image, 0xC0);
+  const uint8_t saved[9] = {frame[0], frame[1], frame[2], frame[3], frame[4], frame[5], frame[6], frame[7], frame[8]};
+  frame[4] = 12; /* precision */
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_UNSUPPORTED);
+  memcpy(frame, saved, 9);
+  frame[1] = 0xC3; /* lossless */
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_UNSUPPORTED);
+  memcpy(frame, saved, 9);
+  frame[5] = frame[6] = 0; /* height */
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_CORRUPT);
+  memcpy(frame, saved, 9);
+  frame[5] = frame[7] = 0xFF, frame[6] = frame[8] = 0xDC; /* 65500 x 65500 */
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_LIMIT);
+  free(image.data);
+  stk_decoder_free(decoder);
+}
+
+/* Repeats the last scan of a progressive image many times over. */
+static void a_bomb_of_scans_is_refused(void) {
+  const jpeg image = make_jpeg(&KINDS[8], 40, 40);
+  int64_t last = 0, end = (int64_t)image.length - 2;
+  for (int64_t i = 0; i < end; i++) {
+    if (image.data[i] == 0xFF && image.data[i + 1] == 0xDA) last = i;
+  }
+  enum { TIMES = 1000 };
+  uint8_t *bomb = malloc((size_t)(end + TIMES * (end - last) + 2));
+  int64_t length = end;
+  memcpy(bomb, image.data, (size_t)end);
+  for (int i = 0; i < TIMES; i++) memcpy(bomb + length, image.data + last, (size_t)(end - last)), length += end - last;
+  bomb[length++] = 0xFF, bomb[length++] = 0xD9;
+  stk_decoder *decoder = stk_decoder_new();
+  const stk_program program = thumbnail();
+  uint8_t out[20 * 20 * 3];
+  stk_jpeg_info info;
+  CHECK(decode_into(decoder, &program, bomb, length, NULL, 20, 20, out).status == STK_LIMIT);
+  CHECK(stk_jpeg_header(bomb, length, &info) == STK_OK && info.progressive && info.scans == TIMES + 10);
+  stk_decoder_free(decoder);
+  free(bomb);
+  free(image.data);
+}
+
+static void an_image_does_not_borrow_its_neighbours_tables(void) {
+  stk_decoder *decoder = stk_decoder_new();
+  const stk_program program = thumbnail();
+  uint8_t out[20 * 20 * 3];
+  jpeg image = make_jpeg(&KINDS[0], 30, 30);
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_OK);
+  for (int64_t at; (at = find_marker(&image, 0xDB)) > 0;) image.data[at + 1] = 0xEF; /* quantisation tables become comments */
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, out).status == STK_CORRUPT);
+  free(image.data);
+  stk_decoder_free(decoder);
+}
+
+int main(void) {
+  crops_equal_parts_of_the_whole();
+  every_truncation_is_told();
+  damage_never_crashes();
+  what_cannot_be_decoded_is_refused_by_name();
+  a_bomb_of_scans_is_refused();
+  an_image_does_not_borrow_its_neighbours_tables();
+  printf("all image tests passed (%s)\n", stk_build());
+  return 0;
+}
