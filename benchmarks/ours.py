@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from stoker.kernel import native
 
 SIDE = 224
 OPS = (RandomResizedCrop(SIDE), HorizontalFlip())
+#: numbers of classes, where there are labels
+CLASSES = 1000
 #: images in one call of the kernel
 CHUNK = 8
 #: what the loader fills ahead
@@ -40,15 +43,27 @@ def image_pipeline(folder: Path, batch: int) -> stoker.Pipeline:
 
 def tar_pipeline(shards: str, batch: int) -> stoker.Pipeline:
     """The same from tar shards."""
-    return stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
+    return stoker.tar(shards).select("jpg").shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
 
 
-def pack(folder: Path, to: Path) -> str:
-    """Write the pictures of a folder to a few tar shards, in the order of their names; returns what they are called."""
+def pack(folder: Path, to: Path, *, seek: bool = False) -> str:
+    """Write the pictures of a folder to a few tar shards, in the order of their names; returns what they are called.
+
+    With `seek` the shards' indices hold a seek index of every JPEG. A picture's class is its number.
+    """
     paths = paths_of(folder)
-    samples = ({"__key__": f"{number:06}", "jpg": Path(path).read_bytes()} for number, path in enumerate(paths))
-    stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4))
+    to.mkdir(exist_ok=True)
+    samples = (
+        {"__key__": f"{number:06}", "jpg": Path(path).read_bytes(), "cls": number % CLASSES} for number, path in enumerate(paths)
+    )
+    more = {"seek": seek} if can_pack_seeks() else {}
+    stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4), **more)
     return str(to / "*.tar")
+
+
+def can_pack_seeks() -> bool:
+    """Whether this Stoker writes seek indices."""
+    return "seek" in inspect.signature(stoker.write_tar).parameters
 
 
 @contextmanager
