@@ -43,18 +43,19 @@ def image_pipeline(folder: Path, batch: int) -> stoker.Pipeline:
 
 def tar_pipeline(shards: str, batch: int) -> stoker.Pipeline:
     """The same from tar shards."""
-    return stoker.tar(shards).select("jpg").shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
+    return stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
 
 
-def pack(folder: Path, to: Path, *, seek: bool = False) -> str:
+def pack(folder: Path, to: Path, *, seek: bool = False, labels: bool = False) -> str:
     """Write the pictures of a folder to a few tar shards, in the order of their names; returns what they are called.
 
-    With `seek` the shards' indices hold a seek index of every JPEG. A picture's class is its number.
+    With `seek` the shards' indices hold a seek index of every JPEG. With `labels` a picture's number is its class.
     """
     paths = paths_of(folder)
     to.mkdir(exist_ok=True)
     samples = (
-        {"__key__": f"{number:06}", "jpg": Path(path).read_bytes(), "cls": number % CLASSES} for number, path in enumerate(paths)
+        {"__key__": f"{number:06}", "jpg": Path(path).read_bytes(), **({"cls": number % CLASSES} if labels else {})}
+        for number, path in enumerate(paths)
     )
     more = {"seek": seek} if can_pack_seeks() else {}
     stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4), **more)
