@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import data
 from measure import Comparison, Entry, Take, compare, make_parser, note, ratio, report, usable_cores
-from ours import can_pack_seeks, kernel_alone, lead, pack, stoker_images, stoker_tar
+from ours import kernel_alone, lead, pack, pack_indexed, stoker_images, stoker_tar
 from peers.dali import dali_images
 from peers.ffcv_images import ffcv_images
 from peers.spdl_images import spdl_images
@@ -90,12 +90,8 @@ def entries(options: argparse.Namespace, folder: Path, shards: dict[str, str]) -
 
 def pack_both(folder: Path, to: Path) -> dict[str, str]:
     """Shards without and with seek indices, by the contestant that reads them."""
-    shards = {"stoker-tar": pack(folder, to / "plain")}
-    if can_pack_seeks():
-        shards["stoker-tar-indexed"] = pack(folder, to / "indexed", seek=True)
-    else:
-        note("stoker-tar-indexed: left out, this Stoker writes no seek indices")
-    return shards
+    shards = {"stoker-tar": pack(folder, to / "plain"), "stoker-tar-indexed": pack_indexed(folder, to / "indexed")}
+    return {name: packed for name, packed in shards.items() if packed is not None}
 
 
 def targets(result: Comparison) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import stoker
 from data import paths_of
-from measure import SEED, Take, pull
+from measure import SEED, Take, note, pull
 from stoker.image import HorizontalFlip, RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel import native
@@ -60,6 +60,14 @@ def pack(folder: Path, to: Path, *, seek: bool = False, labels: bool = False) ->
     more = {"seek": seek} if can_pack_seeks() else {}
     stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4), **more)
     return str(to / "*.tar")
+
+
+def pack_indexed(folder: Path, to: Path, *, labels: bool = False) -> str | None:
+    """Shards with seek indices; None, with a note, where this Stoker writes none."""
+    if can_pack_seeks():
+        return pack(folder, to, seek=True, labels=labels)
+    note("stoker-tar-indexed: left out, this Stoker writes no seek indices")
+    return None
 
 
 def can_pack_seeks() -> bool:
