@@ -2,28 +2,56 @@
 
 JPEG files in the page cache -> RandomResizedCrop(224) -> horizontal flip -> uint8 batches of 256, on all cores, in turn with what
 others would use, and with Stoker's kernel alone, called from plain threads: the difference is what the engine costs. With
-``--from tar`` Stoker also reads the same pictures from tar shards, packed for the time being, in the same run.
+``--from tar`` Stoker also reads the same pictures from tar shards, packed for the time being, in the same run: without and with
+a seek index of every JPEG.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import data
-from measure import Entry, compare, make_parser, note, ratio, report, usable_cores
-from ours import kernel_alone, lead, pack, stoker_images, stoker_tar
+from measure import Comparison, Entry, Take, compare, make_parser, note, ratio, report, usable_cores
+from ours import kernel_alone, lead, pack, pack_indexed, stoker_images, stoker_tar
 from peers.dali import dali_images
+from peers.ffcv_images import ffcv_images
+from peers.spdl_images import spdl_images
 from peers.tensorflow_data import tf_images
 from peers.torch_images import torch_opencv, torch_pillow
 
+
+class Peer(NamedTuple):
+    """How a peer is made (of folder, batch, threads and what stands in `more`), and what it holds ready."""
+
+    make: Callable[..., AbstractContextManager[Take]]
+    needs: tuple[str, ...]
+    more: tuple[Any, ...] = ()
+    #: every thread or worker makes a batch of its own
+    batch_a_thread: bool = False
+
+    def lead(self, threads: int) -> int:
+        """Batches that it may hold ready, and one."""
+        return 2 * threads + 2 if self.batch_a_thread else 4
+
+
 PEERS = {
-    "torch-pillow": (torch_pillow, ("torch", "PIL")),
-    "torch-opencv": (torch_opencv, ("torch", "simplejpeg", "cv2")),
-    "tf-data": (tf_images, ("tensorflow",)),
-    "dali": (dali_images, ("nvidia.dali",)),
+    "torch-pillow": Peer(torch_pillow, ("torch", "PIL"), batch_a_thread=True),
+    "torch-opencv": Peer(torch_opencv, ("torch", "simplejpeg", "cv2"), batch_a_thread=True),
+    "tf-data": Peer(tf_images, ("tensorflow",)),
+    "dali": Peer(dali_images, ("nvidia.dali",)),
+    "spdl": Peer(spdl_images, ("spdl.io",), batch_a_thread=True),
+    "ffcv-jpg": Peer(ffcv_images, ("ffcv", "simplejpeg"), more=("jpg",)),
+    "ffcv-raw": Peer(ffcv_images, ("ffcv", "simplejpeg"), more=("raw",)),
 }
+#: decodes nothing: pixels are stored as they are, in six times the space
+STORED = "ffcv-raw"
+#: how many times as fast as the best peer that decodes Stoker is to be
+ASKED = {"stoker": 2.5, "stoker-tar-indexed": 3.2}
 
 
 def parse() -> argparse.Namespace:
@@ -47,17 +75,38 @@ def _multiple(least: int, threads: int) -> int:
     return -(-least // threads) * threads
 
 
-def entries(options: argparse.Namespace, folder: Path, shards: str | None) -> list[Entry]:
+def entries(options: argparse.Namespace, folder: Path, shards: dict[str, str]) -> list[Entry]:
     arguments = (folder, options.batch, options.threads)
     chosen = [Entry("stoker", stoker_images, arguments, options.batches, lead(options.batch))]
-    if shards is not None:
-        chosen.append(Entry("stoker-tar", stoker_tar, (shards, *arguments[1:]), options.batches, lead(options.batch)))
+    for name, packed in shards.items():
+        chosen.append(Entry(name, stoker_tar, (packed, *arguments[1:]), options.batches, lead(options.batch)))
     chosen.append(Entry("kernel", kernel_alone, arguments, options.batches))
     for name in options.peers.split(",") if options.peers != "none" else []:
-        make, needs = PEERS[name]
-        ready = 2 * options.threads if name.startswith("torch") else 4
-        chosen.append(Entry(name, make, arguments, options.batches, ready, needs))
+        peer = PEERS[name]
+        ready = peer.lead(options.threads)
+        chosen.append(Entry(name, peer.make, (*arguments, *peer.more), options.batches, ready, peer.needs))
     return chosen
+
+
+def pack_both(folder: Path, to: Path) -> dict[str, str]:
+    """Shards without and with seek indices, by the contestant that reads them."""
+    shards = {"stoker-tar": pack(folder, to / "plain"), "stoker-tar-indexed": pack_indexed(folder, to / "indexed")}
+    return {name: packed for name, packed in shards.items() if packed is not None}
+
+
+def targets(result: Comparison) -> dict[str, Any]:
+    """The best peer that decodes, and for what was asked for and could be measured: (got, asked, met)."""
+    found: dict[str, tuple[float, float, bool]] = {}
+    best = result.best(name for name in PEERS if name != STORED)
+    for name, least in ASKED.items():
+        if best is not None and name in result.rates:
+            got = ratio(result.rates[name], result.rates[best])
+            found[f"{name} over the best peer"] = (got, least, got >= least)
+    indexed = "stoker-tar-indexed"
+    if indexed in result.rates and STORED in result.rates:
+        got = ratio(result.rates[indexed], result.rates[STORED])
+        found[f"{indexed} over {STORED}"] = (got, 1.0, got > 1)
+    return {"best_peer": best, "targets": found}
 
 
 def main() -> None:
@@ -67,7 +116,7 @@ def main() -> None:
     size = data.warm(paths)
     note(f"{len(paths)} files of {size / len(paths) / 1000:.0f} KB, {options.threads} threads")
     with tempfile.TemporaryDirectory() as packed:
-        shards = pack(folder, Path(packed)) if options.source == "tar" else None
+        shards = pack_both(folder, Path(packed)) if options.source == "tar" else {}
         result = compare(entries(options, folder, shards), options.rounds)
     over_files = {"tar_over_files": ratio(result.rates["stoker-tar"], result.rates["stoker"])} if shards else {}
     report(
@@ -79,7 +128,10 @@ def main() -> None:
         images_a_round=options.batch * options.batches,
         images_per_s=result.medians(),
         stoker_over=result.ratios("stoker"),
+        **{f"{name}_over": result.ratios(name) for name in shards},
         **over_files,
+        **targets(result),
+        missing=result.missing,
         runs=result.rates,
         peak_pss_mb=result.peaks_mb(),
     )

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -234,10 +234,11 @@ class Contestant:
 
     def round(self) -> float:
         """Rows/s of one round."""
-        self._pipe.send(True)
+        with suppress(BrokenPipeError):  # it ended, and may have said why
+            self._pipe.send(True)
         try:
             answer: Answer = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._process.join()
             answer = f"its process ended with {self._process.exitcode}"
         if isinstance(answer, str):

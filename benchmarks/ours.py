@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +15,15 @@ from numpy.typing import NDArray
 
 import stoker
 from data import paths_of
-from measure import SEED, Take, pull
+from measure import SEED, Take, note, pull
 from stoker.image import HorizontalFlip, RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel import native
 
 SIDE = 224
 OPS = (RandomResizedCrop(SIDE), HorizontalFlip())
+#: numbers of classes, where there are labels
+CLASSES = 1000
 #: images in one call of the kernel
 CHUNK = 8
 #: what the loader fills ahead
@@ -43,12 +46,33 @@ def tar_pipeline(shards: str, batch: int) -> stoker.Pipeline:
     return stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(batch)
 
 
-def pack(folder: Path, to: Path) -> str:
-    """Write the pictures of a folder to a few tar shards, in the order of their names; returns what they are called."""
+def pack(folder: Path, to: Path, *, seek: bool = False, labels: bool = False) -> str:
+    """Write the pictures of a folder to a few tar shards, in the order of their names; returns what they are called.
+
+    With `seek` the shards' indices hold a seek index of every JPEG. With `labels` a picture's number is its class.
+    """
     paths = paths_of(folder)
-    samples = ({"__key__": f"{number:06}", "jpg": Path(path).read_bytes()} for number, path in enumerate(paths))
-    stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4))
+    to.mkdir(exist_ok=True)
+    samples = (
+        {"__key__": f"{number:06}", "jpg": Path(path).read_bytes(), **({"cls": number % CLASSES} if labels else {})}
+        for number, path in enumerate(paths)
+    )
+    more = {"seek": seek} if can_pack_seeks() else {}
+    stoker.write_tar(to / "{}.tar", samples, max_samples=-(-len(paths) // 4), **more)
     return str(to / "*.tar")
+
+
+def pack_indexed(folder: Path, to: Path, *, labels: bool = False) -> str | None:
+    """Shards with seek indices; None, with a note, where this Stoker writes none."""
+    if can_pack_seeks():
+        return pack(folder, to, seek=True, labels=labels)
+    note("stoker-tar-indexed: left out, this Stoker writes no seek indices")
+    return None
+
+
+def can_pack_seeks() -> bool:
+    """Whether this Stoker writes seek indices."""
+    return "seek" in inspect.signature(stoker.write_tar).parameters
 
 
 @contextmanager

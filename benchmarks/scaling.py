@@ -2,20 +2,25 @@
 
 Stoker's loader and its kernel alone (plain threads, no engine) at 1, 2, 4, ... threads. Efficiency is the rate at n
 threads over n times the rate at one. The kernel's own efficiency is the machine's share in it: clock speed, memory
-bandwidth, cores that are two threads of one.
+bandwidth, cores that are two threads of one. With ``--from tar`` the loader also reads the same pictures from tar shards with a
+seek index of every JPEG.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import data
-from measure import Comparison, Entry, compare, make_parser, note, ratio, report, usable_cores
-from ours import kernel_alone, lead, stoker_images
+from measure import Comparison, Entry, Take, compare, make_parser, note, ratio, report, usable_cores
+from ours import kernel_alone, lead, pack_indexed, stoker_images, stoker_tar
 
-MAKES = {"stoker": stoker_images, "kernel": kernel_alone}
+#: how a contestant is made, and what it reads
+Source = tuple[Callable[..., AbstractContextManager[Take]], Any]
 
 
 def parse() -> argparse.Namespace:
@@ -24,6 +29,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", default="1,2,4,8,16", help="numbers of threads; those beyond the usable cores are left out")
     parser.add_argument("--batch", type=int, help="images in a batch (256)")
     parser.add_argument("--batches", type=int, help="batches in a round, for each thread (4)")
+    parser.add_argument("--from", dest="source", choices=("files", "tar"), default="files", help="tar: from shards too (files)")
     options = parser.parse_args()
     options.batch = options.batch or (32 if options.quick else 256)
     options.batches = options.batches or (1 if options.quick else 4)
@@ -31,22 +37,33 @@ def parse() -> argparse.Namespace:
     return options
 
 
-def entries(options: argparse.Namespace, folder: Path, counts: list[int]) -> list[Entry]:
+def sources(folder: Path, shards: str | None = None) -> dict[str, Source]:
+    """Who takes part."""
+    found: dict[str, Source] = {"stoker": (stoker_images, folder), "kernel": (kernel_alone, folder)}
+    return {**found, "stoker-tar-indexed": (stoker_tar, shards)} if shards else found
+
+
+def entries(sources: dict[str, Source], counts: list[int], batch: int, batches: int) -> list[Entry]:
     """Rounds of about the same length: a share of batches for each thread."""
-    ready = {"stoker": lead(options.batch), "kernel": 0}
     return [
-        Entry(f"{name} {count}", make, (folder, options.batch, count), count * options.batches, ready[name])
+        Entry(f"{name} {count}", make, (source, batch, count), count * batches, 0 if name == "kernel" else lead(batch))
         for count in counts
-        for name, make in MAKES.items()
+        for name, (make, source) in sources.items()
     ]
 
 
-def figures(result: Comparison, counts: list[int]) -> dict[str, Any]:
+def usable(wanted: str) -> list[int]:
+    """Of these numbers of threads, those for which there are cores; in order."""
+    cores = usable_cores()
+    return sorted(count for count in map(int, wanted.split(",")) if count <= cores) or [cores]
+
+
+def figures(result: Comparison, names: list[str], counts: list[int]) -> dict[str, Any]:
     """By contestant and number of threads: images/s, and efficiency."""
     medians = result.medians()
     least = counts[0]
     found: dict[str, Any] = {}
-    for name in MAKES:
+    for name in names:
         base = result.rates[f"{name} {least}"]
         found[name] = {
             count: {
@@ -66,11 +83,12 @@ def main() -> None:
     folder = data.images_of(options)
     paths = data.paths_of(folder)
     data.warm(paths)
-    cores = usable_cores()
-    counts = sorted(count for count in map(int, options.threads.split(",")) if count <= cores) or [cores]
-    note(f"{len(paths)} files, threads {counts} of {cores} cores")
-    result = compare(entries(options, folder, counts), options.rounds)
-    report("scaling", options, images=len(paths), **figures(result, counts))
+    counts = usable(options.threads)
+    note(f"{len(paths)} files, threads {counts} of {usable_cores()} cores")
+    with tempfile.TemporaryDirectory() as packed:
+        taking_part = sources(folder, pack_indexed(folder, Path(packed)) if options.source == "tar" else None)
+        result = compare(entries(taking_part, counts, options.batch, options.batches), options.rounds)
+    report("scaling", options, images=len(paths), **figures(result, list(taking_part), counts))
 
 
 if __name__ == "__main__":
