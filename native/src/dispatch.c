@@ -15,7 +15,7 @@
 
 #include "jpeg.h"
 
-enum { SCALAR = 0, AVX2 = 1, AVX512 = 2, UNDECIDED = -1 };
+enum { SCALAR = 0, AVX2 = 1, NEON = 1, AVX512 = 2, UNDECIDED = -1 };
 
 static atomic_int current = UNDECIDED;
 
@@ -66,6 +66,20 @@ static const stk_kernels AVX512_KERNELS = {.vertical = stk_vertical_avx2,
                                            .store = stk_entropy_store_bmi2,
                                            .skip = stk_entropy_skip_bmi2};
 #endif
+#if defined(STK_WITH_NEON)
+static const stk_kernels NEON_KERNELS = {.vertical = stk_vertical_scalar,
+                                         .horizontal3 = stk_horizontal3_scalar,
+                                         .horizontal1 = stk_horizontal1_scalar,
+                                         .across = stk_across_scalar,
+                                         .interleaved = stk_interleaved_scalar,
+                                         .planar = stk_planar_scalar,
+                                         .split3 = stk_split3_scalar,
+                                         .floats = stk_floats_scalar,
+                                         .idct = {stk_idct8_neon, stk_idct4_neon, stk_idct2_neon, stk_idct1_scalar},
+                                         .unstuff = stk_unstuff_scalar,
+                                         .store = stk_entropy_store_scalar,
+                                         .skip = stk_entropy_skip_scalar};
+#endif
 
 #if defined(STK_WITH_AVX2)
 static int has_avx2(void) {
@@ -87,7 +101,11 @@ static int best(void) {
 #if defined(STK_WITH_AVX2)
   if (has_avx2()) return AVX2;
 #endif
+#if defined(STK_WITH_NEON)
+  return NEON; /* every machine of 64 bits has it */
+#else
   return SCALAR;
+#endif
 }
 
 int32_t stk_simd(int32_t level) {
@@ -97,7 +115,7 @@ int32_t stk_simd(int32_t level) {
   return chosen;
 }
 
-#if defined(STK_WITH_AVX2)
+#if defined(STK_WITH_AVX2) || defined(STK_WITH_NEON)
 static int level_now(void) {
   const int level = atomic_load_explicit(&current, memory_order_relaxed);
   return level == UNDECIDED ? best() : level;
@@ -111,10 +129,13 @@ const stk_kernels *stk_kernels_now(void) {
 #if defined(STK_WITH_AVX2)
   if (level_now() == AVX2) return &AVX2_KERNELS;
 #endif
+#if defined(STK_WITH_NEON)
+  if (level_now() == NEON) return &NEON_KERNELS;
+#endif
   return &SCALAR_KERNELS;
 }
 
-/* The checksum instruction is older than AVX2 and not bound to it: only an explicit choice of the scalar level leaves it out. */
+/* The checksum instruction is not bound to the levels: only an explicit choice of the scalar level leaves it out. */
 stk_crc_kernel stk_crc_now(void) {
   if (atomic_load_explicit(&current, memory_order_relaxed) == SCALAR) return stk_crc_scalar;
 #if defined(STK_WITH_SSE42)
@@ -143,8 +164,13 @@ const char *stk_build(void) {
   switch (best()) {
     case AVX512:
       return BUILD("avx512");
+#if defined(STK_WITH_NEON)
+    case NEON:
+      return BUILD("neon");
+#else
     case AVX2:
       return BUILD("avx2");
+#endif
     default:
       return BUILD("none");
   }

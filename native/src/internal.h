@@ -347,6 +347,7 @@ int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, in
 STK_DECLARE_IDCT(scalar)
 STK_DECLARE_IDCT(avx2)
 STK_DECLARE_IDCT(avx512)
+STK_DECLARE_IDCT(neon)
 /* Only the DC coefficient counts: too little work for vectors, so every level has this one. */
 void stk_idct1_scalar(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out,
                       int64_t stride);
