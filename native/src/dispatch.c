@@ -21,7 +21,8 @@ enum { SCALAR = 0, AVX2 = 1, AVX512 = 2, UNDECIDED = -1 };
 static atomic_int current = UNDECIDED;
 
 /* By level; what a level has no better kernel for, it takes from the one below. */
-static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
+static const stk_kernels SCALAR_KERNELS = {.weigh = stk_weigh_scalar,
+                                           .vertical = stk_vertical_scalar,
                                            .horizontal3 = stk_horizontal3_scalar,
                                            .horizontal1 = stk_horizontal1_scalar,
                                            .across = stk_across_scalar,
@@ -30,7 +31,8 @@ static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
                                            .split3 = stk_split3_scalar,
                                            .floats = stk_floats_scalar};
 #if defined(STK_WITH_AVX2)
-static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
+static const stk_kernels AVX2_KERNELS = {.weigh = stk_weigh_avx2,
+                                         .vertical = stk_vertical_avx2,
                                          .horizontal3 = stk_horizontal3_avx2,
                                          .horizontal1 = stk_horizontal1_avx2,
                                          .across = stk_across_avx2,
@@ -43,7 +45,8 @@ static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
                                          .floats = stk_floats_avx2};
 #endif
 #if defined(STK_WITH_AVX512)
-static const stk_kernels AVX512_KERNELS = {.vertical = stk_vertical_avx2,
+static const stk_kernels AVX512_KERNELS = {.weigh = stk_weigh_avx512,
+                                           .vertical = stk_vertical_avx2,
                                            .horizontal3 = stk_horizontal3_avx2,
                                            .horizontal1 = stk_horizontal1_avx2,
                                            .across = stk_across_avx2,

@@ -206,6 +206,20 @@ typedef struct {
   int32_t size; /* samples */
 } stk_axis;
 
+/* Samples that `pixels` pixels in a row are made of, at most. */
+static inline int32_t stk_most_samples(const stk_axis *axis, int32_t pixels) {
+  return axis->smooth ? pixels / 2 + 2 : (pixels + 2 * axis->ratio - 2) / axis->ratio;
+}
+
+/* The triangles of an axis; see taps.c. */
+typedef struct {
+  double view0, scale, support, step;
+  int32_t reached; /* pixels under one of them, at most */
+  int32_t count, clip0, clip1, mirror;
+} stk_filter;
+
+#define STK_WEIGH_BLOCK 32 /* outputs weighed together: memory of taps is for a multiple of it */
+
 /* The taps of n planes of one source, whose triangles are computed once. */
 stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
                          int32_t clip0, int32_t clip1, int mirror);
@@ -279,6 +293,8 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
  * STK_SLACK bytes of slack; `out` of floats, split3, interleaved and planar is the caller's memory and has none. */
 typedef struct {
+  /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
+  void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
   /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. */
   void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
   /* out pixel i = clamp((sum of weights * row + 2^19) >> 20), pixels of 3 or 1 interleaved samples; two rows at once, which may
@@ -307,6 +323,7 @@ typedef struct {
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
 
 #define STK_DECLARE_KERNELS(isa)                                                                                            \
+  void stk_weigh_##isa(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);                   \
   void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out); \
   void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
   void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
@@ -317,6 +334,7 @@ typedef struct {
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
+STK_DECLARE_KERNELS(avx512)
 
 const stk_kernels *stk_kernels_now(void);
 
