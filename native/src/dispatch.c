@@ -46,15 +46,15 @@ static const stk_kernels AVX2_KERNELS = {.weigh = stk_weigh_avx2,
 #endif
 #if defined(STK_WITH_AVX512)
 static const stk_kernels AVX512_KERNELS = {.weigh = stk_weigh_avx512,
-                                           .vertical = stk_vertical_avx2,
+                                           .vertical = stk_vertical_avx512,
                                            .horizontal3 = stk_horizontal3_avx2,
                                            .horizontal1 = stk_horizontal1_avx2,
-                                           .across = stk_across_avx2,
-                                           .vector = 8,
-                                           .lane = 4,
-                                           .windows = 1,
-                                           .interleaved = stk_interleaved_avx2,
-                                           .planar = stk_planar_avx2,
+                                           .across = stk_across_avx512,
+                                           .vector = 16,
+                                           .lane = 16,
+                                           .windows = 2,
+                                           .interleaved = stk_interleaved_avx512,
+                                           .planar = stk_planar_avx512,
                                            .split3 = stk_split3_avx2,
                                            .floats = stk_floats_avx2};
 #endif

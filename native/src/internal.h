@@ -247,6 +247,28 @@ typedef struct {
 /* windows: how many at most. */
 stk_status stk_lanes_make(stk_lanes *lanes, const stk_taps *taps, int32_t vector, int32_t lane, int32_t windows);
 
+/*
+ * Weights of up to four rows in two digits of bytes, w = 64 * high + low, so that bytes can be weighed in 16 bits: with samples
+ * less 128, which are signed, two products with high digits stay within 16 bits because these sum to no more than 256, and four
+ * with low digits because these are below 64. As the weights sum to one, the result is
+ * (sum w * sample + 128) >> 8 = (H + (L >> 6) + STK_DIGIT_OFFSET) >> 2 in unsigned words, H and L being the sums by digit.
+ * A weight of one has no such digits; it is alone, and weighs nothing.
+ */
+#define STK_DIGIT_BITS 6
+#define STK_DIGIT_OFFSET (-32768 + 2) /* 128 * 256 for the 128 taken off, and the rounding */
+
+typedef struct {
+  int16_t high[2], low[2]; /* by pair of rows; the first row's digit in the lower byte */
+} stk_digits;
+
+static inline void stk_digits_of(const int16_t *weights, int32_t pairs, stk_digits *digits) {
+  for (int32_t p = 0; p < 2; p++) {
+    const int32_t a = p < pairs ? weights[2 * p] : 0, b = p < pairs ? weights[2 * p + 1] : 0;
+    digits->high[p] = (int16_t)(a >> STK_DIGIT_BITS | b >> STK_DIGIT_BITS << 8);
+    digits->low[p] = (int16_t)((a & 63) | (b & 63) << 8);
+  }
+}
+
 /* ---- coefficients ----------------------------------------------------------------------------------------------------- */
 
 /*
