@@ -20,7 +20,8 @@ enum { SCALAR = 0, AVX2 = 1, NEON = 1, AVX512 = 2, UNDECIDED = -1 };
 static atomic_int current = UNDECIDED;
 
 /* By level; what a level has no better kernel for, it takes from the one below. */
-static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
+static const stk_kernels SCALAR_KERNELS = {.weigh = stk_weigh_scalar,
+                                           .vertical = stk_vertical_scalar,
                                            .horizontal3 = stk_horizontal3_scalar,
                                            .horizontal1 = stk_horizontal1_scalar,
                                            .across = stk_across_scalar,
@@ -33,7 +34,8 @@ static const stk_kernels SCALAR_KERNELS = {.vertical = stk_vertical_scalar,
                                            .store = stk_entropy_store_scalar,
                                            .skip = stk_entropy_skip_scalar};
 #if defined(STK_WITH_AVX2)
-static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
+static const stk_kernels AVX2_KERNELS = {.weigh = stk_weigh_avx2,
+                                         .vertical = stk_vertical_avx2,
                                          .horizontal3 = stk_horizontal3_avx2,
                                          .horizontal1 = stk_horizontal1_avx2,
                                          .across = stk_across_avx2,
@@ -50,15 +52,16 @@ static const stk_kernels AVX2_KERNELS = {.vertical = stk_vertical_avx2,
                                          .skip = stk_entropy_skip_bmi2};
 #endif
 #if defined(STK_WITH_AVX512)
-static const stk_kernels AVX512_KERNELS = {.vertical = stk_vertical_avx2,
+static const stk_kernels AVX512_KERNELS = {.weigh = stk_weigh_avx512,
+                                           .vertical = stk_vertical_avx512,
                                            .horizontal3 = stk_horizontal3_avx2,
                                            .horizontal1 = stk_horizontal1_avx2,
-                                           .across = stk_across_avx2,
-                                           .vector = 8,
-                                           .lane = 4,
-                                           .windows = 1,
-                                           .interleaved = stk_interleaved_avx2,
-                                           .planar = stk_planar_avx2,
+                                           .across = stk_across_avx512,
+                                           .vector = 16,
+                                           .lane = 16,
+                                           .windows = 2,
+                                           .interleaved = stk_interleaved_avx512,
+                                           .planar = stk_planar_avx512,
                                            .split3 = stk_split3_avx2,
                                            .floats = stk_floats_avx2,
                                            .idct = {stk_idct8_avx512, stk_idct4_avx512, stk_idct2_avx512, stk_idct1_scalar},

@@ -206,6 +206,20 @@ typedef struct {
   int32_t size; /* samples */
 } stk_axis;
 
+/* Samples that `pixels` pixels in a row are made of, at most. */
+static inline int32_t stk_most_samples(const stk_axis *axis, int32_t pixels) {
+  return axis->smooth ? pixels / 2 + 2 : (pixels + 2 * axis->ratio - 2) / axis->ratio;
+}
+
+/* The triangles of an axis; see taps.c. */
+typedef struct {
+  double view0, scale, support, step;
+  int32_t reached; /* pixels under one of them, at most */
+  int32_t count, clip0, clip1, mirror;
+} stk_filter;
+
+#define STK_WEIGH_BLOCK 32 /* outputs weighed together: memory of taps is for a multiple of it */
+
 /* The taps of n planes of one source, whose triangles are computed once. */
 stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
                          int32_t clip0, int32_t clip1, int mirror);
@@ -232,6 +246,28 @@ typedef struct {
 
 /* windows: how many at most. */
 stk_status stk_lanes_make(stk_lanes *lanes, const stk_taps *taps, int32_t vector, int32_t lane, int32_t windows);
+
+/*
+ * Weights of up to four rows in two digits of bytes, w = 64 * high + low, so that bytes can be weighed in 16 bits: with samples
+ * less 128, which are signed, two products with high digits stay within 16 bits because these sum to no more than 256, and four
+ * with low digits because these are below 64. As the weights sum to one, the result is
+ * (sum w * sample + 128) >> 8 = (H + (L >> 6) + STK_DIGIT_OFFSET) >> 2 in unsigned words, H and L being the sums by digit.
+ * A weight of one has no such digits; it is alone, and weighs nothing.
+ */
+#define STK_DIGIT_BITS 6
+#define STK_DIGIT_OFFSET (-32768 + 2) /* 128 * 256 for the 128 taken off, and the rounding */
+
+typedef struct {
+  int16_t high[2], low[2]; /* by pair of rows; the first row's digit in the lower byte */
+} stk_digits;
+
+static inline void stk_digits_of(const int16_t *weights, int32_t pairs, stk_digits *digits) {
+  for (int32_t p = 0; p < 2; p++) {
+    const int32_t a = p < pairs ? weights[2 * p] : 0, b = p < pairs ? weights[2 * p + 1] : 0;
+    digits->high[p] = (int16_t)(a >> STK_DIGIT_BITS | b >> STK_DIGIT_BITS << 8);
+    digits->low[p] = (int16_t)((a & 63) | (b & 63) << 8);
+  }
+}
 
 /* ---- coefficients ----------------------------------------------------------------------------------------------------- */
 
@@ -288,6 +324,8 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
  * STK_SLACK bytes of slack; `out` of floats, split3, interleaved and planar is the caller's memory and has none. */
 typedef struct {
+  /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
+  void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
   /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. */
   void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
   /* out pixel i = clamp((sum of weights * row + 2^19) >> 20), pixels of 3 or 1 interleaved samples; two rows at once, which may
@@ -322,6 +360,7 @@ typedef struct {
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
 
 #define STK_DECLARE_KERNELS(isa)                                                                                            \
+  void stk_weigh_##isa(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);                   \
   void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out); \
   void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
   void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
@@ -332,6 +371,7 @@ typedef struct {
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
+STK_DECLARE_KERNELS(avx512)
 
 int64_t stk_unstuff_scalar(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
 int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);

@@ -10,159 +10,64 @@
  * the full image as a triangle of its own. Where the source is to look as libjpeg would have upsampled the plane, a pixel's
  * weight is split between the two samples it is mixed from.
  *
- * Every output goes through the same number of steps (a tap too many weighs nothing), so that nothing here is hard to predict.
+ * What takes time is in weigh.h; here is the memory, and what is rare.
  */
 #include <math.h>
 #include <string.h>
 
-#include "internal.h"
+#include "weigh.h"
 
-static inline int32_t floor_of(double value) { /* libm's floor is a call where SSE 4.1 is not a given */
-  const int32_t whole = (int32_t)value;
-  return whole - (value < whole);
+void stk_weigh_scalar(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
+  weigh_all(filter, axes, taps, n);
 }
 
-typedef struct {
-  double view0, scale, support, step;
-  int32_t reached; /* source pixels under one triangle, at most */
-  int32_t clip0, clip1;
-} filter;
-
-/* The pixels under the triangle of output i; never none. */
-static inline void reach_of(const filter *f, double center, int32_t *low, int32_t *high) {
-  *low = floor_of(center - f->support + 0.5);
-  *high = *low + f->reached;
-  if (*low < f->clip0) *low = f->clip0;
-  if (*high > f->clip1) *high = f->clip1;
-  if (*low < *high) return;
-  /* The centre itself lies outside the clip by rounding: take the nearest pixel. */
-  *low = center < f->clip0 ? f->clip0 : f->clip1 - 1;
-  *high = *low + 1;
-}
-
-/* Their weights, which sum to STK_WEIGHT_ONE but for rounding. */
-static inline void weigh(const filter *f, double center, int32_t low, int32_t n, double *weights) {
-  double sum = 0;
-  for (int32_t j = 0; j < n; j++) {
-    const double w = 1 - fabs(low + j + 0.5 - center) * f->step;
-    sum += weights[j] = w > 0 ? w : 0;
-  }
-  if (!(sum > 0)) sum = weights[0] = 1; /* only where the nearest pixel was taken */
-  const double unit = STK_WEIGHT_ONE / sum;
-  for (int32_t j = 0; j < n; j++) weights[j] *= unit;
-}
-
-/* Rounds the weights of the n samples from `first` on to the taps of output `slot`, without the zeros at either end. */
-static inline void settle(stk_taps *t, int32_t slot, const double *weights, int32_t n, int32_t first) {
-  int16_t *out = t->weights + (int64_t)slot * t->taps;
-  double run = 0;
-  int32_t before = 0, length = 1;
-  for (int32_t j = 0; j < n; j++) {
-    run += weights[j];
-    const int32_t upto = j == n - 1 ? STK_WEIGHT_ONE : (int32_t)(run + 0.5);
-    out[j] = (int16_t)(upto - before);
-    length = upto == before ? length : j + 1;
-    before = upto;
-  }
-  for (int32_t j = n; j < t->taps; j++) out[j] = 0;
-  while (out[0] == 0) {
-    memmove(out, out + 1, (size_t)(t->taps - 1) * sizeof *out);
-    out[t->taps - 1] = 0;
-    first++;
-    length--;
-  }
-  t->first[slot] = first;
-  t->length[slot] = length;
-  if (first < t->low) t->low = first;
-  if (first + length > t->high) t->high = first + length;
-}
-
-enum { BEFORE = 4, BEHIND = 5 }; /* zeros around the weights of pixels */
-
-static inline int32_t most_samples(const stk_axis *axis, int32_t pixels) {
-  return axis->smooth ? pixels / 2 + 2 : (pixels + 2 * axis->ratio - 2) / axis->ratio;
-}
-
-/* The samples of the n pixels from `low` on, each the sum of its pixels. */
-static void fold(stk_taps *t, int32_t slot, const stk_axis *axis, const double *weights, int32_t low, int32_t n,
-                 double *samples) {
-  const int32_t ratio = axis->ratio, first = low / ratio, last = (low + n - 1) / ratio;
-  int32_t j = 0;
-  for (int32_t q = first; q <= last; q++) {
-    const int32_t end = q == last ? n : (q + 1) * ratio - low;
-    double sum = 0;
-    for (; j < end; j++) sum += weights[j];
-    samples[q - first] = sum;
-  }
-  settle(t, slot, samples, last - first + 1, first);
-}
-
-/* Pixels 2 m + 1 and 2 m + 2 are mixed from samples m and m + 1. What a sample is mixed into, turned around: pixels 2 m - 1 to
- * 2 m + 2, with 1, 3, 3 and 1 quarters. There is no sample before the first nor behind the last: these take their shares. */
-static inline void fold_smoothly(stk_taps *t, int32_t slot, const stk_axis *axis, const double *weights, int32_t low, int32_t n,
-                                 double *samples) {
-  const int32_t first = (low + 1) / 2 - 1;                   /* low - 1 halved, downwards */
-  const double *at = weights + 2 * (int64_t)first - 1 - low; /* pixel 2 * first - 1 */
-  int32_t count = most_samples(axis, n);
-  for (int32_t q = 0; q < count; q++, at += 2) samples[q] = 0.25 * (at[0] + at[3]) + 0.75 * (at[1] + at[2]);
-  for (; first + count > axis->size; count--) samples[count - 2] += samples[count - 1];
-  if (first >= 0) {
-    settle(t, slot, samples, count, first);
-  } else {
-    samples[1] += samples[0];
-    settle(t, slot, samples + 1, count - 1, 0);
-  }
-}
-
-/* Memory of the taps; `pixels` doubles and their surroundings follow it, twice, for the first of several. */
-static double *reserve(stk_taps *t, int32_t count, int32_t taps, int32_t pixels) {
-  const int64_t integers = ((int64_t)count * 2 * (int64_t)sizeof *t->first + 63) / 64 * 64;
-  const int64_t weights = ((int64_t)count * taps * (int64_t)sizeof *t->weights + STK_SLACK + 63) / 64 * 64;
-  const int64_t room = 2 * ((int64_t)pixels + BEFORE + BEHIND) * (int64_t)sizeof(double);
-  uint8_t *memory = stk_scratch_get(&t->memory, integers + weights + room);
-  if (!memory) return NULL;
+static stk_status reserve(stk_taps *t, int32_t count, const stk_axis *axis, int32_t reached) {
+  const int64_t outputs = ((int64_t)count + STK_WEIGH_BLOCK - 1) / STK_WEIGH_BLOCK * STK_WEIGH_BLOCK;
   t->count = count;
-  t->taps = taps;
-  t->low = INT32_MAX;
-  t->high = 0;
+  t->taps = (stk_most_samples(axis, reached) + 1) / 2 * 2;
+  const int64_t integers = outputs * 2 * (int64_t)sizeof *t->first;
+  uint8_t *memory = stk_scratch_get(&t->memory, integers + outputs * t->taps * (int64_t)sizeof *t->weights + STK_SLACK);
+  if (!memory) return STK_NOMEM;
   t->first = (int32_t *)memory;
-  t->length = t->first + count;
+  t->length = t->first + outputs;
   t->weights = (int16_t *)(memory + integers);
-  return (double *)(memory + integers + weights);
+  return STK_OK;
+}
+
+/* Takes away weights of zero in front. */
+static void trim(stk_taps *t, int32_t i) {
+  int16_t *weights = t->weights + (int64_t)i * t->taps;
+  int32_t zeros = 0;
+  while (weights[zeros] == 0) zeros++;
+  memmove(weights, weights + zeros, (size_t)(t->taps - zeros) * sizeof *weights);
+  memset(weights + t->taps - zeros, 0, (size_t)zeros * sizeof *weights);
+  t->first[i] += zeros;
+  t->length[i] -= zeros;
+}
+
+static void count_from_lowest(stk_taps *t) {
+  int32_t zeros = 0, low = INT32_MAX, high = 0;
+  for (int32_t i = 0; i < t->count; i++) zeros += t->weights[(int64_t)i * t->taps] == 0;
+  for (int32_t i = 0; zeros && i < t->count; i++) trim(t, i);
+  for (int32_t i = 0; i < t->count; i++) {
+    const int32_t end = t->first[i] + t->length[i];
+    low = t->first[i] < low ? t->first[i] : low;
+    high = end > high ? end : high;
+  }
+  for (int32_t i = 0; i < t->count; i++) t->first[i] -= low;
+  t->low = low;
+  t->high = high;
 }
 
 stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
                          int32_t clip0, int32_t clip1, int mirror) {
   const double scale = (view1 - view0) / count, support = scale > 1 ? scale : 1;
-  const filter f = {view0, scale, support, 1 / support, (int32_t)ceil(2 * support), clip0, clip1};
-  double *room = NULL;
+  const stk_filter filter = {view0, scale, support, 1 / support, (int32_t)ceil(2 * support), count, clip0, clip1, mirror};
   for (int32_t k = 0; k < n; k++) {
-    double *own = reserve(taps[k], count, (most_samples(&axes[k], f.reached) + 1) / 2 * 2, k ? 0 : f.reached);
-    if (!own) return STK_NOMEM;
-    if (!k) room = own;
+    if (reserve(taps[k], count, &axes[k], filter.reached) != STK_OK) return STK_NOMEM;
   }
-  double *weights = room + BEFORE, *samples = room + f.reached + BEFORE + BEHIND;
-  for (int32_t j = 0; j < BEFORE; j++) room[j] = 0;
-  for (int32_t i = 0; i < count; i++) {
-    const int32_t slot = mirror ? count - 1 - i : i;
-    const double center = f.view0 + (i + 0.5) * f.scale;
-    int32_t low, high;
-    reach_of(&f, center, &low, &high);
-    weigh(&f, center, low, high - low, weights);
-    for (int32_t j = high - low; j < high - low + BEHIND; j++) weights[j] = 0;
-    for (int32_t k = 0; k < n; k++) {
-      if (axes[k].smooth) {
-        fold_smoothly(taps[k], slot, &axes[k], weights, low, high - low, samples);
-      } else if (axes[k].ratio == 1) {
-        settle(taps[k], slot, weights, high - low, low);
-      } else {
-        fold(taps[k], slot, &axes[k], weights, low, high - low, samples);
-      }
-    }
-  }
-  for (int32_t k = 0; k < n; k++) {
-    for (int32_t i = 0; i < count; i++) taps[k]->first[i] -= taps[k]->low;
-  }
+  stk_kernels_now()->weigh(&filter, axes, taps, n);
+  for (int32_t k = 0; k < n; k++) count_from_lowest(taps[k]);
   return STK_OK;
 }
 

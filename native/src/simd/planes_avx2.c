@@ -7,9 +7,13 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "internal.h"
+#include "weigh.h"
 
 #define INLINE static inline __attribute__((always_inline))
+
+void stk_weigh_avx2(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
+  weigh_all(filter, axes, taps, n);
+}
 
 /* Samples of the two lanes of a vector. */
 INLINE __m256i both(const int16_t *one, const int16_t *other) {
@@ -84,7 +88,7 @@ void stk_across_avx2(const int16_t *row, const stk_taps *taps, const stk_lanes *
 
 /* ---- colour ------------------------------------------------------------------------------------------------------------ */
 
-enum { BLOCK = 32 };
+enum { PIXELS = 32 };
 
 INLINE __m256i line(const int16_t *at) {
   return _mm256_loadu_si256((const __m256i *)at);
@@ -152,15 +156,15 @@ INLINE void interleave(const __m256i rgb[3], uint8_t *out) {
 INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *out) {
   const int16_t *const lines[3] = {from[0], colour == STK_GRAYSCALE ? NULL : from[1], colour == STK_GRAYSCALE ? NULL : from[2]};
   __m256i rgb[3];
-  if (count < BLOCK) {
-    uint8_t few[3 * BLOCK];
+  if (count < PIXELS) {
+    uint8_t few[3 * PIXELS];
     convert(lines, colour, 0, rgb);
     interleave(rgb, few);
     memcpy(out, few, 3 * (size_t)count);
     return;
   }
-  for (int32_t i = 0; i < count; i += BLOCK) {
-    const int64_t at = i + BLOCK <= count ? i : count - BLOCK;
+  for (int32_t i = 0; i < count; i += PIXELS) {
+    const int64_t at = i + PIXELS <= count ? i : count - PIXELS;
     convert(lines, colour, at, rgb);
     interleave(rgb, out + 3 * at);
   }
@@ -184,8 +188,8 @@ INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t coun
   const int16_t *const lines[3] = {from[0], gray ? NULL : from[1], gray ? NULL : from[2]};
   uint8_t *const out[3] = {to[0], gray ? NULL : to[1], gray ? NULL : to[2]};
   __m256i rgb[3];
-  if (count < BLOCK) {
-    uint8_t few[BLOCK];
+  if (count < PIXELS) {
+    uint8_t few[PIXELS];
     convert(lines, colour, 0, rgb);
     for (int k = 0; k < n; k++) {
       _mm256_storeu_si256((__m256i *)few, rgb[k]);
@@ -193,8 +197,8 @@ INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t coun
     }
     return;
   }
-  for (int32_t i = 0; i < count; i += BLOCK) {
-    const int64_t at = i + BLOCK <= count ? i : count - BLOCK;
+  for (int32_t i = 0; i < count; i += PIXELS) {
+    const int64_t at = i + PIXELS <= count ? i : count - PIXELS;
     convert(lines, colour, at, rgb);
     for (int k = 0; k < n; k++) _mm256_storeu_si256((__m256i *)(out[k] + at), rgb[k]);
   }

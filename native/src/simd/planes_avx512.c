@@ -1,4 +1,245 @@
 /*
- * planes_avx512.c: the inner loops of planes.c with AVX-512.
+ * planes_avx512.c: the inner loops of planes.c with AVX-512. Same integers, so the twin is the test.
+ *
+ * Across, a vector makes sixteen outputs: a byte permutation picks the two samples of each from 32 that lie together, or from
+ * twice 32, and madd weighs and adds the two.
  */
-#include "internal.h"
+#include <immintrin.h>
+
+#include "weigh.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+void stk_weigh_avx512(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
+  weigh_all(filter, axes, taps, n);
+}
+
+/* ---- down -------------------------------------------------------------------------------------------------------------- */
+
+/* Words of 64 samples in the order unpacking leaves them, in 16-byte lanes, to memory in their own order. */
+INLINE void put_words(__m512i low, __m512i high, int16_t *out) {
+  const __m512i front = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), back = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  _mm512_storeu_si512(out, _mm512_permutex2var_epi64(low, front, high));
+  _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi64(low, back, high));
+}
+
+INLINE __m512i samples_at(const uint8_t *at) {
+  return _mm512_loadu_si512(at);
+}
+
+/* Up to two pairs of rows with 16-bit sums; see resize_avx2.c. */
+INLINE void digits(const uint8_t *const *rows, const stk_digits *d, int pairs, int32_t samples, int16_t *out) {
+  const __m512i sign = _mm512_set1_epi8(-128), offset = _mm512_set1_epi16(STK_DIGIT_OFFSET);
+  const __m512i high0 = _mm512_set1_epi16(d->high[0]), low0 = _mm512_set1_epi16(d->low[0]);
+  const __m512i high1 = _mm512_set1_epi16(d->high[1]), low1 = _mm512_set1_epi16(d->low[1]);
+  const uint8_t *a = rows[0], *b = rows[1], *c = rows[pairs == 2 ? 2 : 0], *e = rows[pairs == 2 ? 3 : 0];
+  for (int32_t i = 0; i < samples; i += 64) {
+    __m512i one = _mm512_xor_si512(samples_at(a + i), sign), other = _mm512_xor_si512(samples_at(b + i), sign);
+    __m512i u = _mm512_unpacklo_epi8(one, other), v = _mm512_unpackhi_epi8(one, other);
+    __m512i high_u = _mm512_maddubs_epi16(high0, u), high_v = _mm512_maddubs_epi16(high0, v);
+    __m512i low_u = _mm512_maddubs_epi16(low0, u), low_v = _mm512_maddubs_epi16(low0, v);
+    if (pairs == 2) {
+      one = _mm512_xor_si512(samples_at(c + i), sign), other = _mm512_xor_si512(samples_at(e + i), sign);
+      u = _mm512_unpacklo_epi8(one, other), v = _mm512_unpackhi_epi8(one, other);
+      high_u = _mm512_add_epi16(high_u, _mm512_maddubs_epi16(high1, u));
+      high_v = _mm512_add_epi16(high_v, _mm512_maddubs_epi16(high1, v));
+      low_u = _mm512_add_epi16(low_u, _mm512_maddubs_epi16(low1, u));
+      low_v = _mm512_add_epi16(low_v, _mm512_maddubs_epi16(low1, v));
+    }
+    const __m512i sum_u = _mm512_add_epi16(_mm512_add_epi16(high_u, offset), _mm512_srai_epi16(low_u, STK_DIGIT_BITS));
+    const __m512i sum_v = _mm512_add_epi16(_mm512_add_epi16(high_v, offset), _mm512_srai_epi16(low_v, STK_DIGIT_BITS));
+    put_words(_mm512_srli_epi16(sum_u, 2), _mm512_srli_epi16(sum_v, 2), out + i);
+  }
+}
+
+/* Any number of pairs with 32-bit sums. */
+static void pairs_of_rows(const uint8_t *const *rows, const int16_t *weights, int32_t pairs, int32_t samples, int16_t *out) {
+  const __m512i zero = _mm512_setzero_si512();
+  for (int32_t i = 0; i < samples; i += 64) {
+    __m512i s0 = _mm512_set1_epi32(1 << (STK_MIDDLE_SHIFT - 1)), s1 = s0, s2 = s0, s3 = s0;
+    for (int32_t p = 0; p < pairs; p++) {
+      const __m512i a = samples_at(rows[2 * p] + i), b = samples_at(rows[2 * p + 1] + i);
+      int32_t both;
+      memcpy(&both, weights + 2 * p, sizeof both);
+      const __m512i w = _mm512_set1_epi32(both), u = _mm512_unpacklo_epi8(a, b), v = _mm512_unpackhi_epi8(a, b);
+      s0 = _mm512_add_epi32(s0, _mm512_madd_epi16(_mm512_unpacklo_epi8(u, zero), w));
+      s1 = _mm512_add_epi32(s1, _mm512_madd_epi16(_mm512_unpackhi_epi8(u, zero), w));
+      s2 = _mm512_add_epi32(s2, _mm512_madd_epi16(_mm512_unpacklo_epi8(v, zero), w));
+      s3 = _mm512_add_epi32(s3, _mm512_madd_epi16(_mm512_unpackhi_epi8(v, zero), w));
+    }
+    put_words(_mm512_packs_epi32(_mm512_srai_epi32(s0, STK_MIDDLE_SHIFT), _mm512_srai_epi32(s1, STK_MIDDLE_SHIFT)),
+              _mm512_packs_epi32(_mm512_srai_epi32(s2, STK_MIDDLE_SHIFT), _mm512_srai_epi32(s3, STK_MIDDLE_SHIFT)), out + i);
+  }
+}
+
+static void widen(const uint8_t *row, int32_t samples, int16_t *out) {
+  for (int32_t i = 0; i < samples; i += 32) {
+    const __m512i words = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(row + i)));
+    _mm512_storeu_si512(out + i, _mm512_slli_epi16(words, 6));
+  }
+}
+
+void stk_vertical_avx512(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out) {
+  stk_digits d;
+  if (taps > 4) {
+    pairs_of_rows(rows, weights, taps / 2, samples, out);
+    return;
+  }
+  for (int32_t t = 0; t < taps; t++) {
+    if (weights[t] == STK_WEIGHT_ONE) {
+      widen(rows[t], samples, out);
+      return;
+    }
+  }
+  stk_digits_of(weights, taps / 2, &d);
+  if (taps == 2) {
+    digits(rows, &d, 1, samples, out);
+  } else {
+    digits(rows, &d, 2, samples, out);
+  }
+}
+
+/* ---- across ------------------------------------------------------------------------------------------------------------ */
+
+/* Sixteen outputs: vector v. */
+INLINE __m512i picked(const int16_t *row, const stk_lanes *lanes, int32_t v, int32_t pairs, int windows) {
+  const __m512i picks = _mm512_load_si512(lanes->picks + 64 * (int64_t)v);
+  const __mmask64 second = windows == 2 ? _mm512_test_epi8_mask(picks, _mm512_set1_epi8(64)) : 0;
+  const int16_t *from = row + lanes->base[v], *weights = lanes->weights + 32 * (int64_t)v * pairs;
+  __m512i sum = _mm512_set1_epi32(STK_WEIGHT_ONE / 2);
+  for (int32_t p = 0; p < pairs; p++) {
+    __m512i samples = _mm512_permutexvar_epi8(picks, _mm512_loadu_si512(from + 2 * p));
+    if (windows == 2) samples = _mm512_mask_permutexvar_epi8(samples, second, picks, _mm512_loadu_si512(from + 2 * p + 32));
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(samples, _mm512_load_si512(weights + 32 * (int64_t)p)));
+  }
+  return _mm512_srai_epi32(sum, 14);
+}
+
+INLINE void windows(const int16_t *row, const stk_lanes *from, int32_t pairs, int n, int16_t *out) {
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  const stk_lanes lanes = *from; /* a copy, so that stores to the output cannot change it */
+  for (int32_t i = 0; i < lanes.count; i += 32) {
+    const __m512i words = _mm512_packs_epi32(picked(row, &lanes, i / 16, pairs, n), picked(row, &lanes, i / 16 + 1, pairs, n));
+    _mm512_storeu_si512(out + i, _mm512_permutexvar_epi64(order, words));
+  }
+}
+
+void stk_across_avx512(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out) {
+  if (!lanes->windows) {
+    stk_across_avx2(row, taps, lanes, out);
+  } else if (lanes->windows == 2) {
+    windows(row, lanes, lanes->pairs, 2, out);
+  } else if (lanes->pairs == 1) {
+    windows(row, lanes, 1, 1, out);
+  } else if (lanes->pairs == 2) {
+    windows(row, lanes, 2, 1, out);
+  } else {
+    windows(row, lanes, lanes->pairs, 1, out);
+  }
+}
+
+/* ---- colour ------------------------------------------------------------------------------------------------------------ */
+
+enum { PIXELS = 32 };
+
+INLINE __m512i round_off(__m512i words) {
+  return _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(32)), 6);
+}
+
+/* Red, green and blue of 32 pixels, in words of which packing with saturation makes bytes; gray is all three. */
+INLINE void convert(const int16_t *const lines[3], stk_colour colour, int64_t i, __m512i rgb[3]) {
+  const __m512i y = _mm512_loadu_si512(lines[0] + i);
+  if (colour == STK_YCC) {
+    const __m512i zero = _mm512_set1_epi16(STK_CHROMA_ZERO);
+    const __m512i cb = _mm512_sub_epi16(_mm512_loadu_si512(lines[1] + i), zero);
+    const __m512i cr = _mm512_sub_epi16(_mm512_loadu_si512(lines[2] + i), zero);
+    rgb[0] = _mm512_add_epi16(_mm512_add_epi16(y, cr), _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_TO_RED)));
+    rgb[1] = _mm512_sub_epi16(_mm512_sub_epi16(y, _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_FROM_GREEN))),
+                              _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_FROM_GREEN)));
+    rgb[2] = _mm512_add_epi16(_mm512_add_epi16(y, cb), _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_TO_BLUE)));
+    for (int k = 0; k < 3; k++) rgb[k] = round_off(rgb[k]);
+  } else {
+    rgb[0] = round_off(y);
+    for (int k = 1; k < 3; k++) rgb[k] = colour == STK_RGB ? round_off(_mm512_loadu_si512(lines[k] + i)) : rgb[0];
+  }
+}
+
+/* Where byte n of 96 interleaved ones comes from: of red and green packed together, eight pixels each in turn, or of blue packed
+ * with itself. */
+#define PIXEL_PLACE(n) (16 * ((n) / 3 / 8) + (n) / 3 % 8 + ((n) % 3 == 1 ? 8 : 0))
+#define BYTES_4(n) PIXEL_PLACE((n) % 96), PIXEL_PLACE(((n) + 1) % 96), PIXEL_PLACE(((n) + 2) % 96), PIXEL_PLACE(((n) + 3) % 96)
+#define BYTES_16(n) BYTES_4(n), BYTES_4((n) + 4), BYTES_4((n) + 8), BYTES_4((n) + 12)
+#define BYTES_64(n) BYTES_16(n), BYTES_16((n) + 16), BYTES_16((n) + 32), BYTES_16((n) + 48)
+
+static const uint8_t PLACES[128] __attribute__((aligned(64))) = {BYTES_64(0), BYTES_64(64)};
+
+#define EVERY_THIRD UINT64_C(0x9249249249249249) /* bits 0, 3, 6 and so on */
+
+INLINE uint64_t first_bits(int32_t n) {
+  return n <= 0 ? 0 : n >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
+}
+
+INLINE void interleave(const __m512i rgb[3], uint8_t *out, int32_t bytes) {
+  const __m512i red_green = _mm512_packus_epi16(rgb[0], rgb[1]), blue = _mm512_packus_epi16(rgb[2], rgb[2]);
+  const __m512i place0 = _mm512_load_si512(PLACES), place1 = _mm512_load_si512(PLACES + 64);
+  const __m512i one = _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(place0, red_green), EVERY_THIRD << 2, place0, blue);
+  const __m512i other = _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(place1, red_green), EVERY_THIRD << 1, place1, blue);
+  if (bytes >= 3 * PIXELS) {
+    _mm512_storeu_si512(out, one);
+    _mm256_storeu_si256((__m256i *)(out + 64), _mm512_castsi512_si256(other));
+  } else {
+    _mm512_mask_storeu_epi8(out, first_bits(bytes), one);
+    _mm512_mask_storeu_epi8(out + 64, first_bits(bytes - 64), other);
+  }
+}
+
+INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *out) {
+  const int gray = colour == STK_GRAYSCALE;
+  const int16_t *const lines[3] = {from[0], gray ? NULL : from[1], gray ? NULL : from[2]};
+  __m512i rgb[3];
+  for (int32_t i = 0; i < count; i += PIXELS) {
+    convert(lines, colour, i, rgb);
+    interleave(rgb, out + 3 * (int64_t)i, 3 * (count - i < PIXELS ? count - i : PIXELS));
+  }
+}
+
+void stk_interleaved_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out) {
+  switch (colour) {
+    case STK_YCC:
+      interleaved(lines, STK_YCC, count, out);
+      break;
+    case STK_RGB:
+      interleaved(lines, STK_RGB, count, out);
+      break;
+    case STK_GRAYSCALE:
+      interleaved(lines, STK_GRAYSCALE, count, out);
+  }
+}
+
+INLINE void planar(const int16_t *const from[3], stk_colour colour, int32_t count, uint8_t *const to[3]) {
+  const int gray = colour == STK_GRAYSCALE, n = gray ? 1 : 3;
+  const int16_t *const lines[3] = {from[0], gray ? NULL : from[1], gray ? NULL : from[2]};
+  uint8_t *const out[3] = {to[0], gray ? NULL : to[1], gray ? NULL : to[2]};
+  __m512i rgb[3];
+  for (int32_t i = 0; i < count; i += PIXELS) {
+    const __mmask32 here = (__mmask32)first_bits(count - i);
+    convert(lines, colour, i, rgb);
+    for (int k = 0; k < n; k++) {
+      const __m512i positive = _mm512_max_epi16(rgb[k], _mm512_setzero_si512());
+      _mm256_mask_storeu_epi8(out[k] + i, here, _mm512_cvtusepi16_epi8(positive));
+    }
+  }
+}
+
+void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]) {
+  switch (colour) {
+    case STK_YCC:
+      planar(lines, STK_YCC, count, out);
+      break;
+    case STK_RGB:
+      planar(lines, STK_RGB, count, out);
+      break;
+    case STK_GRAYSCALE:
+      planar(lines, STK_GRAYSCALE, count, out);
+  }
+}

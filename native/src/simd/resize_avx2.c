@@ -1,7 +1,8 @@
 /*
  * resize_avx2.c: resize.c with AVX2. Same integers, so the twin is the test.
  *
- * The vertical pass interleaves two rows and lets madd weigh both at once. The horizontal pass has one row in each 128-bit
+ * The vertical pass interleaves two rows and lets madd weigh both at once, up to four rows as digits in 16 bits, more of them in
+ * 32. The horizontal pass has one row in each 128-bit
  * lane, so both share the weights: two source pixels are shuffled so that madd weighs and adds the two of each channel.
  */
 #include <immintrin.h>
@@ -36,14 +37,56 @@ static inline __attribute__((always_inline)) void vertical_block(const uint8_t *
   _mm256_storeu_si256((__m256i *)(out + at + 16), _mm256_permute2x128_si256(low, high, 0x31));
 }
 
+/* 32 samples of one or two pairs of rows, whose digits are weighed in 16 bits; see stk_digits. */
+static inline __attribute__((always_inline)) void vertical_digits(const uint8_t *const *from, const stk_digits *d, int pairs,
+                                                                  int32_t samples, int16_t *out) {
+  const __m256i sign = _mm256_set1_epi8(-128), offset = _mm256_set1_epi16(STK_DIGIT_OFFSET);
+  const __m256i high[2] = {_mm256_set1_epi16(d->high[0]), _mm256_set1_epi16(d->high[1])};
+  const __m256i low[2] = {_mm256_set1_epi16(d->low[0]), _mm256_set1_epi16(d->low[1])};
+  const uint8_t *const rows[4] = {from[0], from[1], from[pairs == 2 ? 2 : 0], from[pairs == 2 ? 3 : 0]};
+  for (int32_t at = 0; at < samples; at += 32) {
+    __m256i h[2], l[2];
+    for (int p = 0; p < pairs; p++) {
+      const __m256i a = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(rows[2 * p] + at)), sign);
+      const __m256i b = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(rows[2 * p + 1] + at)), sign);
+      const __m256i both[2] = {_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)};
+      for (int k = 0; k < 2; k++) {
+        const __m256i by_high = _mm256_maddubs_epi16(high[p], both[k]), by_low = _mm256_maddubs_epi16(low[p], both[k]);
+        h[k] = p ? _mm256_add_epi16(h[k], by_high) : _mm256_add_epi16(by_high, offset);
+        l[k] = p ? _mm256_add_epi16(l[k], by_low) : by_low;
+      }
+    }
+    for (int k = 0; k < 2; k++) h[k] = _mm256_srli_epi16(_mm256_add_epi16(h[k], _mm256_srai_epi16(l[k], STK_DIGIT_BITS)), 2);
+    _mm256_storeu_si256((__m256i *)(out + at), _mm256_permute2x128_si256(h[0], h[1], 0x20));
+    _mm256_storeu_si256((__m256i *)(out + at + 16), _mm256_permute2x128_si256(h[0], h[1], 0x31));
+  }
+}
+
+/* A single row, with all the weight. */
+static void widen(const uint8_t *row, int32_t samples, int16_t *out) {
+  for (int32_t at = 0; at < samples; at += 16) {
+    const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(row + at)));
+    _mm256_storeu_si256((__m256i *)(out + at), _mm256_slli_epi16(words, 6));
+  }
+}
+
 void stk_vertical_avx2(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out) {
-  const int32_t pairs = taps / 2;
-  if (pairs == 1) {
-    for (int32_t at = 0; at < samples; at += 32) vertical_block(rows, weights, 1, at, out);
-  } else if (pairs == 2) {
-    for (int32_t at = 0; at < samples; at += 32) vertical_block(rows, weights, 2, at, out);
+  stk_digits digits;
+  if (taps > 4) {
+    for (int32_t at = 0; at < samples; at += 32) vertical_block(rows, weights, taps / 2, at, out);
+    return;
+  }
+  for (int32_t t = 0; t < taps; t++) {
+    if (weights[t] == STK_WEIGHT_ONE) {
+      widen(rows[t], samples, out);
+      return;
+    }
+  }
+  stk_digits_of(weights, taps / 2, &digits);
+  if (taps == 2) {
+    vertical_digits(rows, &digits, 1, samples, out);
   } else {
-    for (int32_t at = 0; at < samples; at += 32) vertical_block(rows, weights, pairs, at, out);
+    vertical_digits(rows, &digits, 2, samples, out);
   }
 }
 
