@@ -55,6 +55,7 @@ static const stk_kernels AVX512_KERNELS = {.weigh = stk_weigh_avx512,
                                            .windows = 2,
                                            .interleaved = stk_interleaved_avx512,
                                            .planar = stk_planar_avx512,
+                                           .joined = stk_joined_avx512,
                                            .split3 = stk_split3_avx2,
                                            .floats = stk_floats_avx2};
 #endif
