@@ -41,6 +41,7 @@ static const stk_kernels AVX2_KERNELS = {.weigh = stk_weigh_avx2,
                                          .windows = 1,
                                          .interleaved = stk_interleaved_avx2,
                                          .planar = stk_planar_avx2,
+                                         .joined = stk_joined_avx2,
                                          .split3 = stk_split3_avx2,
                                          .floats = stk_floats_avx2};
 #endif

@@ -227,8 +227,8 @@ stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n,
 /*
  * Taps laid out for vectors: a vector works on `vector` outputs, as lanes of `lane` outputs that pick their samples from one
  * window of 2 * lane samples, the first of which is base[] of the lane. For its pair p of taps, an output takes the four bytes at
- * picks[] of the window that starts 2 * p samples further on. Two vectors are packed together, lane by lane: of the 2 m lanes in
- * a pair of vectors, number r is lane r / 2 of vector r % 2. Outputs past the last are like it, as in the taps.
+ * picks[] of the window that starts 2 * p samples further on. Lanes stand where packing puts the outputs in order: of the lanes
+ * of STK_TAPS_BLOCK outputs, in m vectors, number r is lane r / m of vector r % m. Outputs past the last are like it.
  *
  * windows 2: the lanes reach over two windows. windows 0: further still; then there is neither base nor picks, and output i has
  * its weights in a row, at weights + i * dots, dots being a multiple of 8.

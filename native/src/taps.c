@@ -121,7 +121,8 @@ INLINE int32_t lay_lane(const int32_t *first, int32_t lane, int32_t *base, uint8
 }
 
 INLINE stk_status lay(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t lane, int32_t windows) {
-  const int32_t in_vector = vector / lane, in_pair = 2 * in_vector, pairs = t->taps / 2;
+  const int32_t in_vector = vector / lane, in_block = STK_TAPS_BLOCK / lane, vectors = STK_TAPS_BLOCK / vector,
+                pairs = t->taps / 2;
   const int64_t outputs = whole_blocks(t->count), lanes = outputs / lane;
   const int64_t bases = (lanes * (int64_t)sizeof *l->base + 63) / 64 * 64;
   uint8_t *memory = stk_scratch_get(&l->memory, bases + outputs * 4 * (1 + (int64_t)pairs));
@@ -134,7 +135,7 @@ INLINE stk_status lay(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t l
   l->weights = (int16_t *)(memory + bases + outputs * 4);
   int32_t widest = 0;
   for (int64_t n = 0; n < lanes; n++) {
-    const int64_t r = n % in_pair, v = n / in_pair * 2 + r % 2, part = r / 2, at = v * in_vector + part;
+    const int64_t r = n % in_block, v = n / in_block * vectors + r % vectors, part = r / vectors, at = v * in_vector + part;
     const int32_t spread = lay_lane(t->first + n * lane, lane, l->base + at, l->picks + 4 * at * lane);
     if (spread > widest) widest = spread;
     const int16_t *from = t->weights + n * lane * t->taps;
