@@ -79,7 +79,9 @@ static int32_t random_restart(dice *d, const recipe *r) {
 
 recipe random_recipe(uint64_t number, int32_t side) {
   dice d = dice_of(number);
-  recipe r = {.width = random_side(&d, side), .height = random_side(&d, side), .components = 3, .seed = number};
+  recipe r = {.components = 3, .seed = number};
+  r.width = random_side(&d, side);
+  r.height = random_side(&d, side);
   const sampling *s = roll_below(&d, 3) ? &EVERYDAY[roll_below(&d, N_EVERYDAY)] : &RARE[roll_below(&d, N_RARE)];
   if (roll_below(&d, 8) == 0) r.components = 1;
   for (int i = 0; i < r.components; i++) r.h[i] = s->h[i], r.v[i] = s->v[i];
@@ -348,6 +350,7 @@ typedef struct {
 } growing;
 
 static void put(growing *g, const void *bytes, int64_t count) {
+  if (count == 0) return;
   if (g->length + count > g->capacity) {
     g->capacity = 2 * (g->length + count);
     g->bytes = realloc(g->bytes, (size_t)g->capacity);
@@ -378,7 +381,8 @@ static void put_chatter(growing *g, const recipe *r, dice *d) {
   static const uint8_t decoys[] = {0xFF, SOI, 0xFF, SOS, 0, 8, 0xFF, EOI, 0xFF, DHT, 0, 3, 0xFF, 0xC0, 0, 0, 0xFF};
   static const int codes[] = {COM, APP0 + 1, APP0 + 2, APP0 + 13, APP0 + 15, COM};
   if (!(r->dress & DRESS_SEGMENTS) || roll_below(d, 2)) return;
-  put_segment(g, r, d, codes[roll_below(d, 6)], decoys, roll_below(d, (int32_t)sizeof decoys + 1));
+  const int code = codes[roll_below(d, 6)]; /* not among the arguments: their order is the compiler's */
+  put_segment(g, r, d, code, decoys, roll_below(d, (int32_t)sizeof decoys + 1));
 }
 
 static int64_t segment_size(const uint8_t *marker) { /* from the marker's 0xFF to the end */

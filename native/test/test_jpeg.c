@@ -171,7 +171,8 @@ static void check_samples(const source *from, const jpeg *seek, dice *d) {
   program.ops[0] = (stk_op){STK_OP_RANDOM_RESIZED_CROP, 1, {h, w, 0.08, 1, 0.75, 1.33}};
   program.ops[1] = (stk_op){STK_OP_HFLIP, 2, {0.5}};
   if (roll_below(d, 2)) { /* a crop that reads pixels outside of its view, far outside where the scale is large */
-    program.ops[0] = (stk_op){STK_OP_RESIZE, 0, {h + roll_below(d, 9), w + roll_below(d, 9)}};
+    const int32_t high = h + roll_below(d, 9), wide = w + roll_below(d, 9);
+    program.ops[0] = (stk_op){STK_OP_RESIZE, 0, {high, wide}};
     program.ops[1] = (stk_op){STK_OP_CENTER_CROP, 0, {h, w}};
   }
   uint8_t *expected = room_for(w, h), *out = room_for(w, h);
