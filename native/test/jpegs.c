@@ -300,7 +300,8 @@ static void coarsen(j_compress_ptr c, dice *d) {
   for (int i = 0; i < 2; i++) {
     unsigned steps[DCTSIZE2];
     for (int k = 0; k < DCTSIZE2; k++) steps[k] = 1 + (unsigned)roll_below(d, roll_below(d, 4) ? 40 : 700);
-    steps[roll_below(d, DCTSIZE2)] = 300 + (unsigned)roll_below(d, 800);
+    const int one = roll_below(d, DCTSIZE2);
+    steps[one] = 300 + (unsigned)roll_below(d, 800);
     jpeg_add_quant_table(c, i, steps, 100, FALSE);
   }
 }

@@ -165,7 +165,8 @@ static void check_crops(const source *from, const jpeg *seek, int32_t width, int
 
 /* Crop, resize and flip: the same bytes at every SIMD level, from a new decoder, with and without a seek index. */
 static void check_samples(const source *from, const jpeg *seek, dice *d) {
-  stk_program program = program_for(roll_below(d, 4) ? 3 : 1, roll_below(d, 2));
+  const int channels = roll_below(d, 4) ? 3 : 1;
+  stk_program program = program_for(channels, roll_below(d, 2));
   const int32_t w = 1 + roll_below(d, 60), h = 1 + roll_below(d, 60);
   program.n_ops = 2;
   program.ops[0] = (stk_op){STK_OP_RANDOM_RESIZED_CROP, 1, {h, w, 0.08, 1, 0.75, 1.33}};
