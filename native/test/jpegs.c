@@ -93,6 +93,7 @@ recipe random_recipe(uint64_t number, int32_t side) {
   int blocks = 0;
   for (int i = 0; i < r.components; i++) blocks += r.h[i] * r.v[i];
   if (blocks > 10 && r.scans == SCANS_ONE && r.components == 3) r.scans = SCANS_EACH; /* more than an MCU may have */
+  if (roll_below(&d, 60) == 0) r.scans = SCANS_PROGRESSIVE, r.tables = TABLES_OPTIMISED;
   r.quality = random_quality(&d);
   r.coarse = roll_below(&d, 10) == 0;
   r.restart = random_restart(&d, &r);
@@ -292,7 +293,7 @@ static int choose_scans(const recipe *r, jpeg_scan_info scans[3]) {
   memcpy(scans, each, sizeof each);
   if (r->scans == SCANS_LUMA_CHROMA) scans[1] = (jpeg_scan_info){2, {1, 2}, 0, 63, 0, 0};
   if (r->scans == SCANS_BACKWARDS) scans[0] = each[2], scans[2] = each[0];
-  return r->scans == SCANS_ONE ? 0 : r->scans == SCANS_LUMA_CHROMA ? 2 : 3;
+  return r->scans == SCANS_ONE || r->scans == SCANS_PROGRESSIVE ? 0 : r->scans == SCANS_LUMA_CHROMA ? 2 : 3;
 }
 
 /* Steps above 255 where the content is coarse anyway. */
@@ -333,6 +334,7 @@ static jpeg compress(const recipe *r, dice *d) {
   c.restart_interval = (unsigned)r->restart;
   c.num_scans = choose_scans(r, scans);
   c.scan_info = c.num_scans ? scans : NULL;
+  if (r->scans == SCANS_PROGRESSIVE) jpeg_simple_progression(&c);
   if (r->content == CONTENT_COEFFICIENTS) {
     write_blocks(&c, d);
   } else {
