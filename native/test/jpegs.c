@@ -93,7 +93,7 @@ recipe random_recipe(uint64_t number, int32_t side) {
   int blocks = 0;
   for (int i = 0; i < r.components; i++) blocks += r.h[i] * r.v[i];
   if (blocks > 10 && r.scans == SCANS_ONE && r.components == 3) r.scans = SCANS_EACH; /* more than an MCU may have */
-  if (roll_below(&d, 60) == 0) r.scans = SCANS_PROGRESSIVE, r.tables = TABLES_OPTIMISED;
+  if (roll_below(&d, 60) == 0 && blocks <= 10) r.scans = SCANS_PROGRESSIVE, r.tables = TABLES_OPTIMISED;
   r.quality = random_quality(&d);
   r.coarse = roll_below(&d, 10) == 0;
   r.restart = random_restart(&d, &r);
