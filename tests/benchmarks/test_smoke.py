@@ -195,9 +195,8 @@ def test_the_models_have_as_many_parameters_as_those_of_the_paper(benchmarks_on_
 def test_a_contestant_that_cannot_be_made_says_why(benchmarks_on_path: None) -> None:
     from measure import Contestant, Entry
 
-    with Contestant(Entry("lost", missing_thing, (), 1)) as contestant:
-        with pytest.raises(RuntimeError, match="there is no such thing"):
-            contestant.warm_up()
+    with pytest.raises(RuntimeError, match="there is no such thing"), Contestant(Entry("lost", missing_thing, (), 1)) as lost:
+        lost.warm_up()
 
 
 def test_what_a_contestant_hands_out_is_compared_with_what_was_written(benchmarks_on_path: None, tmp_path: Path) -> None:
