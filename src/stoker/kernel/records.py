@@ -106,6 +106,10 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
     return errors
 
 
+#: of spans: where in the buffer they lie, their lengths, their statuses
+Spots: TypeAlias = tuple[Ints, Ints, NDArray[np.int32]]
+
+
 class RecordTable:
     """Where the records of some files lie, prepared once for many reads.
 
@@ -131,12 +135,19 @@ class RecordTable:
         return partial(RecordTable, masked=self._masked), (self._start, self._length, self._crc, self._ends)
 
     def read(
-        self, fds: NDArray[np.int32], indices: Ints, fields: Ints, arena: Arena, behind: int = 0, gap: int = 0
-    ) -> tuple[Ints, Ints, NDArray[np.int32]]:
+        self,
+        fds: NDArray[np.int32],
+        indices: Ints,
+        fields: Ints,
+        arena: Arena,
+        behind: int = 0,
+        gap: int = 0,
+        into: tuple[int, int] | None = None,
+    ) -> Spots:
         """Read columns `fields` of records `indices` into `arena.buffer`: places there, lengths (-1: none) and statuses.
 
         All three are (records, fields). A status is 0, an errno, -1 (the file ends first), -2 (another checksum) or -3 (`fds` has
-        -1 for its file).
+        -1 for its file). `into` makes pictures of one of the columns on the way: its number and what `Pictures` prepared.
         """
         count, width = len(indices), len(fields)
         fds = contiguous(fds, np.int32, len(self._ends), "fds")
@@ -144,9 +155,10 @@ class RecordTable:
         table = Records(*self._known, fds.ctypes.data, len(fds))
         at, lengths = np.empty((count, width), np.int64), np.empty((count, width), np.int64)
         status, needed = np.empty((count, width), np.int32), np.zeros(1, np.int64)
-        while library().read_records(
+        call = library().read_records if into is None else library().image_records
+        while call(
             reference(table), address(indices), count, address(fields), width, behind, gap, address(arena.buffer),
-            arena.buffer.size, address(at), address(lengths), address(status), address(needed),
+            arena.buffer.size, address(at), address(lengths), address(status), address(needed), *(into or ()),
         ):  # fmt: skip
             arena.grow(int(needed[0]), keep=0)
         return at, lengths, status
