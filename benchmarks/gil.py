@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import numpy as np
 
 import data
 import stoker
-from measure import SEED, make_parser, median, note, report
+from measure import SEED, make_parser, note, report
 from ours import OPS
 from stoker.engine import feed
 from stoker.kernel.library import library
@@ -34,7 +36,7 @@ BATCH = 256
 #: rows of a task, for the first question
 TASK_ROWS = (8, 32)
 #: native functions of a task that release the GIL, and which of their arguments is the number of images
-WORK = {"read_files": None, "image_rows": 9, "image_files": 6}
+WORK = {"read_files": None, "image_rows": 9, "image_files": 4}
 #: bytes whose checksum is as long as launching a kernel
 LAUNCH_BYTES = 1 << 15
 
@@ -77,30 +79,27 @@ class Calls:
         return 0
 
 
-def task_cost(folder: Path, rows: int, batches: int, rounds: int) -> dict[str, float]:
-    """The least of several rounds: what else runs on the machine only adds."""
-    calls, tasks = Calls(), batches * -(-BATCH // rows)
-    best: dict[str, float] = {}
+def task_cost(folder: Path, rows: int, rounds: int) -> dict[str, float]:
+    """Time on a core, the least of many short rounds: what else runs on the machine only adds."""
+    calls, tasks = Calls(), 4 * -(-BATCH // rows)
+    totals, inside = [], []
     with replaced(calls), cut_into(rows), pipeline(folder).loader(executor="inline") as loader:
         rest = iter(loader)
         for _ in range(3):
             next(rest)
+        calls.count = 0
         for _ in range(rounds):
-            before, calls.count = loader.stats().task_s, 0
-            start = time.perf_counter()
-            for _ in range(batches):
+            before, start = loader.stats().cpu_s, time.thread_time()
+            for _ in range(4):
                 next(rest)
-            total = (time.perf_counter() - start) / tasks * 1e6
-            inside = (loader.stats().task_s - before) / tasks * 1e6
-            if not best or total < best["us_per_task"]:
-                best = {
-                    "us_per_task": total,
-                    "in_worker_us": inside,
-                    "in_consumer_us": total - inside,
-                    "us_per_image": total / rows,
-                    "releases_per_task": calls.count / tasks,
-                }
-    return best
+            totals.append((time.thread_time() - start) / tasks * 1e6)
+            inside.append((loader.stats().cpu_s - before) / tasks * 1e6)
+    return {
+        "us_per_task": min(totals),
+        "in_worker_us": min(inside),
+        "us_per_image": min(totals) / rows,
+        "native_calls_per_task": calls.count / (rounds * tasks),
+    }
 
 
 @contextmanager
@@ -142,9 +141,9 @@ class Training:
     def __init__(self, step_s: float) -> None:
         self._bytes = np.zeros(LAUNCH_BYTES, np.uint8)
         self._address = self._bytes.ctypes.data
-        self.launches = 100
-        for _ in range(5):
-            self.launches = max(1, int(self.launches * step_s / min(self._timed() for _ in range(5))))
+        self.launches = 200
+        cost = min(self._cpu_s() for _ in range(50))
+        self.launches = max(1, int(self.launches * step_s / cost))
 
     def step(self) -> int:
         launch, place, seen = library().crc32c, self._address, {}
@@ -154,66 +153,88 @@ class Training:
             launch(place, LAUNCH_BYTES, 0)
         return len(seen)
 
-    def _timed(self) -> float:
-        start = time.perf_counter()
+    def _cpu_s(self) -> float:
+        start = time.thread_time()
         self.step()
-        return time.perf_counter() - start
+        return time.thread_time() - start
+
+
+@dataclass(slots=True)
+class Spent:
+    """Where a thread's time went: on a core; ready, but without a core; waiting for somebody (here: for the GIL, or a batch)."""
+
+    cpu_s: float = 0.0
+    ready_s: float = 0.0
+    waited_s: float = 0.0
+
+    @contextmanager
+    def more(self) -> Iterator[None]:
+        start, (cpu, ready) = time.perf_counter(), _scheduled()
+        yield
+        wall, (cpu_then, ready_then) = time.perf_counter() - start, _scheduled()
+        self.cpu_s += cpu_then - cpu
+        self.ready_s += ready_then - ready
+        self.waited_s += max(0.0, wall - (cpu_then - cpu) - (ready_then - ready))
+
+
+def _scheduled() -> tuple[float, float]:
+    """Seconds this thread was on a core, and seconds it waited for one."""
+    _, ready, _ = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()
+    return time.thread_time(), int(ready) * 1e-9
 
 
 def beside(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The loop alone and beside the workers, in turn."""
-    alone, together, waits, rates = [], [], [], []
+    """The loop alone and beside the workers, in turn. Alone, the workers have all that is ahead made, and wait."""
     training = Training(BATCH / options.rate)
+    alone, loop, take = Spent(), Spent(), Spent()
+    steps = 0.0
     with pipeline(folder).loader(threads=options.threads) as loader:
         rest = iter(loader)
-        for _ in range(6):
+        for _ in range(10):
             next(rest)
         for number in range(options.rounds):
-            time.sleep(8 * BATCH / options.rate)  # what is ahead is made, and the workers have nothing to do
-            alone.append(median(training._timed() for _ in range(options.steps)))
-            for _ in range(8):
-                next(rest)  # what was made ahead is used up
-            start = time.perf_counter()
-            loops, waited = [], 0.0
+            time.sleep(8 * BATCH / options.rate)
             for _ in range(options.steps):
-                asked = time.perf_counter()
-                batch = next(rest)
-                waited += time.perf_counter() - asked
-                loops.append(training._timed())
+                with alone.more():
+                    training.step()
+            for _ in range(8):
+                next(rest)
+            start = time.perf_counter()
+            for _ in range(options.steps):
+                with take.more():
+                    batch = next(rest)
+                with loop.more():
+                    training.step()
                 del batch
-            spent = time.perf_counter() - start
-            together.append(sum(loops) / len(loops))
-            waits.append(waited / options.steps)
-            rates.append(BATCH * options.steps / spent)
-            note(
-                f"round {number + 1}: {alone[-1] * 1e3:.2f} ms alone, {together[-1] * 1e3:.2f} beside, {rates[-1]:,.0f} images/s"
-            )
+            steps += time.perf_counter() - start
+            note(f"round {number + 1}: {loop.waited_s / (loop.cpu_s + loop.waited_s):.1%} of the loop waits for the GIL")
         stats = loader.stats()
-        spans = loader._meters.spans
+    count = options.rounds * options.steps
     return {
-        "images_per_s": median(rates),
-        "of_asked": median(rates) / options.rate,
-        "loop_alone_ms": median(alone) * 1e3,
-        "loop_beside_ms": median(together) * 1e3,
-        "loop_slowed": median(b / a for a, b in zip(alone, together)) - 1,
-        "next_ms": median(waits) * 1e3,
-        "task_rows": stats.worked / max(1, len(spans)) if len(spans) < loader._meters.MOST_SPANS else None,
-        "task_ms": stats.task_s / stats.worked * BATCH,
+        "images_per_s": BATCH * count / steps,
         "launches": training.launches,
+        "step_cpu_ms": loop.cpu_s / count * 1e3,
+        "step_waits_ms": loop.waited_s / count * 1e3,
+        "next_cpu_ms": take.cpu_s / count * 1e3,
+        "next_waits_ms": take.waited_s / count * 1e3,
+        "slowed_by_gil": loop.waited_s / loop.cpu_s - alone.waited_s / alone.cpu_s,
+        "slowed": (loop.waited_s + take.cpu_s + take.waited_s) / loop.cpu_s - alone.waited_s / alone.cpu_s,
+        "without_a_core": loop.ready_s / loop.cpu_s,
+        "task_ms_per_image": stats.task_s / stats.worked * 1e3,
     }
 
 
 def parse() -> argparse.Namespace:
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, 15)
     data.add_arguments(parser)
     parser.add_argument("--threads", type=int, default=16, help="workers (16)")
     parser.add_argument("--rate", type=float, default=20_000, help="images a second that the loop asks for (20,000)")
     parser.add_argument("--work", choices=("sleep", "real"), default="sleep", help="what workers do without the GIL (sleep)")
     parser.add_argument("--image-us", type=float, default=500, help="how long they sleep for an image (500)")
-    parser.add_argument("--steps", type=int, help="steps of the loop in a round (150)")
+    parser.add_argument("--steps", type=int, help="steps of the loop in a round (40)")
     parser.add_argument("--switch-us", type=float, help="sys.setswitchinterval (the interpreter's own: 5,000)")
     options = parser.parse_args()
-    options.steps = options.steps or (10 if options.quick else 150)
+    options.steps = options.steps or (10 if options.quick else 40)
     options.rounds = min(options.rounds, 2) if options.quick else options.rounds
     return options
 
@@ -224,8 +245,7 @@ def main() -> None:
     data.warm(data.paths_of(folder))
     if options.switch_us:
         sys.setswitchinterval(options.switch_us / 1e6)
-    batches = 3 if options.quick else 40
-    tasks = {f"{rows} images": task_cost(folder, rows, batches, options.rounds) for rows in TASK_ROWS}
+    tasks = {f"{rows} images": task_cost(folder, rows, 3 if options.quick else 60) for rows in TASK_ROWS}
     if options.work == "sleep":
         with replaced(Sleep(options.image_us / 1e6)):
             training = beside(folder, options)

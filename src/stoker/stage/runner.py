@@ -28,7 +28,7 @@ from ..plan.nodes import (
 from ..plan.order import Places
 from ..source.base import Rows as SourceRows
 from ..source.base import Source
-from ..source.chunk import Chunk, Ints
+from ..source.chunk import Chunk, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 from .decode import DecodeStage
@@ -205,7 +205,7 @@ class Reader:
         chunk = Chunk(
             rows.columns,
             positions,
-            np.arange(len(positions), dtype=np.int64),
+            numbers(len(positions)),
             positions,
             places.epoch,
             _Named(source.key, indices),
