@@ -271,6 +271,11 @@ STK_API stk_status stk_examples_lists(const uint8_t *data, int64_t size, const i
 STK_API stk_status stk_gather_bytes(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                     int64_t count, uint8_t *out, int64_t row_bytes, int64_t out_stride, uint8_t *right);
 
+/* Whole numbers in decimal, 1 to 18 digits and nothing else: out[i] is that of data[starts[i * step] .. starts[i * step] +
+ * lengths[i * step]). Returns how many were read: `count`, or the number of the first that is something else or outside data. */
+STK_API int64_t stk_decimals(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, int64_t step,
+                             int64_t count, int64_t *out);
+
 /* Which features the records of a file have: learned record by record. */
 typedef struct stk_examples stk_examples;
 
@@ -465,7 +470,8 @@ STK_API stk_status stk_image_files(const char *paths, const int64_t *starts, int
 
 /*
  * Row i from column fields[image] of record indices[i]; everything up to `needed`, and STK_SHORT, as for stk_read_records. All is
- * read first, and stays in the buffer. Where a span has a status other than 0, or a record has no image, no row is made.
+ * read first, and stays in the buffer. Where a span has a status other than 0 no row is made; where a record lacks one of the
+ * fields, nothing is read either. to->done tells.
  */
 STK_API stk_status stk_image_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
                                      int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,

@@ -161,6 +161,11 @@ class Library:
         self.examples_add: _Function = loaded.stk_examples_add
         self.examples_about: _Function = brief.stk_examples_about
         self.gather_bytes: _Function = loaded.stk_gather_bytes
+        self.decimals: _Function = brief.stk_decimals
+        brief.stk_decimals.argtypes, brief.stk_decimals.restype = (
+            [c_void_p, c_int64, c_void_p, c_void_p, *[c_int64] * 2, c_void_p],
+            c_int64,
+        )
         self.lmdb_walk = _with_fault(loaded.stk_lmdb_walk, [c_void_p, c_int32, c_int64, c_void_p])
         self.lmdb_table: _Function = loaded.stk_lmdb_table
         self.jpeg_header: _Function = brief.stk_jpeg_header
@@ -237,7 +242,7 @@ def address(array: NDArray[Any] | None) -> Any:
     if array is None:
         return None
     try:
-        return _NoBytes.from_buffer(cast(Any, array))
+        return _NoBytes.from_buffer(array)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         return array.ctypes.data
 
@@ -245,7 +250,7 @@ def address(array: NDArray[Any] | None) -> Any:
 def place(array: NDArray[Any]) -> int:
     """Return where in memory an array begins, as a number: it means something while somebody holds the array."""
     try:
-        return ctypes.addressof(_NoBytes.from_buffer(cast(Any, array)))
+        return ctypes.addressof(_NoBytes.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         return array.ctypes.data
 

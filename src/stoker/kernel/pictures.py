@@ -28,11 +28,12 @@ class Pictures:
     """Pictures of one program and size (height, width), made by one worker.
 
     After a call `rows` tells what became of each (`ROW_DTYPE`; valid until the next call), `bad` how many have a status other
-    than 0, and `read_s` the time spent reading. `out`, as long as `positions`, holds the pixels; those of a bad one are undefined.
+    than 0, and `read_s` the time spent reading. `out`, as long as `positions`, holds the pixels; those of bad ones are undefined.
     """
 
     def __init__(self, decoder: Decoder, arena: Arena, program: Program, size: tuple[int, int]) -> None:
         self.bad, self.read_s = 0, 0.0
+        self._count = self._done = 0
         self.rows: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
         self._decoder, self._arena, self._program = decoder, arena, program
         self._shape, self._dtype = program.shape(*size), program.dtype

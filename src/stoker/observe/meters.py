@@ -66,7 +66,7 @@ class _Latest:
 
     def append(self, row: Sequence[float]) -> None:
         # Five times as fast as an assignment of NumPy's, and it is done for every task.
-        self._row.pack_into(self._rows, self._count % self._most * self._row.size, *row)
+        self._row.pack_into(self._rows, self._count % self._most * self._row.size, *row)  # type: ignore[arg-type]
         self._count += 1
 
     def rows(self) -> list[list[float]]:
