@@ -445,7 +445,7 @@ STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *progr
 /*
  * Stored images to finished pixels in one call, so that its caller lets go of its interpreter's lock once: the same as reading
  * and then stk_image_rows. What the pictures of a call have in common; every field has 8 bytes. Row i gets positions[i], out + i
- * * out_stride and rows[i]. seeks, unless NULL, holds those of all files or records there are, by their numbers. No boxes.
+ * * out_stride, rows[i] and, unless seeks is NULL, seek index i. No boxes.
  */
 typedef struct {
   stk_decoder *decoder;

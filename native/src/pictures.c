@@ -20,13 +20,13 @@ static int sensible(const stk_pictures *to, int64_t count) {
          to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows));
 }
 
-/* Makes the picture of row i from bytes; `number` is that of its file or record. */
-static stk_status draw(stk_pictures *to, int64_t i, int64_t number, const uint8_t *data, int64_t length) {
+/* Makes the picture of row i from bytes. */
+static stk_status draw(stk_pictures *to, int64_t i, const uint8_t *data, int64_t length) {
   const int64_t start = 0;
   const uint32_t epoch = (uint32_t)to->epoch;
   stk_seeks seek = {0};
   if (to->seeks) {
-    seek = (stk_seeks){to->seeks->data, to->seeks->starts + number, to->seeks->lengths + number};
+    seek = (stk_seeks){to->seeks->data, to->seeks->starts + i, to->seeks->lengths + i};
   }
   return stk_image_rows(to->decoder, to->program, data, &start, &length, to->seeks ? &seek : NULL, NULL, &epoch,
                         to->positions + i, 1, (int32_t)to->out_width, (int32_t)to->out_height, to->out + i * to->out_stride,
@@ -53,7 +53,7 @@ stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t fil
       stk_row_clear(&to->rows[i]);
       stk_row_fail(&to->rows[i], STK_IO, refused, "it could not be read");
     } else {
-      status = draw(to, i, which[i], arena, offsets[1]);
+      status = draw(to, i, arena, offsets[1]);
       if (status != STK_OK) return status;
     }
     to->bad += to->rows[i].status != STK_OK;
@@ -86,7 +86,7 @@ stk_status stk_image_records(const stk_records *table, const int64_t *indices, i
   }
   for (int64_t i = 0; i < count; i++) {
     const int64_t span = i * width + image;
-    status = draw(to, i, indices[i], buffer + at[span], lengths[span]);
+    status = draw(to, i, buffer + at[span], lengths[span]);
     if (status != STK_OK) return status;
     to->bad += to->rows[i].status != STK_OK;
     to->done = i + 1;

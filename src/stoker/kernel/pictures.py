@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError
 from stoker.kernel.files import Arena, Paths
 from stoker.kernel.library import library, place
-from stoker.kernel.native import ROW_DTYPE, Decoder, Program
+from stoker.kernel.native import ROW_DTYPE, Decoder, Program, Spans, checked_seeks
 from stoker.kernel.records import RecordTable, Spots
 from stoker.kernel.status import Status
 
@@ -27,8 +27,9 @@ _TOLD, _ANSWER, _ANSWER_AT = struct.Struct("10q3q"), struct.Struct("3q"), 80
 class Pictures:
     """Pictures of one program and size (height, width), made by one worker.
 
-    After a call `rows` tells what became of each (`ROW_DTYPE`; valid until the next call), `bad` how many have a status other
-    than 0, and `read_s` the time spent reading. `out`, as long as `positions`, holds the pixels; those of bad ones are undefined.
+    `seeks` are seek indices, one a picture, as for `Decoder.rows`. After a call `rows` tells what became of each (`ROW_DTYPE`;
+    valid until the next call), `bad` how many have a status other than 0, and `read_s` the time spent reading. `out`, as long as
+    `positions`, holds the pixels; those of bad ones are undefined.
     """
 
     def __init__(self, decoder: Decoder, arena: Arena, program: Program, size: tuple[int, int]) -> None:
@@ -48,10 +49,19 @@ class Pictures:
         self._paths: Paths | None = None
         self._paths_at: tuple[int, int, int] = (0, 0, 0)
 
-    def files(self, paths: Paths, which: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]) -> int:
+    def files(
+        self,
+        paths: Paths,
+        which: NDArray[np.int64],
+        epoch: int,
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+        seeks: Spans | None = None,
+    ) -> int:
         """Make picture i from file ``which[i]``; returns `bad`. A file that cannot be read has `Status.IO`, errno in `where`."""
         which, positions = np.ascontiguousarray(which, _INT64), np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(which, epoch, positions, out)
+        sought = None if seeks is None else checked_seeks(seeks, len(positions))
+        count = self._prepare(which, epoch, positions, out, sought)
         if paths is not self._paths:
             self._paths, self._paths_at = paths, (place(paths.names), place(paths.starts), len(paths))
         arena, call = self._arena, library().image_files
@@ -75,13 +85,15 @@ class Pictures:
         *,
         behind: int = 0,
         gap: int = 0,
+        seeks: Spans | None = None,
     ) -> Spots | None:
         """Read columns as `RecordTable.read` does, and make picture i from column ``fields[image]`` of record ``indices[i]``.
 
         None, and no picture, when a span could not be read or a record has no image.
         """
         positions = np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(indices, epoch, positions, out)
+        sought = None if seeks is None else checked_seeks(seeks, len(positions))
+        count = self._prepare(indices, epoch, positions, out, sought)
         spots = table.read(fds, indices, fields, self._arena, behind, gap, into=(image, self._struct_at))
         self._told()
         return spots if self._done == count else None
@@ -91,7 +103,14 @@ class Pictures:
         rows = self.rows[: self._count]
         return {row: int(rows["where"][row]) for row in np.flatnonzero(rows["status"] == Status.IO).tolist()}
 
-    def _prepare(self, numbers: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]) -> int:
+    def _prepare(
+        self,
+        numbers: NDArray[np.int64],
+        epoch: int,
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+        sought: tuple[NDArray[np.uintp], Spans] | None,
+    ) -> int:
         count = self._count = len(positions)
         shape = out.shape
         if shape[1:] != self._shape or shape[0] != count or numbers.shape != (count,) or positions.ndim != 1:
@@ -101,8 +120,9 @@ class Pictures:
         if count > len(self.rows):
             self.rows = np.zeros(max(count, 2 * len(self.rows)), ROW_DTYPE)
             self._rows_at = place(self.rows)
+        seeks_at = 0 if sought is None else place(sought[0])
         _TOLD.pack_into(
-            self._struct, 0, self._decoder.handle, self._program_at, 0, place(positions), epoch, self._width, self._height,
+            self._struct, 0, self._decoder.handle, self._program_at, seeks_at, place(positions), epoch, self._width, self._height,
             place(out), self._stride, self._rows_at, 0, 0, 0,
         )  # fmt: skip
         return count
