@@ -246,7 +246,7 @@ static int32_t divide_up(int64_t a, int64_t b) {
 }
 
 static void write_blocks(j_compress_ptr c, const recipe *r, dice *d) {
-  jvirt_barray_ptr arrays[3];
+  jvirt_barray_ptr *arrays = c->mem->alloc_small((j_common_ptr)c, JPOOL_IMAGE, 3 * sizeof *arrays); /* used until the end */
   int most_h = 1, most_v = 1;
   for (int i = 0; i < c->num_components; i++) {
     if (c->comp_info[i].h_samp_factor > most_h) most_h = c->comp_info[i].h_samp_factor;
