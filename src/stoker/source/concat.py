@@ -81,6 +81,9 @@ class ConcatSource(Source):
         member, within = self._place(index)
         return self.sources[member].origin(within)
 
+    def seeks(self, field: str) -> int:
+        return sum(source.seeks(names[field]) for source, names in zip(self.sources, self._names))
+
     def fingerprint(self) -> str:
         return digest("mix", *(source.fingerprint() for source in self.sources), *(repr(sorted(m.items())) for m in self._names))
 

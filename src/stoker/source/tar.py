@@ -38,8 +38,9 @@ class TarSource(RecordSource):
         defaults: Mapping[str, Any] | None = None,
         allow_pickle: Collection[str] = (),
         decode: bool = True,
+        seek: bool = True,
     ) -> None:
-        super().__init__(blobs, indexes)
+        super().__init__(blobs, indexes, seek)
         self._defaults = dict(defaults or {})
         check_named(self._defaults, self.stored, "defaults")
         check_named(allow_pickle, self.stored, "allow_pickle")
@@ -56,6 +57,7 @@ class TarSource(RecordSource):
         for at, name in enumerate(names):
             self._note_missing(read, at, name, indices)
             columns[name] = self._decoded(read, at, name, out.get(name))
+        self._with_seeks(columns, indices)
         return Rows(columns, read.errors)
 
     def _note_missing(self, read: Read, at: int, name: str, indices: Ints) -> None:
