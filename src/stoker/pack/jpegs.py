@@ -11,10 +11,18 @@ from ..kernel.library import Bytes
 from ..kernel.records import BYTES as BYTES_LIST
 from ..kernel.records import ExampleStats, Wanted, parse_examples
 from ..source.paths import printable
+from ..storage.scratch import Scratch
 from .spares import Spares
 
 _JPEG = b"\xff\xd8\xff"
 _PROGRAM = native.Program()
+
+
+def make_seek(data: Bytes, scratch: Scratch) -> bytes:
+    """The seek index of a JPEG; nothing for whatever is none, or none that can have one, or is damaged."""
+    if bytes(memoryview(data)[:3]) != _JPEG:  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
+        return b""
+    return scratch.decoder.seek_index(_PROGRAM, data)[0]
 
 
 class SeekMaker:
@@ -24,11 +32,9 @@ class SeekMaker:
         self._spares = Spares()
 
     def __call__(self, data: Bytes) -> bytes:
-        """The seek index of a JPEG; nothing for whatever is none, or none that can have one, or is damaged."""
-        if bytes(memoryview(data)[:3]) != _JPEG:  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
-            return b""
+        """See `make_seek`."""
         with self._spares.one() as scratch:
-            return scratch.decoder.seek_index(_PROGRAM, data)[0]
+            return make_seek(data, scratch)
 
     def fields(self, fields: Any) -> dict[str, bytes]:
         """Those of the JPEGs among some fields, (name, value) each."""

@@ -46,13 +46,14 @@ def add_seeks(blob: Blob, index: ShardIndex, ordered: Ordered = map, moved: Move
     source = raw_tar([blob], [index]) if index.kind == "tar" else _records(blob, index)
     names = [name for name, spec in source.fields.items() if spec is BYTES]
     work, gathered = _Rows(source, names), {name: SeekStrings() for name in names}
-    for made in ordered(work, _pieces(len(index))):
+    sizes = np.maximum(index.length, 0).sum(axis=1)
+    for rows, made in zip(_pieces(len(index)), ordered(work, _pieces(len(index)))):
         if moved.stopped():
             raise Stopped
         for name, seeks in zip(names, made):
             for seek in seeks:
                 gathered[name].add(seek)
-        moved.add(len(made[0]) if made else 0, 0)
+        moved.add(len(rows), int(sizes[rows].sum()))
     columns, tail = seek_columns(gathered, len(index))
     return replace(index, seeks=columns, tail=tail)
 

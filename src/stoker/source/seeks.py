@@ -11,7 +11,6 @@ without any.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +22,8 @@ from ..storage.blob import Blob
 from ..storage.fetch import fetch
 from ..storage.local import HeldFiles, LocalBlob
 from ..storage.scratch import Scratch
-from .chunk import Ints
+from .chunk import BytesColumn, Ints
 from .index import ShardIndex
-
-if TYPE_CHECKING:
-    from .chunk import BytesColumn
 
 _NONE: Ints = np.empty(0, np.int64)
 
@@ -72,6 +68,16 @@ class SeekTable:
         wrong = _NONE
         if self._pictures is not None:
             lengths, wrong = self._fitting(rows, lengths, column)
+        return self._read(rows, lengths, wrong, scratch)
+
+    def strings(self, rows: Ints, scratch: Scratch) -> tuple[list[bytes], Ints]:
+        """The seek indices of the given records as they are stored, and which rows' cannot be had; those are empty."""
+        spans, wrong = self._read(rows, self._length[rows], _NONE, scratch)
+        if spans is None:
+            return [b""] * len(rows), wrong
+        return BytesColumn(*spans).own(), wrong
+
+    def _read(self, rows: Ints, lengths: Ints, wrong: Ints, scratch: Scratch) -> tuple[Spans | None, Ints]:
         if not (lengths > 0).any():
             return None, wrong
         data, at, bad = self._fetched(rows, lengths, scratch)
@@ -124,15 +130,16 @@ class Seeks:
         return self.table.read(self.rows, column, scratch)
 
 
-def seek_tables(indexes: Sequence[ShardIndex], ends: Ints) -> dict[str, SeekTable]:
+def seek_tables(indexes: Sequence[ShardIndex], ends: Ints, *, far: bool = False) -> dict[str, SeekTable]:
     """A table for each field of which some shard's index has seek indices that can be read from a disk of this machine.
 
     Over a network each would be one more request a sample, which costs more than it saves; so a remote shard's are used where
-    the shard has a cache, or where they were made on this machine.
+    the shard has a cache, or where they were made on this machine; with `far`, everywhere.
     """
     total, found = int(ends[-1]), dict[str, list[tuple[ShardIndex, int]]]()
     for index, end in zip(indexes, ends.tolist()):
-        if isinstance(index.tail.blob, LocalBlob) or hasattr(index.tail.blob, "cache"):
+        blob = index.tail.blob
+        if isinstance(blob, LocalBlob) or hasattr(blob, "cache") or (far and blob is not None):
             for name in index.seeks or {}:
                 found.setdefault(name, []).append((index, end))
     return {name: _table(name, shards, total) for name, shards in found.items()}

@@ -61,6 +61,12 @@ def find_sidecar(folder: bytes) -> tuple[bytes, ShardIndex] | None:
         folder = os.path.dirname(base[:-1])  # noqa: PTH120
 
 
+def own_sidecar(folder: bytes) -> ShardIndex | None:
+    """The sidecar of this very folder, for whoever makes it anew."""
+    base = folder.rstrip(b"/") + b"/"
+    return read_sidecar(base + NAME) or read_sidecar(os.fsencode(_home_of(base)))
+
+
 def read_sidecar(path: bytes, trusted: frozenset[int] | None = None) -> ShardIndex | None:
     """The sidecar in a file; None where there is none that can be used, which is told."""
     try:
