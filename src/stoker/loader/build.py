@@ -51,7 +51,7 @@ def loose_fields(plan: Plan, layout: Layout) -> bool:
         return True
     placed = {name for name, _, _, _ in layout.fields}
     ruled = {name for name, _ in plan.batch.pad} if plan.batch else set()
-    return any(name not in placed and (spec is not BYTES or name in ruled) for name, spec in plan.specs.items())
+    return any(name not in placed and (spec != BYTES or name in ruled) for name, spec in plan.specs.items())
 
 
 def layout_of(plan: Plan, group: int) -> Layout:

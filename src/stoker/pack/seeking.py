@@ -44,7 +44,7 @@ def add_seeks(blob: Blob, index: ShardIndex, ordered: Ordered = map, moved: Move
     if not len(index):
         return replace(index, seeks={}, tail=type(index.tail)())
     source = raw_tar([blob], [index]) if index.kind == "tar" else _records(blob, index)
-    names = [name for name, spec in source.fields.items() if spec is BYTES]
+    names = [name for name, spec in source.fields.items() if spec == BYTES]
     work, gathered = _Rows(source, names), {name: SeekStrings() for name in names}
     sizes = np.maximum(index.length, 0).sum(axis=1)
     for rows, made in zip(_pieces(len(index)), ordered(work, _pieces(len(index)))):

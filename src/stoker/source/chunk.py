@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union, cast
+from typing import Any, Union, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, SampleError
 from ..kernel.files import Arena
-
-if TYPE_CHECKING:
-    from .seeks import Seeks
+from .seekrows import Seeks, merged
 
 Ints = NDArray[np.int64]
 
@@ -235,16 +233,12 @@ def join_columns(columns: list[Column]) -> Column:
         if len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
             return np.concatenate(arrays)
     values = [column[row] for column in columns for row in range(len(column))]
-    seeks = joined_seeks([getattr(column, "seeks", None) for column in columns])
+    bounds = np.cumsum([0, *map(len, columns)])
+    found = [getattr(column, "seeks", None) for column in columns]
+    seeks = (
+        merged([(np.arange(*bounds[at : at + 2]), part) for at, part in enumerate(found)], len(values)) if any(found) else None
+    )
     return values if seeks is None else ByteList(values, seeks)
-
-
-def joined_seeks(parts: list[Seeks | None]) -> Seeks | None:
-    """The seek indices of columns one after another; None unless all have some, and of one table."""
-    first = parts[0]
-    if first is None or any(part is None or part.table is not first.table for part in parts):
-        return None
-    return type(first)(first.table, np.concatenate([part.rows for part in parts if part is not None]))
 
 
 def join_chunks(chunks: list[Chunk]) -> Chunk:

@@ -14,7 +14,8 @@ from ..errors import ConfigError
 from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Rows, Source, Span, digest
-from .chunk import OBJECT, Column, FieldSpec, Ints
+from .chunk import OBJECT, ByteList, Column, FieldSpec, Ints
+from .seekrows import merged
 
 
 class ConcatSource(Source):
@@ -134,4 +135,5 @@ def _interleaved(pieces: list[tuple[Ints, Column]], rows: int, out: NDArray[Any]
     for places, column in pieces:
         for row, place in enumerate(places.tolist()):
             values[place] = column[row]
-    return values
+    seeks = merged([(places, getattr(column, "seeks", None)) for places, column in pieces], rows)
+    return values if seeks is None else ByteList(values, seeks)

@@ -17,7 +17,8 @@ from .base import Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from .labels import Labels, Rule, check_rule, label_folders, label_mapped, label_paths
 from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, printable
-from .seeks import Seeks, SeekTable
+from .seekrows import Seeks
+from .seeks import SeekTable
 from .sidecar import seek_table
 from .walk import ANY_IMAGE, choose_keep, list_files
 
@@ -111,7 +112,7 @@ def read_column(
     """The bytes of some files, in the worker's arena, and the error number of each row that failed."""
     data, offsets, errors = native.read_files(paths, which, scratch.arena)
     failed = {row: int(errors[row]) for row in np.flatnonzero(errors).tolist()}
-    sought = None if seeks is None else Seeks(seeks, which)
+    sought = None if seeks is None else Seeks((seeks,), which)
     return BytesColumn(data, offsets[:-1], np.diff(offsets), scratch.arena, sought), failed
 
 

@@ -24,7 +24,8 @@ from .base import Source, Span, digest
 from .chunk import BytesColumn, Column, Ints
 from .index import ShardIndex
 from .paths import printable
-from .seeks import Seeks, seek_tables
+from .seekrows import Seeks
+from .seeks import seek_tables
 
 #: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
 #: where parts of shards are
@@ -172,7 +173,7 @@ class RecordSource(Source):
         for name, table in self._seeks.items():
             column = columns.get(name)
             if isinstance(column, BytesColumn):
-                column.seeks = Seeks(table, indices)
+                column.seeks = Seeks((table,), indices)
 
     def fingerprint(self) -> str:
         """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""

@@ -3,9 +3,9 @@
 A seek index lets the decoder begin in front of the crop instead of at the first pixel. It changes speed and never pixels. What
 is wrong with one is therefore never an error: it is left out, counted, and told once.
 
-A column of pictures carries `Seeks`, a table and row numbers. Nothing is read before the image stage asks; whoever takes pictures
-as bytes pays nothing. Stages that pass a picture on pass its number on; a function that makes new bytes makes a new column,
-without any.
+A column of pictures carries `Seeks` (`seekrows.py`), a table and row numbers. Nothing is read before the image stage asks;
+whoever takes pictures as bytes pays nothing. Stages that pass a picture on pass its number on; a function that makes new bytes
+makes a new column, without any.
 """
 
 from __future__ import annotations
@@ -107,27 +107,14 @@ class SeekTable:
         if fds is not None:
             at, _, status = self._table.read(fds, rows, np.zeros(1, np.int64), arena, 0, LocalBlob.gap)
             return arena.buffer, at[:, 0], (status[:, 0] != 0) & (lengths > 0)
-        shards = np.searchsorted(self._ends, rows, side="right")
-        got = fetch(self._blobs, shards, self._start[rows], np.maximum(lengths, 0), arena)
-        bad = (crc32c_spans(got.data, got.at, lengths) != self._crc[rows]) & (lengths > 0)
-        bad[list(got.errors)] = True
-        return got.data, got.at, bad
-
-
-class Seeks:
-    """The seek indices of a column's rows: records of a table, not yet read."""
-
-    __slots__ = ("rows", "table")
-
-    def __init__(self, table: SeekTable, rows: Ints) -> None:
-        self.table, self.rows = table, rows
-
-    def take(self, rows: Ints) -> Seeks:
-        return Seeks(self.table, self.rows[rows])
-
-    def read(self, column: BytesColumn, scratch: Scratch) -> tuple[Spans | None, Ints]:
-        """See `SeekTable.read`."""
-        return self.table.read(self.rows, column, scratch)
+        asked = np.flatnonzero(lengths > 0)
+        records, sizes = rows[asked], lengths[asked]
+        got = fetch(self._blobs, np.searchsorted(self._ends, records, side="right"), self._start[records], sizes, arena)
+        wrong = crc32c_spans(got.data, got.at, sizes) != self._crc[records]
+        wrong[list(got.errors)] = True
+        at, bad = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        at[asked], bad[asked] = got.at, wrong
+        return got.data, at, bad
 
 
 def seek_tables(indexes: Sequence[ShardIndex], ends: Ints, *, far: bool = False) -> dict[str, SeekTable]:

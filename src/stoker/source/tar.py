@@ -89,11 +89,11 @@ class TarSource(RecordSource):
     def _decoded(self, read: Read, at: int, name: str, into: NDArray[Any] | None) -> Column:
         column, spec = read.column(at), self.fields[name]
         missing = set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
-        if spec is BYTES and not missing:
+        if spec == BYTES and not missing:
             return column
         if spec.kind == "array" and not missing and not read.errors and (numbers := decimals(column, into)) is not None:
             return numbers
-        decode = self._decoder(name) if spec is not BYTES else _keep
+        decode = self._decoder(name) if spec != BYTES else _keep
         values = decode_column(column, name, decode, read.errors, missing, self._defaults.get(name, 0))
         if spec.kind != "array":
             return values
