@@ -11,6 +11,7 @@ from ..kernel.library import Bytes
 from ..kernel.records import BYTES as BYTES_LIST
 from ..kernel.records import ExampleStats, Wanted, parse_examples
 from ..source.paths import printable
+from ..source.tfrecord import RECORD
 from ..storage.scratch import Scratch
 from .spares import Spares
 
@@ -42,14 +43,16 @@ class SeekMaker:
         return {name: seek for name, seek in made if seek}
 
     def example(self, record: bytes) -> dict[str, bytes]:
-        """Those of a tf.train.Example's features that are a single JPEG, by the features' names; of any other record none."""
-        data, whole = np.frombuffer(record, np.uint8), (np.zeros(1, np.int64), np.array([len(record)], np.int64))
+        """Those of a tf.train.Example's features that are a single JPEG, by the features' names; or of a record that is one."""
+        if whole := self(record):
+            return {RECORD: whole}
+        data, span = np.frombuffer(record, np.uint8), (np.zeros(1, np.int64), np.array([len(record)], np.int64))
         stats = ExampleStats()
-        stats.add(data, *whole)
+        stats.add(data, *span)
         if stats.others:
             return {}
         wanted = [Wanted(found.name, BYTES_LIST, 1) for found in stats.features if found.kind == BYTES_LIST and found.most == 1]
-        columns = parse_examples(data, *whole, wanted).columns
+        columns = parse_examples(data, *span, wanted).columns
         spans = [(wish.name, int(starts[0]), int(lengths[0])) for wish, (starts, lengths) in zip(wanted, columns)]
         made = ((name, self(record[start : start + length])) for name, start, length in spans)
         return {printable(name): seek for name, seek in made if seek}

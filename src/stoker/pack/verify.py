@@ -422,8 +422,8 @@ class _RecordCheck:
         ]
         if self._fields is not None and not others:
             problems += self._pictures(data, rows, good, first, base)
-        if self._seeks is not None and len(rows) == len(starts) and not others:
-            problems += self._misled(self._seeks, data, good, first, base)
+        if self._seeks is not None and len(rows) == len(starts):
+            problems += self._misled(self._seeks, data, good, first, base, examples=not others)
         return len(starts), int(lengths.sum()), problems, others
 
     def _pictures(self, data: NDArray[np.uint8], rows: Ints, good: tuple[Ints, Ints], first: int, base: int) -> list[Problem]:
@@ -451,14 +451,15 @@ class _RecordCheck:
         return problems
 
     def _misled(
-        self, seeks: _SeekCheck, data: NDArray[np.uint8], records: tuple[Ints, Ints], first: int, base: int
+        self, seeks: _SeekCheck, data: NDArray[np.uint8], records: tuple[Ints, Ints], first: int, base: int, examples: bool
     ) -> list[Problem]:
         """What is wrong with the seek indices of these records."""
         wanted = [Wanted(unprintable(name), BYTES_LIST, 1) for name in seeks.names]
-        columns = [BytesColumn(data, *spans) for spans in parse_examples(data, *records, wanted).columns]
+        found = parse_examples(data, *records, wanted).columns if examples else [records for _ in wanted]
+        columns = [BytesColumn(data, *spans) for spans in found]
         samples = [{name: column[row] for name, column in zip(seeks.names, columns)} for row in range(len(records[0]))]
-        found = seeks(first, samples)
-        return [self._problem(number, base + int(records[0][number - first]), reason) for number, reason in found.items()]
+        wrong = seeks(first, samples).items()
+        return [self._problem(number, base + int(records[0][number - first]), reason) for number, reason in wrong]
 
     def _problem(self, number: int, start: int, reason: str) -> Problem:
         return Problem(f"{self._blob.name}#{number}", self._blob.url, start - 12, reason)

@@ -57,9 +57,9 @@ class TfrecordSource(RecordSource):
         elif wanted:
             bad: dict[int, Exception] = {}
             columns = self._examples.parse(read.data, starts, lengths, read.arena, wanted, out, bad)
-            self._with_seeks(columns, indices)
             for row, error in bad.items():
                 errors.setdefault(row, self._placed(error, int(indices[row])))
+        self._with_seeks(columns, indices)
         return Rows(columns, errors)
 
     def _placed(self, error: Exception, index: int) -> RecordError:
