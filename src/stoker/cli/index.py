@@ -75,7 +75,7 @@ def index(
     if json:
         print_json({"shards": [result.facts() for result in made], "seconds": time.monotonic() - begun})
     else:
-        _tell(made, rate)
+        _tell(made, rate, "folder" if all(kind == "images" for _, kind in listed) else "shard")
     for result in bad:
         assert result.error is not None
         typer.echo(message(result.error), err=True)
@@ -205,12 +205,12 @@ class _Watched(LocalBlob):
             self._shown.add(0, len(view))
 
 
-def _tell(made: list[Made], rate: str) -> None:
+def _tell(made: list[Made], rate: str, thing: str) -> None:
     counts = {what: sum(result.what == what for result in made) for what in _WORDS}
     told = [f"{counts[what]:,} {word}" for what, word in _WORDS.items() if counts[what]]
     read = sum(result.bytes for result in made if result.what == "made")
     samples = sum(result.samples for result in made)
-    tell(f"{counted(len(made), 'shard')}: {', '.join(told)}; {counted(samples, 'sample')}", style="bold")
+    tell(f"{counted(len(made), thing)}: {', '.join(told)}; {counted(samples, 'sample')}", style="bold")
     if any(result.seeks is not None for result in made):
         pictures, size = (sum(result.seeks[at] for result in made if result.seeks is not None) for at in (0, 1))
         tell(f"  jpeg     seek indices of {counted(pictures, 'picture')}, {show_bytes(size)}")
