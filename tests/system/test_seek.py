@@ -498,3 +498,16 @@ def test_pictures_too_large_or_damaged_have_no_seek_index(tmp_path: Path) -> Non
     assert made.pictures == 1 and made.index.seeks is not None
     assert [bool(length) for length in made.index.seeks["image"].length.tolist()] == [False, False, True]
     assert np.array_equal(made.index.length[:, 0], [len(whole) // 2, 0, len(whole)])
+
+
+def test_the_cache_is_told_of_seek_indices_once_somebody_decodes(server: Server, tmp_path: Path) -> None:
+    def fetched(folder: str, epochs: int, pipeline: Callable[[stoker.Pipeline], stoker.Pipeline]) -> int:
+        cache = stoker.Cache(tmp_path / folder)
+        opened = stoker.tar(f"{server.origin}/t-{{000000..000003}}.tar", cache=cache).rename(jpg="image", cls="label")
+        with pipeline(opened).loader(executor="inline") as loader:
+            for _ in range(epochs):
+                assert sum(batch.rows for batch in loader) == SAMPLES
+        return cache.counts().fetched
+
+    assert fetched("bytes", 2, lambda opened: opened.batch(4)) == 4
+    assert fetched("pixels", 2, lambda opened: opened.image("image", CenterCrop(32)).batch(4)) == 8

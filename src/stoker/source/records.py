@@ -156,9 +156,11 @@ class RecordSource(Source):
         return blob.units(*span) if isinstance(blob, CachedBlob) else ()
 
     def _tail_units(self, shard: int) -> Sequence[Any]:
-        """What the cache holds of a shard's seek indices."""
+        """What the cache is to hold of a shard's seek indices, once somebody has asked for some: not every pipeline decodes."""
         tail = self.indexes[shard].tail
-        return tail.blob.units(tail.at) if self._seeks and isinstance(tail.blob, CachedBlob) else ()
+        if not isinstance(tail.blob, CachedBlob) or not any(table.asked for table in self._seeks.values()):
+            return ()
+        return tail.blob.units(tail.at)
 
     def size_of(self, field: str) -> int:
         if field in self.stored:

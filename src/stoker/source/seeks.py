@@ -50,6 +50,8 @@ class SeekTable:
         self._files = HeldFiles(self._blobs)
         self._local = all(isinstance(blob, LocalBlob) for blob in self._blobs)
         self.count = int((length > 0).sum())
+        #: whether anybody has read some
+        self.asked = False
 
     def __len__(self) -> int:
         return len(self._start)
@@ -64,6 +66,7 @@ class SeekTable:
 
         Those are left out. Without a single one, None. The bytes are in the worker's memory until its next task.
         """
+        self.asked = True
         lengths = self._length[rows]
         wrong = _NONE
         if self._pictures is not None:
