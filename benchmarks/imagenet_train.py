@@ -77,9 +77,10 @@ def _multiple(least: int, threads: int) -> int:
 
 def entries(options: argparse.Namespace, folder: Path, shards: dict[str, str]) -> list[Entry]:
     arguments = (folder, options.batch, options.threads)
-    chosen = [Entry("stoker", stoker_images, arguments, options.batches, lead(options.batch))]
+    ahead = lead(options.batch, options.threads)
+    chosen = [Entry("stoker", stoker_images, arguments, options.batches, ahead)]
     for name, packed in shards.items():
-        chosen.append(Entry(name, stoker_tar, (packed, *arguments[1:]), options.batches, lead(options.batch)))
+        chosen.append(Entry(name, stoker_tar, (packed, *arguments[1:]), options.batches, ahead))
     chosen.append(Entry("kernel", kernel_alone, arguments, options.batches))
     for name in options.peers.split(",") if options.peers != "none" else []:
         peer = PEERS[name]

@@ -30,9 +30,9 @@ CHUNK = 8
 AHEAD_BYTES = 64 << 20
 
 
-def lead(batch: int) -> int:
+def lead(batch: int, threads: int = 1) -> int:
     """Batches that the loader may hold ready, and one."""
-    return 3 + AHEAD_BYTES // (batch * SIDE * SIDE * 3)
+    return 3 + max(threads // 6, AHEAD_BYTES // (batch * SIDE * SIDE * 3))
 
 
 def image_pipeline(folder: Path, batch: int) -> stoker.Pipeline:

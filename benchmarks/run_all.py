@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = {
     "order": (),
     "pixels": ("--images",),
+    "jpeg_kernel": ("--images", "--peers"),
     "overhead": ("--peers",),
     "first_batch": ("--images", "--peers"),
     "imagenet_train": ("--images", "--peers"),
@@ -23,6 +24,7 @@ BENCHMARKS = {
     "cifar_tfrecord": ("--peers",),
     "remote": ("--images",),
     "tools": ("--images",),
+    "train_gpu": ("--images",),
 }
 
 

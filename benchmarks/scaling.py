@@ -46,7 +46,7 @@ def sources(folder: Path, shards: str | None = None) -> dict[str, Source]:
 def entries(sources: dict[str, Source], counts: list[int], batch: int, batches: int) -> list[Entry]:
     """Rounds of about the same length: a share of batches for each thread."""
     return [
-        Entry(f"{name} {count}", make, (source, batch, count), count * batches, 0 if name == "kernel" else lead(batch))
+        Entry(f"{name} {count}", make, (source, batch, count), count * batches, 0 if name == "kernel" else lead(batch, count))
         for count in counts
         for name, (make, source) in sources.items()
     ]

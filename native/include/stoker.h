@@ -272,6 +272,11 @@ STK_API stk_status stk_examples_lists(const uint8_t *data, int64_t size, const i
 STK_API stk_status stk_gather_bytes(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths,
                                     int64_t count, uint8_t *out, int64_t row_bytes, int64_t out_stride, uint8_t *right);
 
+/* Whole numbers in decimal, 1 to 18 digits and nothing else: out[i] is that of data[starts[i * step] .. starts[i * step] +
+ * lengths[i * step]). Returns how many were read: `count`, or the number of the first that is something else or outside data. */
+STK_API int64_t stk_decimals(const uint8_t *data, int64_t size, const int64_t *starts, const int64_t *lengths, int64_t step,
+                             int64_t count, int64_t *out);
+
 /* Which features the records of a file have: learned record by record. */
 typedef struct stk_examples stk_examples;
 
@@ -436,6 +441,43 @@ STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *progr
                                   const int64_t *lengths, const stk_seeks *seeks, const float *boxes, const uint32_t *epochs,
                                   const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height, void *out,
                                   int64_t out_stride, stk_row *rows);
+
+/*
+ * Stored images to finished pixels in one call, so that its caller lets go of its interpreter's lock once: the same as reading
+ * and then stk_image_rows. What the pictures of a call have in common; every field has 8 bytes. Row i gets positions[i], out + i
+ * * out_stride and rows[i]. seeks, unless NULL, holds those of all files or records there are, by their numbers. No boxes.
+ */
+typedef struct {
+  stk_decoder *decoder;
+  const stk_program *program;
+  const stk_seeks *seeks;
+  const int64_t *positions;
+  int64_t epoch;
+  int64_t out_width, out_height;
+  uint8_t *out;
+  int64_t out_stride;
+  stk_row *rows;
+  int64_t done;    /* rows made; 0 at the start */
+  int64_t bad;     /* of those, how many have a status other than STK_OK; 0 at the start */
+  int64_t read_ns; /* time spent reading; 0 at the start */
+} stk_pictures;
+
+/*
+ * Row i from file which[i], a number below `files`; paths and starts as for stk_read_files. The arena holds one file at a time. A
+ * file that cannot be read gives its row STK_IO, with the errno in `where`. STK_SHORT: the file of row to->done takes *needed
+ * bytes; call again, with a larger arena and the rest as it is.
+ */
+STK_API stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t files, const int64_t *which, int64_t count,
+                                   uint8_t *arena, int64_t capacity, int64_t *needed, stk_pictures *to);
+
+/*
+ * Row i from column fields[image] of record indices[i]; everything up to `needed`, and STK_SHORT, as for stk_read_records. All is
+ * read first, and stays in the buffer. Where a span has a status other than 0 no row is made; where a record lacks one of the
+ * fields, nothing is read either. to->done tells.
+ */
+STK_API stk_status stk_image_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
+                                     int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
+                                     int64_t *lengths, int32_t *statuses, int64_t *needed, int64_t image, stk_pictures *to);
 
 /* The same from decoded pixels: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), row_stride bytes apart; *row is a plan
  * made by stk_image_plan for this size. Writes out_width x out_height as the row says. */

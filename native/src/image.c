@@ -66,9 +66,10 @@ static void decode_one(stk_decoder *decoder, const stk_program *program, const s
   }
   if (!program->exact) row->shrink = choose_shrink(row);
   if (program->decoder != STK_TURBO) {
+    const stk_row before = *row;
     stk_own_sample(decoder, program, from->data, from->length, from->seek, from->seek_length, row, out);
     if (row->status != STK_UNSUPPORTED || program->decoder == STK_OWN) return;
-    row->status = STK_OK;
+    *row = before;
   }
   row->decoder = STK_TURBO;
   if (stk_sampler_begin(&decoder->sampler, program, row, out) != STK_OK) {
@@ -159,9 +160,10 @@ stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, con
   if (program->decoder != STK_TURBO) {
     stk_program plain = *program;
     plain.layout = plain.out_type = 0;
+    const stk_row before = *row;
     stk_own_sample(decoder, &plain, data, length, NULL, 0, row, out);
     if (row->status != STK_UNSUPPORTED || program->decoder == STK_OWN) return STK_OK;
-    row->status = STK_OK;
+    *row = before;
   }
   row->decoder = STK_TURBO;
   stk_turbo_whole(program, data, length, out, row);

@@ -179,8 +179,10 @@ void stk_geometry(const stk_program *program, int32_t width, int32_t height, con
 /*
  * The taps of one axis: output i is the sum over t < taps of weights[i * taps + t] * source[first[i] + t].
  * Weights have 14 fractional bits and sum to exactly 16384; entries past length[i] are zero. taps is even.
- * All taps lie in low .. high-1; first[] counts from low.
+ * All taps lie in low .. high-1; first[] counts from low. Outputs past the last, up to a multiple of STK_TAPS_BLOCK, are like it.
  */
+#define STK_TAPS_BLOCK 32
+
 typedef struct {
   int32_t count, taps;
   int32_t low, high;
@@ -218,8 +220,6 @@ typedef struct {
   int32_t count, clip0, clip1, mirror;
 } stk_filter;
 
-#define STK_WEIGH_BLOCK 32 /* outputs weighed together: memory of taps is for a multiple of it */
-
 /* The taps of n planes of one source, whose triangles are computed once. */
 stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
                          int32_t clip0, int32_t clip1, int mirror);
@@ -227,14 +227,15 @@ stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n,
 /*
  * Taps laid out for vectors: a vector works on `vector` outputs, as lanes of `lane` outputs that pick their samples from one
  * window of 2 * lane samples, the first of which is base[] of the lane. For its pair p of taps, an output takes the four bytes at
- * picks[] of the window that starts 2 * p samples further on. Two vectors are packed together, lane by lane: of the 2 m lanes in
- * a pair of vectors, number r is lane r / 2 of vector r % 2. Past the last output there are weights of zero.
+ * picks[] of the window that starts 2 * p samples further on. Lanes stand where packing puts the outputs in order: of the lanes
+ * of STK_TAPS_BLOCK outputs, in m vectors, number r is lane r / m of vector r % m. Outputs past the last are like it.
  *
  * windows 2: the lanes reach over two windows. windows 0: further still; then there is neither base nor picks, and output i has
  * its weights in a row, at weights + i * dots, dots being a multiple of 8.
  */
 typedef struct {
   int32_t count, pairs, windows, dots;
+  int32_t close;        /* 1: the first window holds all pairs of taps; they can be picked 4 * p bytes on, from one load */
   const int32_t *first; /* of the taps they were made from */
   int32_t *base;        /* by vector and lane */
   uint8_t *picks;       /* by vector, 4 bytes an output */
@@ -322,7 +323,7 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
- * STK_SLACK bytes of slack; `out` of floats, split3, interleaved and planar is the caller's memory and has none. */
+ * STK_SLACK bytes of slack; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
 typedef struct {
   /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
   void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
@@ -340,6 +341,10 @@ typedef struct {
   void (*interleaved)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);
   /* Lines of planes to a red, a green and a blue plane; with STK_GRAYSCALE to one. */
   void (*planar)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);
+  /* Across and colour in one, for luma and chroma of one window each: rows to RGB pixels at out[0], or to three planes. NULL:
+   * there is no such kernel. */
+  void (*joined)(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
+                 uint8_t *const out[3]);
   /* Interleaved pixels to three planes. */
   void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
@@ -367,6 +372,8 @@ typedef struct {
   void stk_across_##isa(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);                    \
   void stk_interleaved_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);                \
   void stk_planar_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);            \
+  void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,        \
+                        uint8_t *const out[3]);                                                                             \
   void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 STK_DECLARE_KERNELS(scalar)
@@ -463,20 +470,24 @@ typedef struct {
   int32_t wanted; /* 0: nothing of this plane */
   int32_t skip;   /* samples in a stored row before column x.low */
   int32_t ring_rows;
-  int32_t alike_x; /* the first plane with the same x, maybe this one */
-  stk_lanes lanes; /* of x; made where alike_x is this plane */
+  int32_t slot, slot_row; /* where in the ring a row is, counted from y.low */
+  int32_t alike_x;        /* the first plane with the same x, maybe this one */
+  stk_lanes lanes;        /* of x; made where alike_x is this plane */
   stk_scratch ring;
 } stk_plane;
 
-typedef struct {
+typedef struct stk_planes stk_planes;
+struct stk_planes {
   stk_plane plane[3];
   stk_canvas canvas;
   stk_colour colour; /* what is left of it where planes are not wanted */
   int32_t dest_x, dest_y;
   int32_t next; /* next output row, counted from dest_y */
-  int64_t line_stride;
+  int64_t middle_stride, line_stride;
+  /* From rows that went through the pass down to bytes: at out[0], or where the output has planes, at all three. */
+  void (*finish)(const stk_planes *planes, int32_t count, uint8_t *const out[3]);
   stk_scratch middle, lines, bytes, window;
-} stk_planes;
+};
 
 /* Prepares for the geometry of `row` (row->shrink is not looked at); n_planes is 1 or 3. */
 stk_status stk_planes_begin(stk_planes *planes, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,

@@ -9,6 +9,7 @@ int stk_turbo_takes(int frame) {
 }
 
 static void refuse(stk_row *row) {
+  row->decoder = STK_ANY_DECODER;
   stk_row_fail(row, STK_UNSUPPORTED, -1, "a kind of JPEG that is left to libjpeg-turbo, which this build does not have");
 }
 

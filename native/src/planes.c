@@ -68,6 +68,17 @@ static stk_status make_taps(stk_planes *p, const stk_row *row, const stk_plane_s
   return STK_OK;
 }
 
+static void finish_gray(const stk_planes *p, int32_t count, uint8_t *const out[3]);
+static void finish_rgb(const stk_planes *p, int32_t count, uint8_t *const out[3]);
+static void finish_joined(const stk_planes *p, int32_t count, uint8_t *const out[3]);
+
+static void choose_finish(stk_planes *p) {
+  const stk_plane *chroma = &p->plane[p->plane[1].alike_x];
+  const int joined = p->colour == STK_YCC && p->canvas.kernels->joined && p->plane[1].alike_x == p->plane[2].alike_x &&
+                     p->plane[0].lanes.windows == 1 && chroma->lanes.windows == 1;
+  p->finish = p->canvas.channels == 1 ? finish_gray : joined ? finish_joined : finish_rgb;
+}
+
 stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,
                             int32_t n_planes, stk_colour colour, void *out) {
   const int32_t *dest = row->dest;
@@ -78,17 +89,19 @@ stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk
   p->colour = n_planes == 1 || (colour == STK_YCC && program->channels == 1) ? STK_GRAYSCALE : colour;
   const int32_t wanted = p->colour == STK_GRAYSCALE ? 1 : 3;
   if (make_taps(p, row, shapes, wanted) != STK_OK) return STK_NOMEM;
-  int64_t widest = 0, tallest = 0;
+  choose_finish(p);
+  int64_t tallest = 0;
+  p->middle_stride = 0;
   for (int32_t k = 0; k < 3; k++) {
     stk_plane *plane = &p->plane[k];
     plane->wanted = k < wanted;
     if (!plane->wanted) continue;
-    const int64_t columns = (int64_t)(plane->x.high - plane->x.low) + plane->x.taps;
-    if (columns > widest) widest = columns;
+    const int64_t room = ((int64_t)(plane->x.high - plane->x.low) + plane->x.taps + STK_MOST_PICKED + STK_SLACK + 31) / 32 * 32;
+    if (room > p->middle_stride) p->middle_stride = room;
     if (plane->y.taps > tallest) tallest = plane->y.taps;
   }
   p->line_stride = ((int64_t)(dest[2] - dest[0]) + STK_SLACK + 63) / 64 * 64;
-  const int ok = stk_scratch_get(&p->middle, (widest + STK_MOST_PICKED + STK_SLACK) * (int64_t)sizeof(int16_t)) &&
+  const int ok = stk_scratch_get(&p->middle, 3 * p->middle_stride * (int64_t)sizeof(int16_t)) &&
                  stk_scratch_get(&p->lines, 3 * p->line_stride * (int64_t)sizeof(int16_t)) &&
                  stk_scratch_get(&p->bytes, 3 * p->line_stride) &&
                  stk_scratch_get(&p->window, tallest * (int64_t)sizeof(uint8_t *));
@@ -106,6 +119,8 @@ stk_status stk_planes_room(stk_planes *p, int32_t k, int32_t first_column, int32
   const int32_t rows =
       whole ? (plane->y.high + unit - 1) / unit - plane->y.low / unit + 1 : (plane->y.taps + RING_SLACK + unit - 1) / unit + 1;
   plane->ring_rows = rows * unit;
+  plane->slot = plane->y.low % plane->ring_rows;
+  plane->slot_row = 0;
   return stk_scratch_get(&plane->ring, plane->stride * plane->ring_rows + STK_SLACK) ? STK_OK : STK_NOMEM;
 }
 
@@ -114,19 +129,29 @@ uint8_t *stk_planes_at(stk_planes *p, int32_t k, int32_t y) {
   return (uint8_t *)plane->ring.bytes + (y % plane->ring_rows) * plane->stride;
 }
 
+/* Slot of the first row that output row i of a plane reads; i ascends from call to call. */
+static int32_t slot_of(stk_plane *plane, int32_t i) {
+  const int32_t first = plane->y.first[i];
+  plane->slot += first - plane->slot_row;
+  plane->slot_row = first;
+  while (plane->slot >= plane->ring_rows) plane->slot -= plane->ring_rows;
+  return plane->slot;
+}
+
 /* Output row i of plane k, at the plane's resolution across. */
 static void squash(stk_planes *p, int32_t k, int32_t i) {
-  const stk_plane *plane = &p->plane[k];
-  const uint8_t **window = p->window.bytes;
+  stk_plane *plane = &p->plane[k];
+  const uint8_t **window = p->window.bytes, *ring = (const uint8_t *)plane->ring.bytes + plane->skip;
   const int32_t length = plane->y.length[i];
-  int32_t slot = (plane->y.low + plane->y.first[i]) % plane->ring_rows;
+  int64_t at = slot_of(plane, i) * plane->stride;
+  const int64_t stride = plane->stride, end = plane->ring_rows * stride;
   for (int32_t t = 0; t < length; t++) {
-    window[t] = (const uint8_t *)plane->ring.bytes + slot * plane->stride + plane->skip;
-    slot = slot + 1 == plane->ring_rows ? 0 : slot + 1;
+    window[t] = ring + at;
+    at = at + stride == end ? 0 : at + stride;
   }
   if (length % 2) window[length] = window[length - 1]; /* the kernels take rows in pairs; its weight is zero */
   p->canvas.kernels->vertical(window, plane->y.weights + (int64_t)i * plane->y.taps, length + length % 2,
-                              plane->x.high - plane->x.low, p->middle.bytes);
+                              plane->x.high - plane->x.low, (int16_t *)p->middle.bytes + k * p->middle_stride);
 }
 
 /* ITU-R 601 on finished bytes, as Pillow. */
@@ -136,50 +161,60 @@ static void to_gray(const uint8_t *const rgb[3], int32_t count, uint8_t *out) {
   }
 }
 
-/* One channel: the luma, or what red, green and blue make of it. */
-static void finish_gray(stk_planes *p, const int16_t *const lines[3], int32_t y, int32_t count) {
-  const stk_canvas *c = &p->canvas;
-  uint8_t *const scratch[3] = {p->bytes.bytes, (uint8_t *)p->bytes.bytes + p->line_stride,
-                               (uint8_t *)p->bytes.bytes + 2 * p->line_stride};
-  uint8_t *direct = stk_canvas_at(c, p->dest_x, y, 0), *gray = direct ? direct : scratch[0];
-  if (p->colour == STK_RGB) {
-    c->kernels->planar(lines, STK_RGB, count, scratch);
-    to_gray((const uint8_t *const *)scratch, count, gray);
-  } else {
-    uint8_t *const out[3] = {gray, NULL, NULL};
-    c->kernels->planar(lines, STK_GRAYSCALE, count, out);
+/* Where finished bytes of output row y go: to the caller, or, to become floats, to scratch. */
+static void targets(const stk_planes *p, int32_t y, uint8_t *out[3]) {
+  for (int32_t k = 0; k < (p->canvas.layout ? 3 : 1); k++) {
+    out[k] = p->canvas.out_type ? (uint8_t *)p->bytes.bytes + k * p->line_stride : stk_canvas_at(&p->canvas, p->dest_x, y, k);
   }
-  if (!direct) stk_canvas_floats(c, p->dest_x, y, 0, count, gray);
 }
 
-static void finish_planar(stk_planes *p, const int16_t *const lines[3], int32_t y, int32_t count) {
-  const stk_canvas *c = &p->canvas;
-  uint8_t *out[3];
-  for (int32_t k = 0; k < 3; k++) {
-    out[k] = c->out_type ? (uint8_t *)p->bytes.bytes + k * p->line_stride : stk_canvas_at(c, p->dest_x, y, k);
-  }
-  c->kernels->planar(lines, p->colour, count, out);
-  for (int32_t k = 1; p->colour == STK_GRAYSCALE && k < 3; k++) memcpy(out[k], out[0], (size_t)count);
-  for (int32_t k = 0; c->out_type && k < 3; k++) stk_canvas_floats(c, p->dest_x, y, k, count, out[k]);
-}
-
-static void finish_interleaved(stk_planes *p, const int16_t *const lines[3], int32_t y, int32_t count) {
-  const stk_canvas *c = &p->canvas;
-  uint8_t *direct = stk_canvas_at(c, p->dest_x, y, 0), *out = direct ? direct : p->bytes.bytes;
-  c->kernels->interleaved(lines, p->colour, count, out);
-  if (!direct) stk_canvas_floats(c, p->dest_x, y, 0, count, out);
-}
-
-static void emit(stk_planes *p, int32_t i) {
-  const int16_t *lines[3];
-  const int32_t y = p->dest_y + i, count = p->plane[0].x.count;
+static void across(const stk_planes *p, const int16_t *lines[3]) {
   for (int32_t k = 0; k < 3 && p->plane[k].wanted; k++) {
     int16_t *line = (int16_t *)p->lines.bytes + k * p->line_stride;
-    squash(p, k, i);
-    p->canvas.kernels->across(p->middle.bytes, &p->plane[k].x, &p->plane[p->plane[k].alike_x].lanes, line);
+    p->canvas.kernels->across((const int16_t *)p->middle.bytes + k * p->middle_stride, &p->plane[k].x,
+                              &p->plane[p->plane[k].alike_x].lanes, line);
     lines[k] = line;
   }
-  (p->canvas.channels == 1 ? finish_gray : p->canvas.layout ? finish_planar : finish_interleaved)(p, lines, y, count);
+}
+
+/* One channel: the luma, or what red, green and blue make of it. */
+static void finish_gray(const stk_planes *p, int32_t count, uint8_t *const out[3]) {
+  const int16_t *lines[3];
+  uint8_t *const rgb[3] = {p->bytes.bytes, (uint8_t *)p->bytes.bytes + p->line_stride,
+                           (uint8_t *)p->bytes.bytes + 2 * p->line_stride};
+  across(p, lines);
+  p->canvas.kernels->planar(lines, p->colour, count, p->colour == STK_RGB ? rgb : out);
+  if (p->colour == STK_RGB) to_gray((const uint8_t *const *)rgb, count, out[0]);
+}
+
+static void finish_rgb(const stk_planes *p, int32_t count, uint8_t *const out[3]) {
+  const int16_t *lines[3];
+  across(p, lines);
+  if (!p->canvas.layout) {
+    p->canvas.kernels->interleaved(lines, p->colour, count, out[0]);
+    return;
+  }
+  p->canvas.kernels->planar(lines, p->colour, count, out);
+  for (int32_t k = 1; p->colour == STK_GRAYSCALE && k < 3; k++) memcpy(out[k], out[0], (size_t)count);
+}
+
+static void finish_joined(const stk_planes *p, int32_t count, uint8_t *const out[3]) {
+  (void)count;
+  const int16_t *middle = p->middle.bytes;
+  const int16_t *const rows[3] = {middle, middle + p->middle_stride, middle + 2 * p->middle_stride};
+  const int32_t chroma = p->plane[1].alike_x;
+  p->canvas.kernels->joined(rows, &p->plane[0].lanes, &p->plane[chroma].lanes, p->canvas.layout, out);
+}
+
+/* Output row i: first down, then across, so that what was just written is not read at once, at other addresses, which stalls. */
+static void emit(stk_planes *p, int32_t i) {
+  const stk_canvas *c = &p->canvas;
+  const int32_t y = p->dest_y + i, count = p->plane[0].x.count;
+  uint8_t *out[3] = {NULL, NULL, NULL};
+  targets(p, y, out);
+  for (int32_t k = 0; k < 3 && p->plane[k].wanted; k++) squash(p, k, i);
+  p->finish(p, count, out);
+  for (int32_t k = 0; c->out_type && k < (c->layout ? 3 : 1); k++) stk_canvas_floats(c, p->dest_x, y, k, count, out[k]);
 }
 
 void stk_planes_push(stk_planes *p, const int32_t ready[3]) {

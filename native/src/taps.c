@@ -21,11 +21,15 @@ void stk_weigh_scalar(const stk_filter *filter, const stk_axis *axes, stk_taps *
   weigh_all(filter, axes, taps, n);
 }
 
+/* Taps are made for whole blocks of outputs; what is past the last is like it. */
+static int64_t whole_blocks(int32_t count) {
+  return ((int64_t)count + STK_TAPS_BLOCK - 1) / STK_TAPS_BLOCK * STK_TAPS_BLOCK;
+}
+
 static stk_status reserve(stk_taps *t, int32_t count, const stk_axis *axis, int32_t reached) {
-  const int64_t outputs = ((int64_t)count + STK_WEIGH_BLOCK - 1) / STK_WEIGH_BLOCK * STK_WEIGH_BLOCK;
+  const int64_t outputs = whole_blocks(count), integers = outputs * 2 * (int64_t)sizeof *t->first;
   t->count = count;
   t->taps = (stk_most_samples(axis, reached) + 1) / 2 * 2;
-  const int64_t integers = outputs * 2 * (int64_t)sizeof *t->first;
   uint8_t *memory = stk_scratch_get(&t->memory, integers + outputs * t->taps * (int64_t)sizeof *t->weights + STK_SLACK);
   if (!memory) return STK_NOMEM;
   t->first = (int32_t *)memory;
@@ -35,8 +39,8 @@ static stk_status reserve(stk_taps *t, int32_t count, const stk_axis *axis, int3
 }
 
 /* Takes away weights of zero in front. */
-static void trim(stk_taps *t, int32_t i) {
-  int16_t *weights = t->weights + (int64_t)i * t->taps;
+static void trim(stk_taps *t, int64_t i) {
+  int16_t *weights = t->weights + i * t->taps;
   int32_t zeros = 0;
   while (weights[zeros] == 0) zeros++;
   memmove(weights, weights + zeros, (size_t)(t->taps - zeros) * sizeof *weights);
@@ -46,15 +50,16 @@ static void trim(stk_taps *t, int32_t i) {
 }
 
 static void count_from_lowest(stk_taps *t) {
+  const int64_t outputs = whole_blocks(t->count);
   int32_t zeros = 0, low = INT32_MAX, high = 0;
-  for (int32_t i = 0; i < t->count; i++) zeros += t->weights[(int64_t)i * t->taps] == 0;
-  for (int32_t i = 0; zeros && i < t->count; i++) trim(t, i);
-  for (int32_t i = 0; i < t->count; i++) {
+  for (int64_t i = 0; i < outputs; i++) zeros += t->weights[i * t->taps] == 0;
+  for (int64_t i = 0; zeros && i < outputs; i++) trim(t, i);
+  for (int64_t i = 0; i < outputs; i++) {
     const int32_t end = t->first[i] + t->length[i];
     low = t->first[i] < low ? t->first[i] : low;
     high = end > high ? end : high;
   }
-  for (int32_t i = 0; i < t->count; i++) t->first[i] -= low;
+  for (int64_t i = 0; i < outputs; i++) t->first[i] -= low;
   t->low = low;
   t->high = high;
 }
@@ -79,17 +84,7 @@ stk_status stk_taps_make(stk_taps *t, double view0, double view1, int32_t count,
 
 /* ---- taps in lanes ----------------------------------------------------------------------------------------------------- */
 
-/* The first sample of the lane of outputs from i on, and how many samples its pairs of taps begin in. */
-static int32_t lane_base(const stk_taps *t, int32_t i, int32_t lane, int32_t *spread) {
-  const int32_t end = i + lane < t->count ? i + lane : t->count;
-  int32_t low = INT32_MAX, high = 0;
-  for (; i < end; i++) {
-    if (t->first[i] < low) low = t->first[i];
-    if (t->first[i] > high) high = t->first[i];
-  }
-  *spread = low <= high ? high - low + 1 : 0;
-  return low <= high ? low : 0;
-}
+#define INLINE static inline __attribute__((always_inline))
 
 static stk_status lay_dots(stk_lanes *l, const stk_taps *t) {
   l->windows = 0;
@@ -103,38 +98,59 @@ static stk_status lay_dots(stk_lanes *l, const stk_taps *t) {
   return STK_OK;
 }
 
-stk_status stk_lanes_make(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t lane, int32_t windows) {
-  const int32_t in_vector = vector / lane, in_pair = 2 * in_vector;
-  const int32_t lanes = (t->count + 2 * vector - 1) / (2 * vector) * in_pair;
-  const int64_t outputs = (int64_t)lanes * lane, pairs = t->taps / 2;
+/* The pairs of weights of a lane, pair by pair. */
+INLINE void lay_weights(const int16_t *from, int pairs, int32_t vector, int32_t lane, int16_t *to) {
+  for (int p = 0; p < pairs; p++) {
+    for (int j = 0; j < lane; j++) memcpy(to + 2 * (p * vector + j), from + 2 * (j * pairs + p), 2 * sizeof *to);
+  }
+}
+
+/* One lane: the outputs at `first`. Returns how many samples its pairs of taps begin in. */
+INLINE int32_t lay_lane(const int32_t *first, int32_t lane, int32_t *base, uint8_t *picks) {
+  int32_t low = first[0], high = first[0];
+  for (int j = 1; j < lane; j++) {
+    low = first[j] < low ? first[j] : low;
+    high = first[j] > high ? first[j] : high;
+  }
+  for (int j = 0; j < lane; j++) {
+    const uint32_t bytes = (uint32_t)(first[j] - low) * 0x02020202u + 0x03020100u; /* vectors are little-endian */
+    memcpy(picks + 4 * j, &bytes, sizeof bytes);
+  }
+  *base = low;
+  return high - low + 1;
+}
+
+INLINE stk_status lay(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t lane, int32_t windows) {
+  const int32_t in_vector = vector / lane, in_block = STK_TAPS_BLOCK / lane, vectors = STK_TAPS_BLOCK / vector,
+                pairs = t->taps / 2;
+  const int64_t outputs = whole_blocks(t->count), lanes = outputs / lane;
   const int64_t bases = (lanes * (int64_t)sizeof *l->base + 63) / 64 * 64;
-  uint8_t *memory = stk_scratch_get(&l->memory, bases + outputs * 4 * (1 + pairs));
+  uint8_t *memory = stk_scratch_get(&l->memory, bases + outputs * 4 * (1 + (int64_t)pairs));
   if (!memory) return STK_NOMEM;
   l->count = t->count;
-  l->pairs = (int32_t)pairs;
+  l->pairs = pairs;
   l->first = t->first;
-  l->windows = 1;
   l->base = (int32_t *)memory;
   l->picks = memory + bases;
   l->weights = (int16_t *)(memory + bases + outputs * 4);
-  for (int32_t n = 0; n < lanes; n++) {
-    const int32_t i = n * lane, r = n % in_pair, v = n / in_pair * 2 + r % 2, part = r / 2;
-    int32_t spread;
-    const int32_t base = l->base[v * in_vector + part] = lane_base(t, i, lane, &spread);
-    if (spread >= 2 * lane * windows) return lay_dots(l, t);
-    if (spread >= 2 * lane) l->windows = 2;
-    uint8_t *picks = l->picks + 4 * ((int64_t)v * vector + part * lane);
-    int16_t *weights = l->weights + 2 * ((int64_t)v * pairs * vector + part * lane);
-    for (int32_t j = 0; j < lane; j++, picks += 4, weights += 2) {
-      const int here = i + j < t->count;
-      const uint32_t at = here ? (uint32_t)(t->first[i + j] - base) : 0, bytes = at * 0x02020202u + 0x03020100u;
-      for (int b = 0; b < 4; b++) picks[b] = (uint8_t)(bytes >> 8 * b); /* the compiler makes it one store */
-      for (int64_t p = 0; p < pairs; p++) {
-        int16_t *to = weights + p * 2 * vector;
-        to[0] = here ? t->weights[(int64_t)(i + j) * t->taps + 2 * p] : 0;
-        to[1] = here ? t->weights[(int64_t)(i + j) * t->taps + 2 * p + 1] : 0;
-      }
+  int32_t widest = 0;
+  for (int64_t n = 0; n < lanes; n++) {
+    const int64_t r = n % in_block, v = n / in_block * vectors + r % vectors, part = r / vectors, at = v * in_vector + part;
+    const int32_t spread = lay_lane(t->first + n * lane, lane, l->base + at, l->picks + 4 * at * lane);
+    if (spread > widest) widest = spread;
+    const int16_t *from = t->weights + n * lane * t->taps;
+    int16_t *to = l->weights + 2 * (v * pairs * vector + part * lane);
+    if (pairs == 2) {
+      lay_weights(from, 2, vector, lane, to);
+    } else {
+      lay_weights(from, pairs, vector, lane, to);
     }
   }
-  return STK_OK;
+  l->windows = widest < 2 * lane ? 1 : 2;
+  l->close = widest + t->taps <= 2 * lane + 1;
+  return widest < 2 * lane * windows ? STK_OK : lay_dots(l, t);
+}
+
+stk_status stk_lanes_make(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t lane, int32_t windows) {
+  return vector == 16 ? lay(l, t, 16, 16, windows) : vector == 8 ? lay(l, t, 8, 4, windows) : lay(l, t, vector, lane, windows);
 }

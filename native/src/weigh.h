@@ -12,7 +12,7 @@
 
 #include "internal.h"
 
-enum { BLOCK = STK_WEIGH_BLOCK };
+enum { BLOCK = STK_TAPS_BLOCK };
 
 /* The triangles of a block of outputs over the pixels they reach. */
 typedef struct {

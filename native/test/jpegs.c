@@ -79,7 +79,9 @@ static int32_t random_restart(dice *d, const recipe *r) {
 
 recipe random_recipe(uint64_t number, int32_t side) {
   dice d = dice_of(number);
-  recipe r = {.width = random_side(&d, side), .height = random_side(&d, side), .components = 3, .seed = number};
+  recipe r = {.components = 3, .seed = number};
+  r.width = random_side(&d, side);
+  r.height = random_side(&d, side);
   const sampling *s = roll_below(&d, 3) ? &EVERYDAY[roll_below(&d, N_EVERYDAY)] : &RARE[roll_below(&d, N_RARE)];
   if (roll_below(&d, 8) == 0) r.components = 1;
   for (int i = 0; i < r.components; i++) r.h[i] = s->h[i], r.v[i] = s->v[i];
@@ -91,6 +93,7 @@ recipe random_recipe(uint64_t number, int32_t side) {
   int blocks = 0;
   for (int i = 0; i < r.components; i++) blocks += r.h[i] * r.v[i];
   if (blocks > 10 && r.scans == SCANS_ONE && r.components == 3) r.scans = SCANS_EACH; /* more than an MCU may have */
+  if (roll_below(&d, 60) == 0 && blocks <= 10) r.scans = SCANS_PROGRESSIVE, r.tables = TABLES_OPTIMISED;
   r.quality = random_quality(&d);
   r.coarse = roll_below(&d, 10) == 0;
   r.restart = random_restart(&d, &r);
@@ -290,7 +293,7 @@ static int choose_scans(const recipe *r, jpeg_scan_info scans[3]) {
   memcpy(scans, each, sizeof each);
   if (r->scans == SCANS_LUMA_CHROMA) scans[1] = (jpeg_scan_info){2, {1, 2}, 0, 63, 0, 0};
   if (r->scans == SCANS_BACKWARDS) scans[0] = each[2], scans[2] = each[0];
-  return r->scans == SCANS_ONE ? 0 : r->scans == SCANS_LUMA_CHROMA ? 2 : 3;
+  return r->scans == SCANS_ONE || r->scans == SCANS_PROGRESSIVE ? 0 : r->scans == SCANS_LUMA_CHROMA ? 2 : 3;
 }
 
 /* Steps above 255 where the content is coarse anyway. */
@@ -298,7 +301,8 @@ static void coarsen(j_compress_ptr c, dice *d) {
   for (int i = 0; i < 2; i++) {
     unsigned steps[DCTSIZE2];
     for (int k = 0; k < DCTSIZE2; k++) steps[k] = 1 + (unsigned)roll_below(d, roll_below(d, 4) ? 40 : 700);
-    steps[roll_below(d, DCTSIZE2)] = 300 + (unsigned)roll_below(d, 800);
+    const int one = roll_below(d, DCTSIZE2);
+    steps[one] = 300 + (unsigned)roll_below(d, 800);
     jpeg_add_quant_table(c, i, steps, 100, FALSE);
   }
 }
@@ -330,6 +334,7 @@ static jpeg compress(const recipe *r, dice *d) {
   c.restart_interval = (unsigned)r->restart;
   c.num_scans = choose_scans(r, scans);
   c.scan_info = c.num_scans ? scans : NULL;
+  if (r->scans == SCANS_PROGRESSIVE) jpeg_simple_progression(&c);
   if (r->content == CONTENT_COEFFICIENTS) {
     write_blocks(&c, d);
   } else {
@@ -348,6 +353,7 @@ typedef struct {
 } growing;
 
 static void put(growing *g, const void *bytes, int64_t count) {
+  if (count == 0) return;
   if (g->length + count > g->capacity) {
     g->capacity = 2 * (g->length + count);
     g->bytes = realloc(g->bytes, (size_t)g->capacity);
@@ -378,7 +384,8 @@ static void put_chatter(growing *g, const recipe *r, dice *d) {
   static const uint8_t decoys[] = {0xFF, SOI, 0xFF, SOS, 0, 8, 0xFF, EOI, 0xFF, DHT, 0, 3, 0xFF, 0xC0, 0, 0, 0xFF};
   static const int codes[] = {COM, APP0 + 1, APP0 + 2, APP0 + 13, APP0 + 15, COM};
   if (!(r->dress & DRESS_SEGMENTS) || roll_below(d, 2)) return;
-  put_segment(g, r, d, codes[roll_below(d, 6)], decoys, roll_below(d, (int32_t)sizeof decoys + 1));
+  const int code = codes[roll_below(d, 6)]; /* not among the arguments: their order is the compiler's */
+  put_segment(g, r, d, code, decoys, roll_below(d, (int32_t)sizeof decoys + 1));
 }
 
 static int64_t segment_size(const uint8_t *marker) { /* from the marker's 0xFF to the end */

@@ -66,7 +66,7 @@ typedef enum {
   TABLES
 } tables_kind;
 
-typedef enum { SCANS_ONE, SCANS_EACH, SCANS_LUMA_CHROMA, SCANS_BACKWARDS } scans_kind;
+typedef enum { SCANS_ONE, SCANS_EACH, SCANS_LUMA_CHROMA, SCANS_BACKWARDS, SCANS_PROGRESSIVE } scans_kind;
 
 typedef struct {
   int32_t width, height;

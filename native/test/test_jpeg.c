@@ -136,6 +136,10 @@ static void check_crops(const source *from, const jpeg *seek, int32_t width, int
   stk_program program = program_for(channels, roll_below(d, 2));
   uint8_t *whole = room_for(width, height), *part = room_for(width, height), *sought = room_for(width, height);
   EXPECT(pixels_of(from, &program, NULL, width, height, whole).status == STK_OK);
+  stk_row told;
+  EXPECT(stk_jpeg_decode(from->decoder, &program, from->image->data, from->image->length, part,
+                         (int64_t)width * height * channels, &told) == STK_OK);
+  EXPECT(told.status == STK_OK && told.decoder == STK_OWN && memcmp(whole, part, (size_t)(width * height * channels)) == 0);
   program.n_ops = 1;
   program.ops[0].kind = STK_OP_CROP_BOX;
   for (int round = 0; round < 3; round++) {
@@ -165,13 +169,15 @@ static void check_crops(const source *from, const jpeg *seek, int32_t width, int
 
 /* Crop, resize and flip: the same bytes at every SIMD level, from a new decoder, with and without a seek index. */
 static void check_samples(const source *from, const jpeg *seek, dice *d) {
-  stk_program program = program_for(roll_below(d, 4) ? 3 : 1, roll_below(d, 2));
+  const int channels = roll_below(d, 4) ? 3 : 1;
+  stk_program program = program_for(channels, roll_below(d, 2));
   const int32_t w = 1 + roll_below(d, 60), h = 1 + roll_below(d, 60);
   program.n_ops = 2;
   program.ops[0] = (stk_op){STK_OP_RANDOM_RESIZED_CROP, 1, {h, w, 0.08, 1, 0.75, 1.33}};
   program.ops[1] = (stk_op){STK_OP_HFLIP, 2, {0.5}};
   if (roll_below(d, 2)) { /* a crop that reads pixels outside of its view, far outside where the scale is large */
-    program.ops[0] = (stk_op){STK_OP_RESIZE, 0, {h + roll_below(d, 9), w + roll_below(d, 9)}};
+    const int32_t high = h + roll_below(d, 9), wide = w + roll_below(d, 9);
+    program.ops[0] = (stk_op){STK_OP_RESIZE, 0, {high, wide}};
     program.ops[1] = (stk_op){STK_OP_CENTER_CROP, 0, {h, w}};
   }
   uint8_t *expected = room_for(w, h), *out = room_for(w, h);
@@ -250,6 +256,21 @@ static void check_colours(const source *from, int32_t width, int32_t height, int
   free(turbo);
 }
 
+/* What is left to libjpeg-turbo is as if there were no other decoder. */
+static void check_left_to_others(const source *from, int32_t width, int32_t height) {
+  stk_program program = program_for(3, 0);
+  uint8_t *any = room_for(width, height), *turbo = room_for(width, height);
+  program.decoder = STK_ANY_DECODER;
+  const stk_row row = pixels_of(from, &program, NULL, width, height, any);
+  program.decoder = STK_TURBO;
+  const stk_row alone = pixels_of(from, &program, NULL, width, height, turbo);
+  EXPECT(row.status == alone.status && row.warnings == alone.warnings && row.where == alone.where);
+  EXPECT(strcmp(row.message, alone.message) == 0);
+  EXPECT(row.status == STK_UNSUPPORTED || memcmp(any, turbo, (size_t)width * (size_t)height * 3) == 0);
+  free(any);
+  free(turbo);
+}
+
 /* ---- files ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -266,8 +287,12 @@ static void check_image(judge *j, const jpeg *image, const recipe *r, uint64_t n
   EXPECT(stk_jpeg_header(image->data, image->length, &info) == STK_OK);
   const int accepted = own_accepts(j->decoder, image);
   if (r && is_everyday(r)) EXPECT(accepted);
+  if (info.progressive) EXPECT(!accepted);
   (*(accepted ? &seen->own : &seen->others))++;
-  if (!accepted) return;
+  if (!accepted) {
+    check_left_to_others(&from, info.width, info.height);
+    return;
+  }
   check_full_planes(j, image);
   check_shrunk_planes(j->decoder, image);
   static const int32_t steps[] = {1, 2, STK_SEEK_STEP, 1000};

@@ -175,17 +175,19 @@ static verdict raw_planes(const uint8_t *data, int64_t length, int32_t shrink, p
 /* Whether libjpeg's inverse DCT treats the block as all of its versions do: none wraps or clamps between the passes. The versions
  * for x86-64 agree on more than that. */
 static int is_tame_block(const JCOEF *block, const UINT16 *quant) {
-  int64_t sum = 0, most = 0;
+  int64_t sum = 0;
+  int wild = 0;
   for (int k = 0; k < DCTSIZE2; k++) {
     const int64_t value = llabs((int64_t)block[k] * quant[k]);
     sum += value;
-    if (value > most) most = value;
+    wild |= value > 8191;
   }
 #if defined(__x86_64__)
-  return most <= 8191;
+  const int64_t most = INT64_MAX;
 #else
-  return sum <= 4000;
+  const int64_t most = 4000;
 #endif
+  return !wild && sum <= most;
 }
 
 /* What libjpeg's compressor can write again. */

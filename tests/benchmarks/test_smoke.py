@@ -25,6 +25,7 @@ WITH = {
     "cifar_tfrecord": ("--peers",),
     "first_batch": ("--images", "--peers"),
     "imagenet_train": ("--images", "--peers"),
+    "jpeg_kernel": ("--images", "--peers"),
     "order": (),
     "overhead": ("--peers",),
     "pixels": ("--images",),
@@ -33,11 +34,13 @@ WITH = {
     "scaling": ("--images",),
     "soak": (),
     "tools": ("--images", "--only"),
+    "train_gpu": ("--images",),
 }
 FIGURES = {
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "first_batch": {"from_process_start_s", "from_loader_s"},
-    "imagenet_train": {"images_per_s", "stoker_over", "peak_pss_mb"},
+    "imagenet_train": {"images_per_s", "stoker_over", "targets", "peak_pss_mb"},
+    "jpeg_kernel": {"us_per_image", "own_over", "targets", "index_percent"},
     "order": {"positions_per_s", "memory"},
     "overhead": {"records_per_s", "stoker_over"},
     "pixels": {"difference_of_255"},
@@ -46,6 +49,7 @@ FIGURES = {
     "scaling": {"stoker", "kernel"},
     "soak": {"records", "images", "batches_kept"},
     "tools": {"commands", "killed_and_restarted"},
+    "train_gpu": {"delivered", "models", "targets"},
 }
 #: what the options of a test are given; some of many stand for all, because each is a process that takes its time to start
 VALUES = {"--peers": "none", "--caches": "none,cold", "--only": "tar cat,tar split", "--sizes": "110KB"}
@@ -62,6 +66,10 @@ def few_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def benchmarks_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def missing_thing() -> Any:
+    raise RuntimeError("there is no such thing")
 
 
 def run(name: str, *words: str) -> str:
@@ -85,7 +93,7 @@ def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> Non
 def test_every_benchmark_is_tested_and_listed_in_run_all(benchmarks_on_path: None) -> None:
     import run_all
 
-    own = {"data", "measure", "ours", "run_all", "shards", "slow_server"}
+    own = {"data", "measure", "ours", "resnet", "run_all", "shards", "slow_server"}
     found = {path.stem for path in BENCHMARKS.glob("*.py")} - own
     assert found == set(WITH) == set(run_all.BENCHMARKS)
 
@@ -131,6 +139,64 @@ def test_tar_shards_give_the_batches_of_the_files(benchmarks_on_path: None, few_
     with pipelines[0].loader() as files, pipelines[1].loader() as shards:
         for (image,), (jpg,), _ in zip(files, shards, range(2)):
             np.testing.assert_array_equal(image, jpg)
+
+
+def test_shards_with_seek_indices_give_the_batches_of_the_files(
+    benchmarks_on_path: None, few_images: Path, tmp_path: Path
+) -> None:
+    import ours
+
+    shards = ours.pack_indexed(few_images, tmp_path)
+    if shards is None:
+        pytest.skip("this Stoker writes no seek indices")
+    pipelines = ours.image_pipeline(few_images, 16), ours.tar_pipeline(shards, 16)
+    with pipelines[0].loader() as files, pipelines[1].loader() as packed:
+        for (image,), (jpg,), _ in zip(files, packed, range(2)):
+            np.testing.assert_array_equal(image, jpg)
+
+
+def test_the_rectangles_given_to_others_are_those_the_kernel_draws(benchmarks_on_path: None, few_images: Path) -> None:
+    import jpeg_kernel
+    from stoker.kernel import native
+
+    pictures = jpeg_kernel.Pictures.read(sorted(map(str, few_images.glob("*.jpg"))))
+    program = jpeg_kernel.lower(jpeg_kernel.OPS, seed=jpeg_kernel.SEED, stream=0)
+    out = np.empty((jpeg_kernel.CHUNK, jpeg_kernel.SIDE, jpeg_kernel.SIDE, 3), np.uint8)
+    with native.Decoder() as decoder:
+        ours = jpeg_kernel.Ours(program, -1, decoder, out, pictures)
+        rows = ours.run(slice(0, 16), epoch=3)
+    assert jpeg_kernel.rectangles(program, pictures, 3) == [tuple(view) for view in rows["view"].tolist()]
+
+
+def test_a_target_says_what_was_got_what_was_asked_for_and_whether_that_is_met(benchmarks_on_path: None) -> None:
+    import imagenet_train
+    import jpeg_kernel
+    from measure import Comparison
+
+    rates = {"own avx2": [4.0, 4.0], "turbo avx2": [2.0, 2.0], "simplejpeg-opencv": [2.5, 2.5]}
+    found = jpeg_kernel.targets(jpeg_kernel.over(rates), None)
+    assert found == {"own avx2 over simplejpeg-opencv": (1.6, 1.9, False), "own avx2 over turbo avx2": (2.0, 1.35, True)}
+    compared = Comparison({"stoker": [30.0], "spdl": [5.0], "dali": [10.0], "ffcv-raw": [90.0]})
+    assert imagenet_train.targets(compared) == {
+        "best_peer": "dali",
+        "targets": {"stoker over the best peer": (3.0, 2.5, True)},
+    }
+
+
+def test_the_models_have_as_many_parameters_as_those_of_the_paper(benchmarks_on_path: None) -> None:
+    torch = pytest.importorskip("torch")
+    from resnet import resnet
+
+    with torch.device("meta"):
+        counts = {name: sum(p.numel() for p in resnet(name, 1000).parameters()) for name in ("resnet18", "resnet50")}
+    assert counts == {"resnet18": 11_689_512, "resnet50": 25_557_032}
+
+
+def test_a_contestant_that_cannot_be_made_says_why(benchmarks_on_path: None) -> None:
+    from measure import Contestant, Entry
+
+    with pytest.raises(RuntimeError, match="there is no such thing"), Contestant(Entry("lost", missing_thing, (), 1)) as lost:
+        lost.warm_up()
 
 
 def test_what_a_contestant_hands_out_is_compared_with_what_was_written(benchmarks_on_path: None, tmp_path: Path) -> None:

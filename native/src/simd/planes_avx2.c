@@ -15,34 +15,62 @@ void stk_weigh_avx2(const stk_filter *filter, const stk_axis *axes, stk_taps *co
   weigh_all(filter, axes, taps, n);
 }
 
+/* ---- across ------------------------------------------------------------------------------------------------------------ */
+
+/* What is read of the lanes, block by block: 32 outputs in four vectors, v of which has lanes v and v + 4. */
+typedef struct {
+  const int32_t *base;
+  const uint8_t *picks;
+  const int16_t *weights;
+  int32_t pairs;
+  int close;
+} steps;
+
+INLINE steps first_step(const stk_lanes *lanes, int32_t pairs, int close) {
+  return (steps){lanes->base, lanes->picks, lanes->weights, pairs, close};
+}
+
+INLINE void advance(steps *s) {
+  s->base += 8;
+  s->picks += 128;
+  s->weights += 64 * s->pairs;
+}
+
 /* Samples of the two lanes of a vector. */
 INLINE __m256i both(const int16_t *one, const int16_t *other) {
   const __m128i low = _mm_loadu_si128((const __m128i *)one), high = _mm_loadu_si128((const __m128i *)other);
   return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
 
-INLINE __m256i to_line(__m256i one, __m256i other) {
-  return _mm256_packs_epi32(_mm256_srai_epi32(one, 14), _mm256_srai_epi32(other, 14));
-}
-
-/* Eight outputs: vector v. */
-INLINE __m256i picked(const int16_t *row, const stk_lanes *lanes, int32_t v, int32_t pairs) {
-  const __m256i picks = _mm256_load_si256((const __m256i *)(lanes->picks + 32 * (int64_t)v));
-  const int16_t *one = row + lanes->base[2 * (int64_t)v], *other = row + lanes->base[2 * (int64_t)v + 1];
-  const __m256i *weights = (const __m256i *)(lanes->weights + 16 * (int64_t)v * pairs);
-  __m256i sum = _mm256_set1_epi32(STK_WEIGHT_ONE / 2);
-  for (int32_t p = 0; p < pairs; p++) {
-    const __m256i samples = _mm256_shuffle_epi8(both(one + 2 * p, other + 2 * p), picks);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(samples, _mm256_load_si256(weights + p)));
+/* Eight outputs, plus `offset`, with 6 fractional bits in 32. */
+INLINE __m256i eight(const int16_t *row, const steps *s, int v, int32_t offset) {
+  const __m256i picks = _mm256_load_si256((const __m256i *)(s->picks + 32 * v));
+  const int16_t *one = row + s->base[2 * v], *other = row + s->base[2 * v + 1], *weights = s->weights + 16 * v * s->pairs;
+  __m256i sum = _mm256_set1_epi32(STK_WEIGHT_ONE / 2 + offset * STK_WEIGHT_ONE);
+  for (int32_t p = 0; p < s->pairs; p++) {
+    const __m256i on = s->close ? _mm256_add_epi8(picks, _mm256_set1_epi8((char)(4 * p))) : picks;
+    const int32_t by = s->close ? 0 : 2 * p;
+    const __m256i samples = _mm256_shuffle_epi8(both(one + by, other + by), on);
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(samples, _mm256_load_si256((const __m256i *)(weights + 16 * p))));
   }
-  return sum;
+  return _mm256_srai_epi32(sum, 14);
 }
 
-INLINE void windows(const int16_t *row, const stk_lanes *from, int32_t pairs, int16_t *out) {
-  const stk_lanes lanes = *from; /* a copy, so that stores to the output cannot change it */
-  for (int32_t i = 0; i < lanes.count; i += 16) {
-    const __m256i one = picked(row, &lanes, i / 8, pairs), other = picked(row, &lanes, i / 8 + 1, pairs);
-    _mm256_storeu_si256((__m256i *)(out + i), to_line(one, other));
+/* Half of a block as words: outputs 0 .. 7 and 16 .. 23, or 8 more. */
+INLINE __m256i sixteen(const int16_t *row, const steps *s, int half, int32_t offset) {
+  return _mm256_packs_epi32(eight(row, s, 2 * half, offset), eight(row, s, 2 * half + 1, offset));
+}
+
+INLINE void put_words(__m256i words, int16_t *out) {
+  _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(words));
+  _mm_storeu_si128((__m128i *)(out + 16), _mm256_extracti128_si256(words, 1));
+}
+
+INLINE void windows(const int16_t *row, const stk_lanes *lanes, int32_t pairs, int16_t *out) {
+  steps s = first_step(lanes, pairs, 0);
+  for (int32_t count = lanes->count; count > 0; count -= 32, out += 32, advance(&s)) {
+    put_words(sixteen(row, &s, 0, 0), out);
+    put_words(sixteen(row, &s, 1, 0), out + 8);
   }
 }
 
@@ -63,26 +91,21 @@ INLINE __m256i dot(const int16_t *row, const stk_lanes *lanes, int32_t one, int3
 INLINE __m256i dots(const int16_t *row, const stk_lanes *lanes, int32_t i) {
   const __m256i a = _mm256_hadd_epi32(dot(row, lanes, i, i + 8), dot(row, lanes, i + 1, i + 9));
   const __m256i b = _mm256_hadd_epi32(dot(row, lanes, i + 2, i + 10), dot(row, lanes, i + 3, i + 11));
-  return _mm256_add_epi32(_mm256_hadd_epi32(a, b), _mm256_set1_epi32(STK_WEIGHT_ONE / 2));
+  return _mm256_srai_epi32(_mm256_add_epi32(_mm256_hadd_epi32(a, b), _mm256_set1_epi32(STK_WEIGHT_ONE / 2)), 14);
 }
 
 void stk_across_avx2(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out) {
   (void)taps;
   if (!lanes->windows) {
     for (int32_t i = 0; i < lanes->count; i += 16) {
-      _mm256_storeu_si256((__m256i *)(out + i), to_line(dots(row, lanes, i), dots(row, lanes, i + 4)));
+      _mm256_storeu_si256((__m256i *)(out + i), _mm256_packs_epi32(dots(row, lanes, i), dots(row, lanes, i + 4)));
     }
-    return;
-  }
-  switch (lanes->pairs) {
-    case 1:
-      windows(row, lanes, 1, out);
-      break;
-    case 2:
-      windows(row, lanes, 2, out);
-      break;
-    default:
-      windows(row, lanes, lanes->pairs, out);
+  } else if (lanes->pairs == 1) {
+    windows(row, lanes, 1, out);
+  } else if (lanes->pairs == 2) {
+    windows(row, lanes, 2, out);
+  } else {
+    windows(row, lanes, lanes->pairs, out);
   }
 }
 
@@ -90,39 +113,46 @@ void stk_across_avx2(const int16_t *row, const stk_taps *taps, const stk_lanes *
 
 enum { PIXELS = 32 };
 
+/* The words of pixels i .. i+7 and i+16 .. i+23, as packing wants them. */
 INLINE __m256i line(const int16_t *at) {
-  return _mm256_loadu_si256((const __m256i *)at);
+  return both(at, at + 16);
 }
 
-/* 32 bytes of what has 6 fractional bits in two times 16 words. */
-INLINE __m256i to_bytes(__m256i one, __m256i other) {
-  const __m256i half = _mm256_set1_epi16(32);
-  const __m256i a = _mm256_srai_epi16(_mm256_add_epi16(one, half), 6), b = _mm256_srai_epi16(_mm256_add_epi16(other, half), 6);
-  return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xD8);
+INLINE __m256i with_half(__m256i words) {
+  return _mm256_add_epi16(words, _mm256_set1_epi16(32));
 }
 
-INLINE void convert16(const int16_t *const lines[3], int64_t i, __m256i rgb[3]) {
-  const __m256i zero = _mm256_set1_epi16(STK_CHROMA_ZERO), y = line(lines[0] + i);
-  const __m256i cb = _mm256_sub_epi16(line(lines[1] + i), zero), cr = _mm256_sub_epi16(line(lines[2] + i), zero);
+/* Of luma with the half to be rounded by, and chroma around zero. */
+INLINE void to_rgb(__m256i y, __m256i cb, __m256i cr, __m256i rgb[3]) {
   rgb[0] = _mm256_add_epi16(_mm256_add_epi16(y, cr), _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(STK_CR_TO_RED)));
   rgb[1] = _mm256_sub_epi16(_mm256_sub_epi16(y, _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(STK_CB_FROM_GREEN))),
                             _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(STK_CR_FROM_GREEN)));
   rgb[2] = _mm256_add_epi16(_mm256_add_epi16(y, cb), _mm256_mulhrs_epi16(cb, _mm256_set1_epi16(STK_CB_TO_BLUE)));
+  for (int k = 0; k < 3; k++) rgb[k] = _mm256_srai_epi16(rgb[k], 6);
 }
 
-/* Red, green and blue of 32 pixels; gray is all three. */
-INLINE void convert(const int16_t *const lines[3], stk_colour colour, int64_t i, __m256i rgb[3]) {
+/* Red, green and blue of half a block, as words; gray is all three. */
+INLINE void convert_half(const int16_t *const lines[3], stk_colour colour, int64_t i, __m256i rgb[3]) {
+  const __m256i y = with_half(line(lines[0] + i));
   if (colour == STK_YCC) {
-    __m256i one[3], other[3];
-    convert16(lines, i, one);
-    convert16(lines, i + 16, other);
-    for (int k = 0; k < 3; k++) rgb[k] = to_bytes(one[k], other[k]);
-  } else {
-    rgb[0] = to_bytes(line(lines[0] + i), line(lines[0] + i + 16));
-    for (int k = 1; k < 3; k++) {
-      rgb[k] = colour == STK_RGB ? to_bytes(line(lines[k] + i), line(lines[k] + i + 16)) : rgb[0];
-    }
+    const __m256i zero = _mm256_set1_epi16(STK_CHROMA_ZERO);
+    to_rgb(y, _mm256_sub_epi16(line(lines[1] + i), zero), _mm256_sub_epi16(line(lines[2] + i), zero), rgb);
+    return;
   }
+  rgb[0] = _mm256_srai_epi16(y, 6);
+  for (int k = 1; k < 3; k++) rgb[k] = colour == STK_RGB ? _mm256_srai_epi16(with_half(line(lines[k] + i)), 6) : rgb[0];
+}
+
+/* Bytes of 32 pixels, from the words of both halves. */
+INLINE void to_bytes(const __m256i one[3], const __m256i other[3], __m256i rgb[3]) {
+  for (int k = 0; k < 3; k++) rgb[k] = _mm256_packus_epi16(one[k], other[k]);
+}
+
+INLINE void convert(const int16_t *const lines[3], stk_colour colour, int64_t i, __m256i rgb[3]) {
+  __m256i one[3], other[3];
+  convert_half(lines, colour, i, one);
+  convert_half(lines, colour, i + 8, other);
+  to_bytes(one, other, rgb);
 }
 
 /* Of three lanes of 16 pixels, channel c of pixel i belongs to byte 3 i + c: in whichever of the three lanes, at (3 i + c) % 16.
@@ -214,5 +244,55 @@ void stk_planar_avx2(const int16_t *const lines[3], stk_colour colour, int32_t c
       break;
     case STK_GRAYSCALE:
       planar(lines, STK_GRAYSCALE, count, out);
+  }
+}
+
+/* ---- across and colour in one ------------------------------------------------------------------------------------------ */
+
+INLINE void join_half(const int16_t *const rows[3], const steps *luma, const steps *chroma, int half, __m256i rgb[3]) {
+  const __m256i y = sixteen(rows[0], luma, half, 32);
+  const __m256i cb = sixteen(rows[1], chroma, half, -STK_CHROMA_ZERO), cr = sixteen(rows[2], chroma, half, -STK_CHROMA_ZERO);
+  to_rgb(y, cb, cr, rgb);
+}
+
+/* The last pixels go through `few` where they are less than a block. */
+INLINE void put_block(const __m256i rgb[3], int in_planes, int32_t count, uint8_t *out[3]) {
+  uint8_t few[3 * PIXELS];
+  const int whole = count >= PIXELS;
+  if (!in_planes) {
+    interleave(rgb, whole ? out[0] : few);
+    if (!whole) memcpy(out[0], few, 3 * (size_t)count);
+    out[0] += 3 * PIXELS;
+    return;
+  }
+  for (int k = 0; k < 3; k++) {
+    _mm256_storeu_si256((__m256i *)(whole ? out[k] : few), rgb[k]);
+    if (!whole) memcpy(out[k], few, (size_t)count);
+    out[k] += PIXELS;
+  }
+}
+
+INLINE void joined(const int16_t *const from[3], int32_t count, steps luma, steps chroma, int in_planes, uint8_t *const to[3]) {
+  const int16_t *const rows[3] = {from[0], from[1], from[2]};
+  uint8_t *out[3] = {to[0], to[1], to[2]};
+  for (; count > 0; count -= PIXELS, advance(&luma), advance(&chroma)) {
+    __m256i one[3], other[3], rgb[3];
+    join_half(rows, &luma, &chroma, 0, one);
+    join_half(rows, &luma, &chroma, 1, other);
+    to_bytes(one, other, rgb);
+    put_block(rgb, in_planes, count, out);
+  }
+}
+
+void stk_joined_avx2(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
+                     uint8_t *const out[3]) {
+  const int32_t count = luma->count;
+  const int usual = luma->pairs == 2 && chroma->pairs == 2 && chroma->close;
+  if (usual && !in_planes) {
+    joined(rows, count, first_step(luma, 2, 0), first_step(chroma, 2, 1), 0, out);
+  } else if (usual) {
+    joined(rows, count, first_step(luma, 2, 0), first_step(chroma, 2, 1), 1, out);
+  } else {
+    joined(rows, count, first_step(luma, luma->pairs, 0), first_step(chroma, chroma->pairs, 0), in_planes, out);
   }
 }

@@ -8,6 +8,11 @@
 
 #include "weigh.h"
 
+#ifdef __AVX512VNNI__
+#define DOT _mm512_dpwssd_epi32
+#else
+#define DOT(s, a, b) _mm512_add_epi32(s, _mm512_madd_epi16(a, b))
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 void stk_weigh_avx512(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
@@ -146,18 +151,23 @@ INLINE __m512i round_off(__m512i words) {
   return _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(32)), 6);
 }
 
-/* Red, green and blue of 32 pixels, in words of which packing with saturation makes bytes; gray is all three. */
+/* Of luma with the half to be rounded by, and chroma around zero. Packing the words with saturation makes bytes. */
+INLINE void to_rgb(__m512i y, __m512i cb, __m512i cr, __m512i rgb[3]) {
+  rgb[0] = _mm512_add_epi16(_mm512_add_epi16(y, cr), _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_TO_RED)));
+  rgb[1] = _mm512_sub_epi16(_mm512_sub_epi16(y, _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_FROM_GREEN))),
+                            _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_FROM_GREEN)));
+  rgb[2] = _mm512_add_epi16(_mm512_add_epi16(y, cb), _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_TO_BLUE)));
+  for (int k = 0; k < 3; k++) rgb[k] = _mm512_srai_epi16(rgb[k], 6);
+}
+
+/* Red, green and blue of 32 pixels, as words; gray is all three. */
 INLINE void convert(const int16_t *const lines[3], stk_colour colour, int64_t i, __m512i rgb[3]) {
   const __m512i y = _mm512_loadu_si512(lines[0] + i);
   if (colour == STK_YCC) {
     const __m512i zero = _mm512_set1_epi16(STK_CHROMA_ZERO);
     const __m512i cb = _mm512_sub_epi16(_mm512_loadu_si512(lines[1] + i), zero);
     const __m512i cr = _mm512_sub_epi16(_mm512_loadu_si512(lines[2] + i), zero);
-    rgb[0] = _mm512_add_epi16(_mm512_add_epi16(y, cr), _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_TO_RED)));
-    rgb[1] = _mm512_sub_epi16(_mm512_sub_epi16(y, _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_FROM_GREEN))),
-                              _mm512_mulhrs_epi16(cr, _mm512_set1_epi16(STK_CR_FROM_GREEN)));
-    rgb[2] = _mm512_add_epi16(_mm512_add_epi16(y, cb), _mm512_mulhrs_epi16(cb, _mm512_set1_epi16(STK_CB_TO_BLUE)));
-    for (int k = 0; k < 3; k++) rgb[k] = round_off(rgb[k]);
+    to_rgb(_mm512_add_epi16(y, _mm512_set1_epi16(32)), cb, cr, rgb);
   } else {
     rgb[0] = round_off(y);
     for (int k = 1; k < 3; k++) rgb[k] = colour == STK_RGB ? round_off(_mm512_loadu_si512(lines[k] + i)) : rgb[0];
@@ -165,13 +175,18 @@ INLINE void convert(const int16_t *const lines[3], stk_colour colour, int64_t i,
 }
 
 /* Where byte n of 96 interleaved ones comes from: of red and green packed together, eight pixels each in turn, or of blue packed
- * with itself. */
-#define PIXEL_PLACE(n) (16 * ((n) / 3 / 8) + (n) / 3 % 8 + ((n) % 3 == 1 ? 8 : 0))
-#define BYTES_4(n) PIXEL_PLACE((n) % 96), PIXEL_PLACE(((n) + 1) % 96), PIXEL_PLACE(((n) + 2) % 96), PIXEL_PLACE(((n) + 3) % 96)
-#define BYTES_16(n) BYTES_4(n), BYTES_4((n) + 4), BYTES_4((n) + 8), BYTES_4((n) + 12)
-#define BYTES_64(n) BYTES_16(n), BYTES_16((n) + 16), BYTES_16((n) + 32), BYTES_16((n) + 48)
+ * with itself. Pixels are in order, or in that in which two vectors of sixteen are packed: four of each in turn. */
+#define IN_ORDER(pixel) (16 * ((pixel) / 8) + (pixel) % 8)
+#define AS_PACKED(pixel) (16 * ((pixel) % 16 / 4) + 4 * ((pixel) / 16) + (pixel) % 4)
+#define PLACE(order, n) (order((n) / 3 % 32) + ((n) % 3 == 1 ? 8 : 0))
+#define PLACES_4(order, n) PLACE(order, n), PLACE(order, (n) + 1), PLACE(order, (n) + 2), PLACE(order, (n) + 3)
+#define PLACES_16(order, n) PLACES_4(order, n), PLACES_4(order, (n) + 4), PLACES_4(order, (n) + 8), PLACES_4(order, (n) + 12)
+#define PLACES_96(order)                                                                                       \
+  PLACES_16(order, 0), PLACES_16(order, 16), PLACES_16(order, 32), PLACES_16(order, 48), PLACES_16(order, 64), \
+      PLACES_16(order, 80)
 
-static const uint8_t PLACES[128] __attribute__((aligned(64))) = {BYTES_64(0), BYTES_64(64)};
+static const uint8_t PLACES_IN_ORDER[128] __attribute__((aligned(64))) = {PLACES_96(IN_ORDER)};
+static const uint8_t PLACES_AS_PACKED[128] __attribute__((aligned(64))) = {PLACES_96(AS_PACKED)};
 
 #define EVERY_THIRD UINT64_C(0x9249249249249249) /* bits 0, 3, 6 and so on */
 
@@ -179,9 +194,9 @@ INLINE uint64_t first_bits(int32_t n) {
   return n <= 0 ? 0 : n >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
 }
 
-INLINE void interleave(const __m512i rgb[3], uint8_t *out, int32_t bytes) {
+INLINE void interleave(const __m512i rgb[3], const uint8_t *places, uint8_t *out, int32_t bytes) {
   const __m512i red_green = _mm512_packus_epi16(rgb[0], rgb[1]), blue = _mm512_packus_epi16(rgb[2], rgb[2]);
-  const __m512i place0 = _mm512_load_si512(PLACES), place1 = _mm512_load_si512(PLACES + 64);
+  const __m512i place0 = _mm512_load_si512(places), place1 = _mm512_load_si512(places + 64);
   const __m512i one = _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(place0, red_green), EVERY_THIRD << 2, place0, blue);
   const __m512i other = _mm512_mask_permutexvar_epi8(_mm512_permutexvar_epi8(place1, red_green), EVERY_THIRD << 1, place1, blue);
   if (bytes >= 3 * PIXELS) {
@@ -199,7 +214,7 @@ INLINE void interleaved(const int16_t *const from[3], stk_colour colour, int32_t
   __m512i rgb[3];
   for (int32_t i = 0; i < count; i += PIXELS) {
     convert(lines, colour, i, rgb);
-    interleave(rgb, out + 3 * (int64_t)i, 3 * (count - i < PIXELS ? count - i : PIXELS));
+    interleave(rgb, PLACES_IN_ORDER, out + 3 * (int64_t)i, 3 * (count - i < PIXELS ? count - i : PIXELS));
   }
 }
 
@@ -213,6 +228,13 @@ void stk_interleaved_avx512(const int16_t *const lines[3], stk_colour colour, in
       break;
     case STK_GRAYSCALE:
       interleaved(lines, STK_GRAYSCALE, count, out);
+  }
+}
+
+INLINE void put_planes(const __m512i rgb[3], uint8_t *const out[3], int32_t i, int32_t n) {
+  for (int k = 0; k < 3; k++) {
+    const __m512i positive = _mm512_max_epi16(rgb[k], _mm512_setzero_si512());
+    _mm256_mask_storeu_epi8(out[k] + i, (__mmask32)first_bits(n), _mm512_cvtusepi16_epi8(positive));
   }
 }
 
@@ -241,5 +263,80 @@ void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t
       break;
     case STK_GRAYSCALE:
       planar(lines, STK_GRAYSCALE, count, out);
+  }
+}
+
+/* ---- across and colour in one ------------------------------------------------------------------------------------------ */
+
+/* What is read of the lanes, step by step. */
+typedef struct {
+  const int32_t *base;
+  const uint8_t *picks;
+  const int16_t *weights;
+  int32_t pairs;
+  int close;
+} steps;
+
+/* Sixteen outputs, plus `offset`, with 6 fractional bits in 32. */
+INLINE __m512i sixteen(const int16_t *row, const steps *s, int v, int32_t offset) {
+  const __m512i picks = _mm512_load_si512(s->picks + 64 * v);
+  const int16_t *from = row + s->base[v], *weights = s->weights + 32 * v * s->pairs;
+  __m512i sum = _mm512_set1_epi32(STK_WEIGHT_ONE / 2 + offset * STK_WEIGHT_ONE);
+  for (int32_t p = 0; p < s->pairs; p++) {
+    const __m512i samples =
+        s->close ? _mm512_permutexvar_epi8(_mm512_add_epi8(picks, _mm512_set1_epi8((char)(4 * p))), _mm512_loadu_si512(from))
+                 : _mm512_permutexvar_epi8(picks, _mm512_loadu_si512(from + 2 * p));
+    sum = DOT(sum, samples, _mm512_load_si512(weights + 32 * p));
+  }
+  return _mm512_srai_epi32(sum, 14);
+}
+
+/* 32 outputs as words, in the order packing leaves them: four of each vector in turn. */
+INLINE __m512i thirty_two(const int16_t *row, const steps *s, int32_t offset) {
+  return _mm512_packs_epi32(sixteen(row, s, 0, offset), sixteen(row, s, 1, offset));
+}
+
+INLINE void advance(steps *s) {
+  s->base += 2;
+  s->picks += 128;
+  s->weights += 64 * s->pairs;
+}
+
+INLINE void joined(const int16_t *const rows[3], int32_t count, steps luma, steps chroma, int in_planes, uint8_t *const to[3]) {
+  const int16_t *const y_row = rows[0], *const cb_row = rows[1], *const cr_row = rows[2];
+  uint8_t *out[3] = {to[0], to[1], to[2]};
+  __m512i rgb[3];
+  for (; count > 0; count -= PIXELS) {
+    const __m512i y = thirty_two(y_row, &luma, 32), cb = thirty_two(cb_row, &chroma, -STK_CHROMA_ZERO);
+    const __m512i cr = thirty_two(cr_row, &chroma, -STK_CHROMA_ZERO);
+    to_rgb(y, cb, cr, rgb);
+    if (in_planes) {
+      const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+      for (int k = 0; k < 3; k++) rgb[k] = _mm512_permutexvar_epi64(order, rgb[k]);
+      put_planes(rgb, out, 0, count);
+      for (int k = 0; k < 3; k++) out[k] += PIXELS;
+    } else {
+      interleave(rgb, PLACES_AS_PACKED, out[0], 3 * count);
+      out[0] += 3 * PIXELS;
+    }
+    advance(&luma);
+    advance(&chroma);
+  }
+}
+
+void stk_joined_avx512(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
+                       uint8_t *const out[3]) {
+  steps l = {luma->base, luma->picks, luma->weights, luma->pairs, 0},
+        c = {chroma->base, chroma->picks, chroma->weights, chroma->pairs, 0};
+  if (l.pairs == 2 && c.pairs == 2 && luma->close && chroma->close) {
+    l.pairs = c.pairs = 2;
+    l.close = c.close = 1;
+    if (in_planes) {
+      joined(rows, luma->count, l, c, 1, out);
+    } else {
+      joined(rows, luma->count, l, c, 0, out);
+    }
+  } else {
+    joined(rows, luma->count, l, c, in_planes, out);
   }
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,10 +25,9 @@ class Draft:
     def __init__(self, rows: int, pool: SlabPool, specs: Mapping[str, FieldSpec] | None, rules: Mapping[str, Any] | None) -> None:
         self.rows = rows
         self._pool, self._specs, self._rules = pool, specs, rules
+        self._needed = frozenset(specs or ())
         self._slab = pool.take()
-        self._lock = threading.Lock()
-        self._loose: dict[int, tuple[Ints, dict[str, Any]]] = {}  # first row -> rows and their loose columns
-        self._names: dict[int, Callable[[int], str]] = {}
+        self._parts: dict[int, _Part] = {}  # by first row; a task adds its own in one assignment, so there is no lock
 
     def targets(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
         """The memory of rows `first` to `stop`, by field: whoever makes a row may write it there."""
@@ -46,56 +44,74 @@ class Draft:
                 loose[name] = _lasting(column)
             elif column is not target:
                 _copy_rows(name, target, chunk, column)
-        missing = set(self._specs or ()) - set(chunk.columns)
-        if missing:
-            raise BatchError(f"the field {sorted(missing)[0]!r} is gone; the samples here have {', '.join(chunk.columns)}")
-        with self._lock:
-            self._loose[first] = (first + chunk.slots, loose)
-            self._names[first] = chunk.name
-        return sum(column_bytes(column) for column in loose.values())
+        if not self._needed <= chunk.columns.keys():
+            missing = sorted(self._needed - chunk.columns.keys())
+            raise BatchError(f"the field {missing[0]!r} is gone; the samples here have {', '.join(chunk.columns)}")
+        self._parts[first] = _Part(chunk.slots, loose, chunk.name)
+        return sum(column_bytes(column) for column in loose.values()) if loose else 0
 
     def finish(self, stop: int | None = None) -> tuple[dict[str, Any], int, Callable[[], list[str]], Ints | None]:
         """Columns, number of rows, keys, and which rows they are (None: all). Call once, when every task has written.
 
         With `stop` only the rows before that one, when what follows failed.
         """
-        parts = [
-            (first, (rows if stop is None else rows[rows < stop], loose)) for first, (rows, loose) in sorted(self._loose.items())
-        ]
-        names = [(self._names[first], len(rows)) for first, (rows, _) in parts]
+        parts = [self._parts[first] for first in sorted(self._parts)]
+        kept = None
+        if stop is not None or sum(len(part.slots) for part in parts) < self.rows:
+            kept = self._cut(stop)
+        names = [(part.name, len(part.slots)) for part in parts]
 
         def keys() -> list[str]:
             return [name(row) for name, count in names for row in range(count)]
 
-        kept = np.concatenate([rows for _, (rows, _) in parts]) if parts else np.empty(0, np.int64)
-        complete = len(kept) == self.rows
-        columns = self._slab_columns(kept, complete)
+        rows = self.rows if kept is None else len(kept)
+        columns = self._slab_columns(kept, rows)
         for name in self._loose_fields(parts):
-            values = _joined([(loose[name], len(rows)) for _, (rows, loose) in parts])
+            values = _joined([(part.loose[name], len(part.slots)) for part in parts])
             spec = (self._specs or {}).get(name, OBJECT)
             columns[name] = values if self._rules is None else collate(name, values, spec, self._rules, lambda row: keys()[row])
         order = list(self._specs) if self._specs is not None and parts else list(columns)
-        return {name: columns[name] for name in order}, len(kept), keys, None if complete else kept
+        return {name: columns[name] for name in order}, rows, keys, kept
 
-    def _slab_columns(self, kept: Ints, complete: bool) -> dict[str, Any]:
-        if not complete:
+    def _cut(self, stop: int | None) -> Ints | None:
+        """Leave out the rows from `stop` on; returns which rows there are, None when they are all."""
+        kept = [np.empty(0, np.int64)]
+        for first, part in sorted(self._parts.items()):
+            if stop is not None:
+                part.slots = part.slots[part.slots < stop - first]
+            kept.append(first + part.slots)
+        rows = np.concatenate(kept)
+        return None if len(rows) == self.rows else rows
+
+    def _slab_columns(self, kept: Ints | None, rows: int) -> dict[str, Any]:
+        if kept is not None:
             for array in self._slab.arrays.values():
-                array[: len(kept)] = array[kept]
+                array[:rows] = array[kept]
         slab, self._slab = self._slab, None  # type: ignore[assignment]  # from here on the lease owns it
         arrays = Lease(slab, self._pool).arrays()
-        if len(kept) == self._pool.layout.rows:
+        if rows == self._pool.layout.rows:
             return dict(arrays)
-        return {name: array[: len(kept)] for name, array in arrays.items()}
+        return {name: array[:rows] for name, array in arrays.items()}
 
-    def _loose_fields(self, parts: list[tuple[int, tuple[Ints, dict[str, Any]]]]) -> list[str]:
+    @staticmethod
+    def _loose_fields(parts: list[_Part]) -> list[str]:
         if not parts:
             return []
-        names = list(parts[0][1][1])
-        for first, (_, loose) in parts:
-            if set(loose) != set(names):
-                odd = sorted(set(loose) ^ set(names))[0]
-                raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {self._names[first](0)!r}")
-        return names
+        names = parts[0].loose.keys()
+        for part in parts:
+            if part.loose.keys() != names:
+                odd = sorted(part.loose.keys() ^ names)[0]
+                raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {part.name(0)!r}")
+        return list(names)
+
+
+class _Part:
+    """What one task wrote: the rows it filled, counted from its first; their loose columns; row -> key."""
+
+    __slots__ = ("loose", "name", "slots")
+
+    def __init__(self, slots: Ints, loose: dict[str, Any], name: Callable[[int], str]) -> None:
+        self.slots, self.loose, self.name = slots, loose, name
 
 
 def _copy_rows(name: str, target: NDArray[Any], chunk: Chunk, column: Column) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import ClosedError, StallError
 from .executor import Channel, Executor, Outcome, Task
-from .schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken
+from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken
 
 
 class Exhausted(Exception):
@@ -155,8 +155,7 @@ class Feed(Generic[U]):
         schedule = self._schedule
         # Until one unit is complete it is not known how to cut them, nor how large they get: then two are enough.
         window = schedule.window if schedule.emitted else min(schedule.window, 2)
-        burst = self._pace.burst(self._usual_rows, window)
-        if schedule.in_flight > window - burst:
+        if schedule.in_flight >= window or schedule.in_flight > window - self._pace.burst(self._usual_rows, window):
             return
         commands: list[Command] = []
         while not self._ended and schedule.room(self._usual_bytes, self._usual_rows) and schedule.in_flight < window:
@@ -187,6 +186,8 @@ class Feed(Generic[U]):
     def _collect(self, timeout_s: float) -> bool:
         """Take in outcomes; whether there were any."""
         outcomes = self._channel.collect(timeout_s)
+        if not outcomes:
+            return False
         commands: list[Command] = []
         for outcome in outcomes:
             task = outcome.task
@@ -197,14 +198,17 @@ class Feed(Generic[U]):
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, outcome.error is not None, added))
         self._run(commands)
-        return bool(outcomes)
+        return True
 
     def _run(self, commands: list[Command]) -> None:
+        if not commands:
+            return
         group: list[Task] = []
         rows = 0
         # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
-        runs = sum(isinstance(command, Run) for command in commands)
+        runs = len(commands) - [type(command) for command in commands].count(Emit)
         most = max(1, -(-runs // self._executor.workers))
+        enough = self._pace.group_rows()
         for command in commands:
             if isinstance(command, Emit):
                 self._ready.append(command.unit)
@@ -216,7 +220,7 @@ class Feed(Generic[U]):
             contents = self._contents[command.unit]
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)
-            if len(group) >= most or rows >= self._pace.group_rows():
+            if len(group) >= most or rows >= enough:
                 self._channel.submit(group)
                 group, rows = [], 0
         if group:

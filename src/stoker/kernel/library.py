@@ -53,13 +53,20 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
     "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
     "stk_image_rows": [*[c_void_p] * 9, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
+    "stk_image_files": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
+    "stk_image_records": [
+        c_void_p, c_void_p, c_int64, c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 4, c_int64, c_void_p,
+    ],
     "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
     "stk_pixels_row": [c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_int64, c_void_p, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
 }  # fmt: skip
 
 #: functions whose callers come again with more room
-_MAY_BE_SHORT = ("stk_read_files", "stk_read_records", "stk_jpeg_decode", "stk_seek_make", "stk_tar_feed", "stk_tfrecord_scan")
+_MAY_BE_SHORT = (
+    "stk_read_files", "stk_read_records", "stk_image_files", "stk_image_records", "stk_jpeg_decode", "stk_seek_make",
+    "stk_tar_feed", "stk_tfrecord_scan",
+)  # fmt: skip
 
 
 class Records(ctypes.Structure):
@@ -154,11 +161,18 @@ class Library:
         self.examples_add: _Function = loaded.stk_examples_add
         self.examples_about: _Function = brief.stk_examples_about
         self.gather_bytes: _Function = loaded.stk_gather_bytes
+        self.decimals: _Function = brief.stk_decimals
+        brief.stk_decimals.argtypes, brief.stk_decimals.restype = (
+            [c_void_p, c_int64, c_void_p, c_void_p, *[c_int64] * 2, c_void_p],
+            c_int64,
+        )
         self.lmdb_walk = _with_fault(loaded.stk_lmdb_walk, [c_void_p, c_int32, c_int64, c_void_p])
         self.lmdb_table: _Function = loaded.stk_lmdb_table
         self.jpeg_header: _Function = brief.stk_jpeg_header
         self.image_plan: _Function = brief.stk_image_plan
         self.image_rows: _Function = loaded.stk_image_rows
+        self.image_files: _Function = loaded.stk_image_files
+        self.image_records: _Function = loaded.stk_image_records
         self.pixels_row: _Function = loaded.stk_pixels_row
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
         self.seek_make: _Function = loaded.stk_seek_make
@@ -228,7 +242,15 @@ def address(array: NDArray[Any] | None) -> Any:
     if array is None:
         return None
     try:
-        return _NoBytes.from_buffer(cast(Any, array))
+        return _NoBytes.from_buffer(array)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):  # read-only or not contiguous
+        return array.ctypes.data
+
+
+def place(array: NDArray[Any]) -> int:
+    """Return where in memory an array begins, as a number: it means something while somebody holds the array."""
+    try:
+        return ctypes.addressof(_NoBytes.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         return array.ctypes.data
 

@@ -106,6 +106,10 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
     return errors
 
 
+#: of spans: where in the buffer they lie, their lengths, their statuses
+Spots: TypeAlias = tuple[Ints, Ints, NDArray[np.int32]]
+
+
 class RecordTable:
     """Where the records of some files lie, prepared once for many reads.
 
@@ -125,31 +129,47 @@ class RecordTable:
         sums = None if self._crc is None else self._crc.ctypes.data
         self._masked = masked
         self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, masked, rows, fields, self._ends.ctypes.data)
+        self._last: tuple[NDArray[np.int32], Records] | None = None  # descriptors, and the table with them
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Addresses mean nothing elsewhere.
         return partial(RecordTable, masked=self._masked), (self._start, self._length, self._crc, self._ends)
 
     def read(
-        self, fds: NDArray[np.int32], indices: Ints, fields: Ints, arena: Arena, behind: int = 0, gap: int = 0
-    ) -> tuple[Ints, Ints, NDArray[np.int32]]:
+        self,
+        fds: NDArray[np.int32],
+        indices: Ints,
+        fields: Ints,
+        arena: Arena,
+        behind: int = 0,
+        gap: int = 0,
+        into: tuple[int, int] | None = None,
+    ) -> Spots:
         """Read columns `fields` of records `indices` into `arena.buffer`: places there, lengths (-1: none) and statuses.
 
         All three are (records, fields). A status is 0, an errno, -1 (the file ends first), -2 (another checksum) or -3 (`fds` has
-        -1 for its file).
+        -1 for its file). `into` makes pictures of one of the columns on the way: its number and what `Pictures` prepared.
         """
         count, width = len(indices), len(fields)
-        fds = contiguous(fds, np.int32, len(self._ends), "fds")
         indices, fields = contiguous(indices, np.int64, count, "indices"), contiguous(fields, np.int64, width, "fields")
-        table = Records(*self._known, fds.ctypes.data, len(fds))
+        fds, table = self._with(fds)
         at, lengths = np.empty((count, width), np.int64), np.empty((count, width), np.int64)
         status, needed = np.empty((count, width), np.int32), np.zeros(1, np.int64)
-        while library().read_records(
+        call = library().read_records if into is None else library().image_records
+        while call(
             reference(table), address(indices), count, address(fields), width, behind, gap, address(arena.buffer),
-            arena.buffer.size, address(at), address(lengths), address(status), address(needed),
+            arena.buffer.size, address(at), address(lengths), address(status), address(needed), *(into or ()),
         ):  # fmt: skip
             arena.grow(int(needed[0]), keep=0)
         return at, lengths, status
+
+    def _with(self, fds: NDArray[np.int32]) -> tuple[NDArray[np.int32], Records]:
+        """The table with these descriptors; mostly they are the same as last time, and then it is too."""
+        last = self._last
+        if last is None or last[0] is not fds:
+            fds = contiguous(fds, np.int32, len(self._ends), "fds")
+            last = self._last = fds, Records(*self._known, fds.ctypes.data, len(fds))
+        return last
 
 
 # ---- tar ---------------------------------------------------------------------------------------------------------------
@@ -411,6 +431,22 @@ def _finished(data: NDArray[np.uint8], wanted: Wanted, column: tuple[NDArray[Any
         address(data), data.size, address(spans), count, wanted.kind, address(offsets), address(values), address(also)
     )
     return (offsets, values, also) if wanted.kind == BYTES else (offsets, values)
+
+
+def decimals(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: Ints) -> bool:
+    """Read the whole numbers that ``data[starts[i] : starts[i] + lengths[i]]`` hold in decimal into `out`.
+
+    False when one of them is not 1 to 18 digits and nothing else; `out` then means nothing.
+    """
+    count, step = len(starts), starts.strides[0] // 8
+    if starts.strides != lengths.strides or starts.dtype != np.int64 or lengths.dtype != np.int64 or step < 1:
+        starts, lengths, count = _spans(starts, lengths)
+        step = 1
+    if len(lengths) != count or out.shape != (count,) or out.dtype != np.int64 or not out.flags.carray:
+        raise KernelError(f"{count} numbers do not fit {out.dtype}{out.shape}")
+    data = _bytes(data)
+    told = library().decimals(address(data), data.size, starts.ctypes.data, lengths.ctypes.data, step, count, address(out))
+    return told == count
 
 
 def gather_bytes(data: NDArray[np.uint8], starts: Ints, lengths: Ints, out: NDArray[Any]) -> NDArray[np.bool_]:

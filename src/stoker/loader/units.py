@@ -17,7 +17,7 @@ from ..errors import SampleError
 from ..plan.cursor import Cursor
 from ..plan.nodes import FinishNode
 from ..plan.order import Places
-from ..source.chunk import Chunk, Ints
+from ..source.chunk import Chunk, Ints, numbers
 from ..stage.ragged import apply_finish
 from ..stage.runner import Report, Runner
 from ..storage.scratch import Scratch
@@ -86,7 +86,7 @@ class BatchUnit(Unit):
         """What a task starts from."""
         if isinstance(self._rows, Chunk):
             part = self._rows.take(np.arange(first, stop, dtype=np.int64))
-            part.slots = np.arange(stop - first, dtype=np.int64)
+            part.slots = numbers(stop - first)
             return part
         return self._rows.part(first, stop)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from ..kernel.pictures import Pictures
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints
 
@@ -52,6 +53,20 @@ class Source(ABC):
         never raised, and never left out.
         """
 
+    def draws(self, field: str) -> bool:
+        """Whether `draw` can make pictures of this field."""
+        return False
+
+    def draw(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows | None:
+        """The same as `read`, but with finished pictures in the place of the encoded images of `drawing.field`.
+
+        They are made in the native call that reads them, so that a task takes the GIL once. Errors are those of reading; what
+        became of the pictures, `drawing.pictures` tells. None: it cannot be done for these samples, and nothing was; read them.
+        """
+        raise AssertionError("a source that draws says how")
+
     @abstractmethod
     def key(self, index: int) -> str:
         """The name of a sample, printable, the same in every run."""
@@ -83,13 +98,32 @@ class Source(ABC):
         """One line for `explain()`."""
 
 
+@dataclass(slots=True)
+class Drawing:
+    """Pictures to be made of the encoded images in `field`: written to `out`, for samples at these positions of an epoch."""
+
+    field: str
+    pictures: Pictures
+    epoch: int
+    positions: Ints
+    out: NDArray[Any]
+
+
 class Rows:
-    """What `Source.read` gives: columns, and the errors of the rows that could not be read (row -> error)."""
+    """What `Source.read` gives: columns, and the errors of the rows that could not be read (row -> error).
 
-    __slots__ = ("columns", "errors")
+    Where pictures were drawn, `encoded` gives the bytes of a row, for what the kernel left to others.
+    """
 
-    def __init__(self, columns: dict[str, Column], errors: Mapping[int, Exception] | None = None) -> None:
-        self.columns = columns
+    __slots__ = ("columns", "encoded", "errors")
+
+    def __init__(
+        self,
+        columns: dict[str, Column],
+        errors: Mapping[int, Exception] | None = None,
+        encoded: Callable[[int], bytes] | None = None,
+    ) -> None:
+        self.columns, self.encoded = columns, encoded
         self.errors = errors or {}
 
 

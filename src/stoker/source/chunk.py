@@ -16,6 +16,15 @@ from .seekrows import Seeks, merged
 Ints = NDArray[np.int64]
 
 
+_NUMBERS: Ints = np.arange(4096, dtype=np.int64)
+_NUMBERS.flags.writeable = False
+
+
+def numbers(count: int) -> Ints:
+    """0 to `count`, read-only. For every task: `np.arange` lets go of the GIL, and a worker may wait long to get it back."""
+    return _NUMBERS[:count] if count <= len(_NUMBERS) else np.arange(count, dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
     """What is known of a field before the first byte moves.

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, RecordError
+from ..kernel import records
 from .chunk import BYTES, OBJECT, BytesColumn, FieldSpec, array_spec
 
 NUMBERS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
@@ -79,18 +80,10 @@ def encode_field(field: str, value: Any) -> bytes:
 
 def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArray[np.int64] | None:
     """The whole numbers a column holds in decimal; None when one of them is not just digits, and must be looked at by itself."""
-    lengths = column.lengths
-    if not len(lengths) or int(lengths.min()) < 1 or int(lengths.max()) > 18:
+    if not len(column):
         return None
-    values = np.zeros(len(lengths), np.int64) if out is None else out
-    values[...] = 0
-    odd = False
-    for place in range(int(lengths.max())):
-        here = lengths > place
-        digits = column.data[np.where(here, column.starts + place, column.starts)].astype(np.int64) - ord("0")
-        odd = odd or bool((here & ((digits < 0) | (digits > 9))).any())
-        np.copyto(values, values * 10 + digits, where=here)
-    return None if odd else values
+    values = np.empty(len(column), np.int64) if out is None or not out.flags.carray else out
+    return values if records.decimals(column.data, column.starts, column.lengths, values) else None
 
 
 def _remedy(field: str, value: Any) -> str:

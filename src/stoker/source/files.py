@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ..kernel import native
 from ..storage.scratch import Scratch
-from .base import Rows, Source, digest
+from .base import Drawing, Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from .labels import Labels, Rule, check_rule, label_folders, label_mapped, label_paths
 from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, printable
@@ -51,8 +51,40 @@ class LabelledFiles(Source):
         if "image" in wanted:
             columns["image"], failed = read_column(self._paths, indices, scratch, self._seeks)
         if "label" in wanted:
-            columns["label"] = np.take(self._labels, indices, out=out.get("label"))
-        return Rows(columns, {row: self._error(int(indices[row]), code) for row, code in failed.items()})
+            columns["label"] = self._label(indices, out)
+        return Rows(columns, self._errors(indices, failed))
+
+    def draws(self, field: str) -> bool:
+        return field == "image" and self._seeks is None
+
+    def draw(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows:
+        pictures = drawing.pictures
+        bad = pictures.files(self._paths, indices, drawing.epoch, drawing.positions, drawing.out)
+        columns: dict[str, Column] = {"image": drawing.out}
+        if "label" in wanted:
+            columns["label"] = self._label(indices, out)
+        return Rows(columns, self._errors(indices, pictures.errnos()), self._reread(indices, scratch)) if bad else Rows(columns)
+
+    def _label(self, indices: Ints, out: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        labels, into = self._labels[indices], out.get("label")  # not np.take, which lets go of the GIL
+        if into is None:
+            return labels
+        into[...] = labels
+        return into
+
+    def _reread(self, indices: Ints, scratch: Scratch) -> Callable[[int], bytes]:
+        def encoded(row: int) -> bytes:
+            column, failed = read_column(self._paths, indices[row : row + 1], scratch)
+            if failed:
+                raise self._error(int(indices[row]), failed[0])
+            return column[0]
+
+        return encoded
+
+    def _errors(self, indices: Ints, failed: Mapping[int, int]) -> dict[int, Exception]:
+        return {row: self._error(int(indices[row]), code) for row, code in failed.items()}
 
     def origin(self, index: int) -> str:
         return printable(self._paths.path(index))

@@ -20,7 +20,7 @@ from ..storage.fetch import Each, fetch, one_by_one
 from ..storage.local import HeldFiles, LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
-from .base import Source, Span, digest
+from .base import Drawing, Source, Span, digest
 from .chunk import BytesColumn, Column, Ints
 from .index import ShardIndex
 from .paths import printable
@@ -42,9 +42,11 @@ class Read:
     errors: dict[int, Exception]
     arena: Arena
     checked: bool  # whether every checksum the shard itself holds was compared
+    whole: bool = False  # known to have every field of every row
 
     def column(self, field: int) -> BytesColumn:
-        return BytesColumn(self.data, self.at[:, field], np.maximum(self.lengths[:, field], 0), self.arena)
+        lengths = self.lengths[:, field]
+        return BytesColumn(self.data, self.at[:, field], lengths if self.whole else np.maximum(lengths, 0), self.arena)
 
 
 class _Held:
@@ -212,6 +214,24 @@ class RecordSource(Source):
             if not status.any():
                 return Read(arena.buffer, at, lengths, {}, arena, True)
         return self._read_carefully(indices, fields, scratch, behind)
+
+    def _draw(self, indices: Ints, fields: Sequence[int], image: int, scratch: Scratch, drawing: Drawing) -> Read | None:
+        """The same as `_read`, with pictures made of the field ``fields[image]``; None where that has to be read by itself.
+
+        What it gives has no errors, and no record that lacks a field.
+        """
+        held = self._hold(indices)
+        if held is None:
+            return None
+        arena = scratch.arena
+        try:
+            spots = drawing.pictures.records(
+                self._table, held.fds, indices, np.asarray(fields, np.int64), image, drawing.epoch, drawing.positions,
+                drawing.out, gap=LocalBlob.gap,
+            )  # fmt: skip
+        finally:
+            held.release()
+        return None if spots is None else Read(arena.buffer, spots[0], spots[1], {}, arena, True, True)
 
     def _hold(self, indices: Ints) -> _Held | None:
         """Descriptors of the files these records lie in; None when some are not on this machine."""

@@ -12,7 +12,7 @@ from ..errors import ConfigError, RecordError
 from ..storage.blob import Blob
 from ..storage.scratch import Scratch
 from ..units import counted
-from .base import Rows
+from .base import Drawing, Rows
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from .codecs import PICKLES, decimals, decode_field, kind_of, spec_of
 from .index import ShardIndex
@@ -60,6 +60,22 @@ class TarSource(RecordSource):
         self._with_seeks(columns, indices)
         return Rows(columns, read.errors)
 
+    def draws(self, field: str) -> bool:
+        return field in self.stored and self.fields[field] == BYTES and field not in self._seeks
+
+    def draw(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows | None:
+        names = tuple(wanted)
+        image = names.index(drawing.field)
+        read = self._draw(indices, [self.stored.index(name) for name in names], image, scratch, drawing)
+        if read is None:
+            return None
+        columns: dict[str, Column] = {
+            name: drawing.out if at == image else self._decoded(read, at, name, out.get(name)) for at, name in enumerate(names)
+        }
+        return Rows(columns, read.errors, read.column(image).__getitem__)
+
     def _note_missing(self, read: Read, at: int, name: str, indices: Ints) -> None:
         if name in self._defaults:
             return
@@ -88,7 +104,7 @@ class TarSource(RecordSource):
 
     def _decoded(self, read: Read, at: int, name: str, into: NDArray[Any] | None) -> Column:
         column, spec = read.column(at), self.fields[name]
-        missing = set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
+        missing = set() if read.whole else set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
         if spec == BYTES and not missing:
             return column
         if spec.kind == "array" and not missing and not read.errors and (numbers := decimals(column, into)) is not None:

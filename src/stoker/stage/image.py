@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from ..image import pillow
 from ..image.lower import lower
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
-from ..plan.fields import boxes_of, image_spec
+from ..kernel.pictures import Pictures
+from ..plan.fields import boxes_of, image_spec, size_after
 from ..plan.nodes import Image
+from ..source.base import Drawing, Source
 from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
@@ -39,6 +41,7 @@ class ImageStage(Stage):
             max_pixels=node.max_pixels,
         )
         self._box = next(iter(boxes_of(node)), None)
+        self._size = size_after(node.ops)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self._field])
@@ -48,6 +51,25 @@ class ImageStage(Stage):
         else:
             chunk.columns[self._field] = self._run_each(chunk, column, boxes, targets, scratch)
         return chunk
+
+    def draws(self, source: Source) -> bool:
+        """Whether the source can make this stage's pictures while it reads; see `drawing`."""
+        return self._spec.fixed and self._box is None and source.draws(self._field)
+
+    def drawing(self, epoch: int, positions: Ints, targets: Targets, scratch: Scratch) -> Drawing:
+        """What the source is to make: the same pictures in the same memory as `run` would."""
+        pictures = scratch.keep(self, lambda: self._pictures(scratch))
+        return Drawing(self._field, pictures, epoch, positions, self._out(len(positions), targets))
+
+    def drawn(self, chunk: Chunk, drawing: Drawing, encoded: Callable[[int], bytes] | None, scratch: Scratch) -> None:
+        """Settle the rows of a chunk whose pictures the source has made."""
+        if drawing.pictures.bad and encoded is not None:
+            self._settle(chunk, drawing.pictures.rows[: len(chunk)], encoded, None, drawing.out, scratch)
+
+    def _pictures(self, scratch: Scratch) -> Pictures:
+        height, width = self._size
+        assert height is not None and width is not None  # `draws` has looked
+        return Pictures(scratch.decoder, scratch.arena, self._program, (height, width))
 
     def plan(self, chunk: Chunk, scratch: Scratch) -> NDArray[np.void]:
         """The geometry of every row, for `explain`; decodes what it must to learn the sizes."""
@@ -67,20 +89,34 @@ class ImageStage(Stage):
         )
         if column.seeks is not None:
             _note_seeks(rows["seek"], unfit, chunk, scratch)
+        self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
+        return out
+
+    def _settle(
+        self,
+        chunk: Chunk,
+        rows: NDArray[np.void],
+        encoded: Callable[[int], bytes],
+        boxes: NDArray[np.float32] | None,
+        out: NDArray[Any],
+        scratch: Scratch,
+    ) -> None:
+        """What the kernel left to others is decoded by Pillow; what it refused is an error of its row."""
         for row in np.flatnonzero(rows["status"]).tolist():
             if row in chunk.failures:
                 continue
-            where = int(rows["where"][row])
+            where, length = int(rows["where"][row]), -1
             try:
+                value = encoded(row)
+                length = len(value)
                 if rows["status"][row] == Status.UNSUPPORTED:
                     where = -1  # what the kernel said of it is no longer the point
-                    pixels = pillow.decode(column[row], self._program.channels, self._program.max_pixels)
+                    pixels = pillow.decode(value, self._program.channels, self._program.max_pixels)
                     self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
             except SampleError as error:
-                chunk.fail(row, _placed(error, chunk, row, where, int(column.lengths[row])))
-        return out
+                chunk.fail(row, _placed(error, chunk, row, where, length))
 
     def _run_each(
         self, chunk: Chunk, column: Column, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch

@@ -26,8 +26,9 @@ from ..plan.nodes import (
     Unbatch,
 )
 from ..plan.order import Places
+from ..source.base import Rows as SourceRows
 from ..source.base import Source
-from ..source.chunk import Chunk, Ints
+from ..source.chunk import Chunk, Ints, numbers
 from ..storage.scratch import Scratch, SeekNotes
 from .base import Stage, Targets
 from .decode import DecodeStage
@@ -96,22 +97,34 @@ class Runner:
     """
 
     def __init__(self, nodes: Sequence[StageNode], stages: list[Stage], skip: bool, read: Reader | None = None) -> None:
-        self._stages, self._skip, self._read = stages, skip, read
-        self._makes = last_makers(nodes, read.wanted if read else ())
+        self._skip, self._read = skip, read
+        makes = last_makers(nodes, read.wanted if read else ())
+        self._read_makes, self._stages = makes[0], list(zip(stages, makes[1:]))
+        first = stages[0] if stages else None
+        self._draw = first if read and isinstance(first, ImageStage) and first.draws(read.source) else None
         self.steps = (["read"] if read else []) + [stage.name for stage in stages]
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report()
         clock = time.perf_counter()
+        stages = self._stages
         if isinstance(rows, Chunk):
             chunk = rows
         else:
             assert self._read is not None
-            chunk = self._read(rows, _local(self._makes[0], targets), scratch)
+            out = _local(self._read_makes, targets)
+            drawn = self._drawn(rows, out, targets, scratch) if self._draw else None
+            if drawn is None:
+                chunk = self._read(rows, out, scratch)
+            else:
+                chunk, read_s = drawn
+                stages = stages[1:]
+                report.seconds.append(read_s)
+                clock += read_s
             chunk, targets = self._settle(chunk, targets, report)
             clock = report.lap(clock)
-        for stage, makes in zip(self._stages, self._makes[1:]):
+        for stage, makes in stages:
             before = len(chunk)
             if stage.whole and report.failure is not None:
                 chunk = chunk.take(np.empty(0, np.int64))
@@ -123,6 +136,17 @@ class Runner:
         if scratch.seeks != _NO_SEEKS:
             report.seeks = scratch.seek_notes()
         return chunk, report
+
+    def _drawn(self, places: Places, out: Targets, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
+        """The read and the image stage in one native call: the chunk, and the seconds of it spent reading."""
+        assert self._draw is not None and self._read is not None
+        drawing = self._draw.drawing(places.epoch, places.positions, _local(self._stages[0][1], targets), scratch)
+        rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
+        if rows is None:
+            return None
+        chunk = self._read.chunk(places, rows)
+        self._draw.drawn(chunk, drawing, rows.encoded, scratch)
+        return chunk, drawing.pictures.read_s
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
         if not chunk.failures:
@@ -174,15 +198,18 @@ class Reader:
     """Places in an epoch to a chunk of source rows."""
 
     def __init__(self, source: Source, wanted: tuple[str, ...]) -> None:
-        self._source, self.wanted = source, wanted
+        self.source, self.wanted = source, wanted
 
     def __call__(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
-        source, positions, indices = self._source, places.positions, places.indices
-        rows = source.read(indices, self.wanted, targets, scratch)
+        return self.chunk(places, self.source.read(places.indices, self.wanted, targets, scratch))
+
+    def chunk(self, places: Places, rows: SourceRows) -> Chunk:
+        """What a source has read, with the names of its samples and the errors among them."""
+        source, positions, indices = self.source, places.positions, places.indices
         chunk = Chunk(
             rows.columns,
             positions,
-            np.arange(len(positions), dtype=np.int64),
+            numbers(len(positions)),
             positions,
             places.epoch,
             _Named(source.key, indices),

@@ -1,0 +1,92 @@
+/*
+ * pictures.c: from where images are stored to finished pixels in one call: reading and decoding joined.
+ *
+ * A worker that reads in one call and decodes in another asks for the interpreter's lock in between; beside a busy training loop
+ * that costs it milliseconds. Files are read one at a time, so that a file is decoded while it is in the processor's cache.
+ */
+#include <time.h>
+
+#include "internal.h"
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int sensible(const stk_pictures *to, int64_t count) {
+  return to && to->decoder && to->program && count >= 0 && to->done >= 0 && to->done <= count && to->epoch >= 0 &&
+         to->epoch <= UINT32_MAX && to->out_width > 0 && to->out_width <= INT32_MAX && to->out_height > 0 &&
+         to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows));
+}
+
+/* Makes the picture of row i from bytes; `number` is that of its file or record. */
+static stk_status draw(stk_pictures *to, int64_t i, int64_t number, const uint8_t *data, int64_t length) {
+  const int64_t start = 0;
+  const uint32_t epoch = (uint32_t)to->epoch;
+  stk_seeks seek = {0};
+  if (to->seeks) {
+    seek = (stk_seeks){to->seeks->data, to->seeks->starts + number, to->seeks->lengths + number};
+  }
+  return stk_image_rows(to->decoder, to->program, data, &start, &length, to->seeks ? &seek : NULL, NULL, &epoch,
+                        to->positions + i, 1, (int32_t)to->out_width, (int32_t)to->out_height, to->out + i * to->out_stride,
+                        to->out_stride, &to->rows[i]);
+}
+
+stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t files, const int64_t *which, int64_t count,
+                           uint8_t *arena, int64_t capacity, int64_t *needed, stk_pictures *to) {
+  if (!paths || !starts || !sensible(to, count) || (count && !which) || capacity < 0 || (capacity && !arena) || !needed) {
+    return STK_ARGUMENT;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (which[i] < 0 || which[i] >= files) return STK_ARGUMENT;
+  }
+  int64_t clock = now_ns();
+  for (int64_t i = to->done; i < count; i++) {
+    int64_t offsets[2], read = 0;
+    int32_t refused;
+    stk_status status = stk_read_files(paths, starts, which + i, 1, arena, capacity, offsets, &refused, &read, needed);
+    const int64_t then = now_ns();
+    to->read_ns += then - clock;
+    if (status != STK_OK) return status;
+    if (refused) {
+      stk_row_clear(&to->rows[i]);
+      stk_row_fail(&to->rows[i], STK_IO, refused, "it could not be read");
+    } else {
+      status = draw(to, i, which[i], arena, offsets[1]);
+      if (status != STK_OK) return status;
+    }
+    to->bad += to->rows[i].status != STK_OK;
+    to->done = i + 1;
+    clock = now_ns();
+  }
+  return STK_OK;
+}
+
+stk_status stk_image_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
+                             int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
+                             int64_t *lengths, int32_t *statuses, int64_t *needed, int64_t image, stk_pictures *to) {
+  if (!table || !sensible(to, count) || image < 0 || image >= width || !fields || (count && !indices)) return STK_ARGUMENT;
+  for (int64_t i = 0; i < count; i++) {
+    for (int64_t f = 0; f < width; f++) {
+      if (!stk_within(indices[i], 1, table->rows) || !stk_within(fields[f], 1, table->fields)) return STK_ARGUMENT;
+      if (table->length[indices[i] * table->fields + fields[f]] < 0) return STK_OK;
+    }
+  }
+  const int64_t start = now_ns();
+  stk_status status =
+      stk_read_records(table, indices, count, fields, width, behind, gap, buffer, capacity, at, lengths, statuses, needed);
+  to->read_ns += now_ns() - start;
+  if (status != STK_OK) return status;
+  for (int64_t span = 0; span < count * width; span++) {
+    if (statuses[span]) return STK_OK;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t span = i * width + image;
+    status = draw(to, i, indices[i], buffer + at[span], lengths[span]);
+    if (status != STK_OK) return status;
+    to->bad += to->rows[i].status != STK_OK;
+    to->done = i + 1;
+  }
+  return STK_OK;
+}

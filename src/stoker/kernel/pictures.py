@@ -1,0 +1,119 @@
+"""From where images are stored to finished pixels: reading and decoding in one native call, which lets go of the GIL once.
+
+Beside a busy training loop a worker waits milliseconds for the GIL each time it has let go of it; and what it does while it has
+it, the loop waits for. So a task's images take one call, and what can be prepared for many calls is prepared here.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stoker.errors import KernelError
+from stoker.kernel.files import Arena, Paths
+from stoker.kernel.library import library, place
+from stoker.kernel.native import ROW_DTYPE, Decoder, Program
+from stoker.kernel.records import RecordTable, Spots
+from stoker.kernel.status import Status
+
+_INT64 = np.dtype(np.int64)
+# stk_pictures: what is told, and from byte 80 on what is answered
+_TOLD, _ANSWER, _ANSWER_AT = struct.Struct("10q3q"), struct.Struct("3q"), 80
+
+
+class Pictures:
+    """Pictures of one program and size (height, width), made by one worker.
+
+    After a call `rows` tells what became of each (`ROW_DTYPE`; valid until the next call), `bad` how many have a status other
+    than 0, and `read_s` the time spent reading. `out`, as long as `positions`, holds the pixels; those of bad ones are undefined.
+    """
+
+    def __init__(self, decoder: Decoder, arena: Arena, program: Program, size: tuple[int, int]) -> None:
+        self.bad, self.read_s = 0, 0.0
+        self._count = self._done = 0
+        self.rows: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
+        self._decoder, self._arena, self._program = decoder, arena, program
+        self._shape, self._dtype = program.shape(*size), program.dtype
+        self._stride = int(np.prod(self._shape)) * self._dtype.itemsize
+        self._height, self._width = size
+        self._program_at, self._rows_at = place(program._struct), 0
+        self._struct, self._needed = bytearray(_TOLD.size), np.zeros(1, np.int64)
+        self._struct_at, self._needed_at = place(np.frombuffer(self._struct, np.uint8)), place(self._needed)
+        # Addresses are asked for anew only where the object is another than last time.
+        self._buffer: NDArray[np.uint8] | None = None
+        self._buffer_at = 0
+        self._paths: Paths | None = None
+        self._paths_at: tuple[int, int, int] = (0, 0, 0)
+
+    def files(self, paths: Paths, which: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]) -> int:
+        """Make picture i from file ``which[i]``; returns `bad`. A file that cannot be read has `Status.IO`, errno in `where`."""
+        which, positions = np.ascontiguousarray(which, _INT64), np.ascontiguousarray(positions, _INT64)
+        count = self._prepare(which, epoch, positions, out)
+        if paths is not self._paths:
+            self._paths, self._paths_at = paths, (place(paths.names), place(paths.starts), len(paths))
+        arena, call = self._arena, library().image_files
+        which_at = place(which)
+        while call(
+            *self._paths_at, which_at, count, self._room(), arena.buffer.size, self._needed_at, self._struct_at
+        ):  # fmt: skip
+            arena.grow(int(self._needed[0]), keep=0)
+        return self._told()
+
+    def records(
+        self,
+        table: RecordTable,
+        fds: NDArray[np.int32],
+        indices: NDArray[np.int64],
+        fields: NDArray[np.int64],
+        image: int,
+        epoch: int,
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+        *,
+        behind: int = 0,
+        gap: int = 0,
+    ) -> Spots | None:
+        """Read columns as `RecordTable.read` does, and make picture i from column ``fields[image]`` of record ``indices[i]``.
+
+        None, and no picture, when a span could not be read or a record has no image.
+        """
+        positions = np.ascontiguousarray(positions, _INT64)
+        count = self._prepare(indices, epoch, positions, out)
+        spots = table.read(fds, indices, fields, self._arena, behind, gap, into=(image, self._struct_at))
+        self._told()
+        return spots if self._done == count else None
+
+    def errnos(self) -> dict[int, int]:
+        """Of the files that could not be read: row -> errno."""
+        rows = self.rows[: self._count]
+        return {row: int(rows["where"][row]) for row in np.flatnonzero(rows["status"] == Status.IO).tolist()}
+
+    def _prepare(self, numbers: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]) -> int:
+        count = self._count = len(positions)
+        shape = out.shape
+        if shape[1:] != self._shape or shape[0] != count or numbers.shape != (count,) or positions.ndim != 1:
+            raise KernelError(f"{len(numbers)} images at {count} positions do not fit pixels of shape {shape}")
+        if out.dtype != self._dtype or not out.flags.carray:
+            raise KernelError(f"out must be one writeable run of {self._dtype}{self._shape}; it is {out.dtype}{shape}")
+        if count > len(self.rows):
+            self.rows = np.zeros(max(count, 2 * len(self.rows)), ROW_DTYPE)
+            self._rows_at = place(self.rows)
+        _TOLD.pack_into(
+            self._struct, 0, self._decoder.handle, self._program_at, 0, place(positions), epoch, self._width, self._height,
+            place(out), self._stride, self._rows_at, 0, 0, 0,
+        )  # fmt: skip
+        return count
+
+    def _room(self) -> int:
+        if self._arena.buffer is not self._buffer:
+            self._buffer = self._arena.buffer
+            self._buffer_at = place(self._buffer)
+        return self._buffer_at
+
+    def _told(self) -> int:
+        self._done, self.bad, nanoseconds = _ANSWER.unpack_from(self._struct, _ANSWER_AT)
+        self.read_s = nanoseconds * 1e-9
+        return self.bad
