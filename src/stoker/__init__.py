@@ -36,32 +36,35 @@ Labels = Any
 Shards = Union[str, "PathLike[str]", Sequence[Union[str, "PathLike[str]"]]]
 
 
-def files(root: Path, pattern: str = "**/*", labels: Labels = "folder") -> Pipeline:
+def files(root: Path, pattern: str = "**/*", labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
     """Images in folders: fields `image` (bytes) and `label`.
 
     The first folder below `root` names the class (`pipeline.classes`, sorted); `labels` may be None (no label), a dict of folder
     names to numbers, or a function of the path. With the default pattern only image files count, by their extension.
+
+    Where ``stoker index --jpeg`` has left seek indices of the JPEGs, they are used; ``seek=False`` does without. Here and in all
+    other sources they change the speed, and never a pixel.
     """
     from .source.files import FilesSource
 
-    return Pipeline(FilesSource(root, pattern, labels))
+    return Pipeline(FilesSource(root, pattern, labels, seek))
 
 
-def filelist(path: Path, root: Path | None = None, labels: Labels = "folder") -> Pipeline:
+def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
     """Images listed in a text file, one path a line: fields `image` (bytes) and `label` (from the parent folder)."""
     from .source.filelist import FilelistSource
 
-    return Pipeline(FilelistSource(path, root, labels))
+    return Pipeline(FilelistSource(path, root, labels, seek))
 
 
-def voc(path: Path, *, images: Path, annotations: Path, labels: Mapping[str, int] | None = None) -> Pipeline:
+def voc(path: Path, *, images: Path, annotations: Path, labels: Mapping[str, int] | None = None, seek: bool = True) -> Pipeline:
     """Images with XML annotations (ImageNet, PASCAL VOC), one sample an object: fields `image`, `label`, `box`.
 
     `box` is (ymin, xmin, ymax, xmax) in pixels. An image without objects gives one sample with the whole image.
     """
     from .source.voc import VocSource
 
-    return Pipeline(VocSource(path, images=images, annotations=annotations, labels=labels))
+    return Pipeline(VocSource(path, images=images, annotations=annotations, labels=labels, seek=seek))
 
 
 def arrays(**arrays: Any) -> Pipeline:
@@ -88,6 +91,7 @@ def tar(
     decode: bool = True,
     cache: Cache | str | None = None,
     patience: Patience | None = None,
+    seek: bool = True,
 ) -> Pipeline:
     """Tar shards by WebDataset's conventions: files of one basename are a sample, their extensions its fields.
 
@@ -98,7 +102,7 @@ def tar(
     Fields are decoded by extension (``cls`` int, ``json``, ``txt``, ``npy``; pictures stay bytes until `image`); with
     ``decode=False`` all are bytes. `defaults` gives values for fields that some samples lack, which is an error otherwise.
     Pickles are refused but for the fields named in `allow_pickle`. `cache` keeps remote shards on a local disk; `patience` says
-    how long a network is waited for.
+    how long a network is waited for. Seek indices of JPEGs, if the shards' indexes have some, are used unless ``seek=False``.
     """
     from .engine.each import Crew
     from .source.opening import open_tar
@@ -113,24 +117,30 @@ def tar(
             decode=decode,
             cache=cache,
             patience=patience,
+            seek=seek,
             crew=Crew,
         )
     )
 
 
 def tfrecord(
-    shards: Shards, features: Any = None, *, cache: Cache | str | None = None, patience: Patience | None = None
+    shards: Shards,
+    features: Any = None,
+    *,
+    cache: Cache | str | None = None,
+    patience: Patience | None = None,
+    seek: bool = True,
 ) -> Pipeline:
     """TFRecord files, both checksums of every record checked; a field for each feature of their tf.train.Examples.
 
     `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so
     many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single
-    field ``record``, unparsed.
+    field ``record``, unparsed. `cache`, `patience` and `seek` are as for `tar`.
     """
     from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return Pipeline(open_tfrecord(shards, features=features, cache=cache, patience=patience, crew=Crew))
+    return Pipeline(open_tfrecord(shards, features=features, cache=cache, patience=patience, seek=seek, crew=Crew))
 
 
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ import pytest
 
 from stoker.errors import CorruptIndex
 from stoker.kernel.records import crc32c
-from stoker.source.index import VERSION, Keys, ShardIndex
+from stoker.source.index import TAIL_VERSION, VERSION, Keys, SeekColumn, SeekStrings, ShardIndex, Tail, seek_columns
+from stoker.storage.local import LocalBlob
 
 PREFIX = struct.Struct("<8sIIIIQ")
 
@@ -136,8 +140,8 @@ def test_what_is_no_index_is_told_by_its_first_bytes() -> None:
 
 def test_a_version_from_the_future_says_so() -> None:
     head, body = taken_apart(small().to_bytes())
-    for version in (0, VERSION + 1, 2**32 - 1):
-        refused(as_file(head, body, version), match=f"version {version}, and this Stoker reads version {VERSION}")
+    for version in (0, TAIL_VERSION + 1, 2**32 - 1):
+        refused(as_file(head, body, version), match=f"version {version}, and this Stoker reads versions 1 and 2")
 
 
 NOTHING = object()
@@ -252,3 +256,85 @@ def test_an_index_of_a_billion_records_is_refused_before_memory_is_taken() -> No
     for column in head["columns"]:
         column["shape"] = [10**9, 0]  # no bytes at all, and yet so many
     refused(as_file(head, body))
+
+
+# ---- the tail --------------------------------------------------------------------------------------------------------
+
+
+def with_seeks(strings: dict[str, list[bytes]] | None = None, **changes: Any) -> ShardIndex:
+    """An index of three records with seek indices."""
+    gathered = {}
+    for name, values in ({"jpg": [b"one", b"", b"three"]} if strings is None else strings).items():
+        gathered[name] = SeekStrings()
+        for seek in values:
+            gathered[name].add(seek)
+    columns, tail = seek_columns(gathered, 3)
+    return small(seeks=columns, tail=tail, **changes)
+
+
+def stored(tmp_path: Path, data: bytes) -> LocalBlob:
+    (tmp_path / "x.tar.stk").write_bytes(data)
+    return LocalBlob(os.fsencode(tmp_path / "x.tar.stk"))
+
+
+def test_seek_indices_come_back_and_stay_in_the_file(tmp_path: Path) -> None:
+    index = with_seeks({"jpg": [b"one", b"", b"three"], "mask.jpg": [b"", b"2", b""]})
+    back = ShardIndex.read(stored(tmp_path, index.to_bytes()))
+    assert back.seeks is not None and list(back.seeks) == ["jpg", "mask.jpg"]
+    assert back.seeks["jpg"].length.tolist() == [3, 0, 5] and back.seeks["mask.jpg"].length.tolist() == [0, 1, 0]
+    assert back.tail.parts == () and back.tail.length == 9  # not read
+    assert b"".join(back.tail.content()) == b"onethree2"
+    assert back.to_bytes() == index.to_bytes() == ShardIndex.from_bytes(index.to_bytes(), "x").to_bytes()
+    assert "seek_length:jpg" not in back.extra
+
+
+def test_only_a_file_with_a_tail_is_of_the_second_version() -> None:
+    nothing_found = with_seeks({})
+    for index, version in ((small(), VERSION), (nothing_found, VERSION), (with_seeks(), TAIL_VERSION)):
+        assert PREFIX.unpack_from(index.to_bytes())[1] == version
+    assert ShardIndex.from_bytes(nothing_found.to_bytes(), "x").seeks == {}
+    assert ShardIndex.from_bytes(small().to_bytes(), "x").seeks is None
+
+
+def test_a_field_without_a_single_seek_index_takes_no_column() -> None:
+    assert with_seeks({"jpg": [b"one"], "txt": [b"", b""]}).seeks.keys() == {"jpg"}  # type: ignore[union-attr]
+
+
+def test_a_large_index_is_read_without_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.source.index._FIRST", 64)
+    index = with_seeks({"jpg": [b"x" * 100_000, b"", b"y" * 100_000]})
+    blob, asked = stored(tmp_path, index.to_bytes()), 0
+    read_into = LocalBlob.read_into
+
+    def counting(self: LocalBlob, offset: int, view: memoryview) -> None:
+        nonlocal asked
+        asked += len(view)
+        read_into(self, offset, view)
+
+    monkeypatch.setattr(LocalBlob, "read_into", counting)
+    assert ShardIndex.read(blob).tail.length == 200_000
+    assert asked < 2000
+
+
+def test_every_byte_in_front_of_the_tail_is_checked_when_it_is_read(tmp_path: Path) -> None:
+    data = with_seeks().to_bytes()
+    for at in range(len(data) - 8):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x41
+        with pytest.raises(CorruptIndex):
+            ShardIndex.read(stored(tmp_path, bytes(damaged)))
+
+
+@pytest.mark.parametrize("cut", [1, 8, 20])
+def test_a_cut_tail_is_refused(cut: int, tmp_path: Path) -> None:
+    data = with_seeks().to_bytes()
+    with pytest.raises(CorruptIndex):
+        ShardIndex.read(stored(tmp_path, data[:-cut]))
+
+
+def test_a_tail_that_is_not_what_the_columns_say_is_refused() -> None:
+    index = with_seeks()
+    refused(replace(index, tail=Tail.of([b"onethreefour"])).to_bytes(), "tail of 12 bytes")
+    assert index.seeks is not None
+    short = SeekColumn(index.seeks["jpg"].length[:2], index.seeks["jpg"].crc[:2])
+    refused(replace(index, seeks={"jpg": short}, tail=Tail.of([b"one"])).to_bytes(), "seek indices of another shape")

@@ -61,10 +61,10 @@ def same(one: ShardIndex, other: ShardIndex) -> bool:
 def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """As if `folder` could not be written to; root may write anywhere, so permissions alone do not do."""
 
-    def refuse(path: bytes, data: bytes) -> None:
+    def refuse(path: bytes, *parts: bytes) -> None:
         if os.fsencode(folder) == path.rpartition(b"/")[0]:
             raise WriteError(f"{os.fsdecode(path)}: Read-only file system")
-        publish(path, data)
+        publish(path, *parts)
 
     monkeypatch.setattr(indexing, "publish", refuse)
 
@@ -197,7 +197,7 @@ def test_shards_of_one_name_in_different_folders_do_not_share_an_index(tmp_path:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "shard.tar").write_bytes(data)
         os.utime(tmp_path / folder / "shard.tar", ns=(7, 7))
-    monkeypatch.setattr(indexing, "publish", lambda path, data: publish(path, data) if b"/home/" in path else refuse())
+    monkeypatch.setattr(indexing, "publish", lambda path, *parts: publish(path, *parts) if b"/home/" in path else refuse())
 
     def refuse() -> None:
         raise WriteError("read-only")

@@ -69,7 +69,8 @@ def bench(
     Everybody does the same: read, decode, random crop resized to --size, flip half of them, put --batch of them together as
     bytes (uint8). The data are read once before, so it is decoding that is measured and not the disk. The loaders take
     turns, five times each; what is told is the median, and ratios are taken within each turn. Of tar shards, TFRecords and
-    LMDB the first --samples are read; other loaders get the same pictures as files.
+    LMDB the first --samples are read; other loaders get the same pictures as files. Where the JPEGs have seek indices
+    (`stoker index --jpeg`), it is measured with and without them.
 
     Example: `stoker bench photos/ --size 224 --threads 8 --against torch`
     """
@@ -80,17 +81,25 @@ def bench(
     with TemporaryDirectory(prefix="stoker-bench-") as folder:
         if isinstance(stored, LabelledFiles):
             paths = _spread_paths(stored, samples)
-            images, field = stoker.filelist(_write_list(Path(folder) / "images.txt", paths), labels=None), "image"
+            listed = _write_list(Path(folder) / "images.txt", paths)
+            images, field = stoker.filelist(listed, labels=None), "image"
+            plain = stoker.filelist(listed, labels=None, seek=False)
         else:
             field = picture_field(stored)
             images = opened.select(field).take(samples)
+            plain = open_source(source, seek=False).select(field).take(samples) if stored.seeks(field) else images
             paths = _copy_out(images, field, Path(folder)) if peers else [""] * min(samples, len(stored))
         total = _read_once(images, field, len(paths))
         pipeline = _pipeline(images, field, size, batch)
+        title = f"stoker, {many(workers, 'thread', 'threads')}"
         serial = OwnLoader("stoker, no threads", pipeline, executor="inline")
-        parallel = OwnLoader(f"stoker, {many(workers, 'thread', 'threads')}", pipeline, threads=workers, ahead=ahead)
+        parallel = OwnLoader(title, pipeline, threads=workers, ahead=ahead)
+        # Where there are seek indices, the same without them too: what they are worth, and what they would be worth elsewhere.
+        seeking = stored_in(images).seeks(field) > 0
+        without = [OwnLoader(f"{title}, no seek indices", _pipeline(plain, field, size, batch), threads=workers, ahead=ahead)]
+        without = without if seeking else []
         others = [PeerLoader(name, peer, paths, size, workers) for name, peer in peers.items()]
-        _take_turns([serial, parallel, *others], batch, seconds / _ROUNDS)
+        _take_turns([serial, parallel, *without, *others], batch, seconds / _ROUNDS)
     if json:
         print_json(
             {
@@ -103,6 +112,7 @@ def bench(
                 "rounds": _ROUNDS,
                 "serial": serial.result(),
                 "parallel": parallel.result(),
+                "without_seek": {**without[0].result(), **_ratio_json(parallel, without[0])} if without else None,
                 "peers": {peer.name: {**peer.result(), **_ratio_json(parallel, peer)} for peer in others},
                 "not_installed": {name: peer.install for name, peer in missing.items()},
                 "stage_us": serial.costs(),
@@ -113,7 +123,7 @@ def bench(
     tell(f"{len(paths):,} images of {show_bytes(total / len(paths))} from {source}, read once before", style="bold")
     tell(f"random crops resized to {size} x {size}, batches of {batch}, {_ROUNDS} rounds by turns")
     tell()
-    _tell_rates(serial, parallel, others)
+    _tell_rates(serial, parallel, without, others)
     _tell_costs(serial)
     for peer in missing.values():
         tell(f"not compared: {peer.title}, which is not installed ({peer.install})", style="dim")
@@ -268,7 +278,7 @@ def _pipeline(images: Pipeline, field: str, size: int, batch: int) -> Pipeline:
 # ---- what is told -----------------------------------------------------------------------------------------------------------
 
 
-def _tell_rates(serial: Contender, parallel: Contender, others: Sequence[Contender]) -> None:
+def _tell_rates(serial: Contender, parallel: Contender, without: Sequence[Contender], others: Sequence[Contender]) -> None:
     from rich.table import Table
 
     table = Table(box=None, header_style="dim")
@@ -278,6 +288,8 @@ def _tell_rates(serial: Contender, parallel: Contender, others: Sequence[Contend
     table.add_column("")
     table.add_row(serial.title, *_rate_cells(serial), "")
     table.add_row(parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread", style="bold")
+    for plain in without:
+        table.add_row(plain.title, *_rate_cells(plain), f"{_told_times(parallel, plain)} with them")
     for other in others:
         table.add_row(other.title, *_rate_cells(other), _told_ratio(parallel, other))
     out().print(table)
@@ -295,10 +307,12 @@ def _ratios(own: Contender, other: Contender) -> list[float]:
 
 
 def _told_ratio(own: Contender, other: Contender) -> str:
-    if other.failure:
-        return other.failure
+    return other.failure or f"stoker is {_told_times(own, other)}"
+
+
+def _told_times(own: Contender, other: Contender) -> str:
     ratios = _ratios(own, other)
-    return f"stoker is {statistics.median(ratios):.2f}x as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    return f"{statistics.median(ratios):.2f}x as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
 def _ratio_json(own: Contender, other: Contender) -> dict[str, Any]:

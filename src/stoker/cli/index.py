@@ -1,4 +1,4 @@
-"""`stoker index`: the index of every shard, made once for all readers."""
+"""`stoker index`: the index of every shard, made once for all readers; with `--jpeg`, seek indices of the pictures too."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import CorruptIndex, StokerError
-from ..pack.convert import Stopped
-from ..source.index import SUFFIX
+from ..pack.convert import Moved, Stopped
+from ..pack.seeking import add_seeks, index_folder
+from ..source.index import SUFFIX, ShardIndex
 from ..source.indexing import build_index, find_index, keep_index
+from ..source.paths import absolute
 from ..source.shards import is_remote
+from ..source.sidecar import NAME, keep_sidecar, own_sidecar
 from ..source.tarstream import is_compressed
 from ..storage.blob import Blob
 from ..storage.local import LocalBlob
@@ -32,6 +35,12 @@ _NAMED = 5
 
 def index(
     shards: ShardNames,
+    jpeg: Annotated[
+        bool,
+        typer.Option(
+            "--jpeg", help="Add seek indices of all JPEGs, with which crops are decoded faster; takes folders of images too."
+        ),
+    ] = False,
     force: Annotated[
         bool,
         typer.Option("--force", help="Make them anew, also where one is there; also for shards that were replaced on purpose."),
@@ -46,19 +55,27 @@ def index(
     is written beside the shard (`x.tar.stk`), or where that cannot be, as for URLs, into your cache folder. One that fits its
     shard is kept. A bad shard is named, the others go on, and the exit status is 1. TFRecords are checked on the way.
 
-    Example: `stoker index 'shards/train-{000000..000147}.tar'`
+    With `--jpeg` every picture is read as well, and the index gets its seek index: about one percent of its bytes, with which a
+    decoder begins in front of a crop instead of at the first pixel. The pictures stay as they are, and pixels are the same. An
+    index that is there gets them added. Of a folder of images they are kept in it, as `.seek.stk`; started again, only files that
+    changed are read.
+
+    Example: `stoker index --jpeg 'shards/train-{000000..000147}.tar'`
     """
     begun = time.monotonic()
-    listed = shard_list(shards)
-    with Pool(jobs, len(listed)) as pool, Progress("indexing", local_bytes(listed), progress, unit="bytes") as shown:
-        maker = _Maker(force, shown, pool)
+    listed = shard_list(shards, folders=jpeg)
+    total = local_bytes(listed)
+    if total is not None and jpeg:
+        total *= 2  # once for what lies where, once for the pictures
+    with Pool(jobs, len(listed)) as pool, Progress("indexing", total, progress, unit="bytes") as shown:
+        maker = _Maker(force, jpeg, shown, pool)
         made = sorted(pool.over(maker.make, list(enumerate(listed)), shown.draw), key=lambda result: result.number)
         rate = shown.rate()
     bad = [result for result in made if result.error is not None]
     if json:
         print_json({"shards": [result.facts() for result in made], "seconds": time.monotonic() - begun})
     else:
-        _tell(made, rate)
+        _tell(made, rate, "folder" if all(kind == "images" for _, kind in listed) else "shard")
     for result in bad:
         assert result.error is not None
         typer.echo(message(result.error), err=True)
@@ -67,8 +84,8 @@ def index(
 
 
 def local_bytes(shards: Sequence[tuple[str, str]]) -> int | None:
-    """What there is to read; None where that could be known only by asking far away."""
-    if any(is_remote(shard) for shard, _ in shards):
+    """What there is to read; None where that could be known only by asking far away, or by asking for every file of a folder."""
+    if any(is_remote(shard) or kind == "images" for shard, kind in shards):
         return None
     return sum(os.stat(shard).st_size for shard, _ in shards)  # noqa: PTH116  names may be any bytes
 
@@ -79,25 +96,33 @@ class Made:
 
     number: int
     shard: str
-    what: str  # "made", "sealed" (it was there, and is now for all), "kept" or "bad"
+    what: (
+        str  # "made", "sealed" (it was there, and is now for all), "added" (it was there, without seek indices), "kept" or "bad"
+    )
     place: str = ""
     samples: int = 0
     bytes: int = 0
+    seeks: tuple[int, int] | None = None  # pictures with a seek index, and the bytes of these; None: nobody has made any
     error: StokerError | None = None
 
     def facts(self) -> dict[str, Any]:
         told: dict[str, Any] = {"shard": self.shard, "index": self.what, "place": self.place, "samples": self.samples}
+        if self.seeks is not None:
+            told |= {"seek_indices": self.seeks[0], "seek_bytes": self.seeks[1]}
         return told | ({"bytes": self.bytes} if self.error is None else {"problem": str(self.error)})
 
 
 class _Maker:
     """Makes one index after the other, in any thread."""
 
-    def __init__(self, force: bool, shown: Progress, pool: Pool) -> None:
-        self._force, self._shown, self._pool = force, shown, pool
+    def __init__(self, force: bool, jpeg: bool, shown: Progress, pool: Pool) -> None:
+        self._force, self._jpeg, self._shown, self._pool = force, jpeg, shown, pool
+        self._moved = Moved(shown.add, pool.stopping)
 
     def make(self, numbered: tuple[int, tuple[str, str]]) -> Made:
         number, (shard, kind) = numbered
+        if kind == "images":
+            return self._folder(number, shard)
         blob = open_blob(shard)
         if isinstance(blob, LocalBlob):
             blob = _Watched(blob.path, self._shown, self._pool)
@@ -115,15 +140,54 @@ class _Maker:
             )
         # An index that contradicts its shard raises here: only who says --force means to replace it.
         there = None if self._force else find_index(blob, kind)
+        jpeg = self._jpeg or (self._force and _had_seeks(blob))
+        wanting = jpeg and (there is None or there.seeks is None)
         if there is not None:
-            self._shown.had(there.size)
-        if there is not None and there.sealed:
-            return Made(number, blob.url, "kept", "", len(there), there.size)
+            self._shown.had(there.size if wanting or not self._jpeg else 2 * there.size)
+        if there is not None and there.sealed and not wanting:
+            return Made(number, blob.url, "kept", "", len(there), there.size, _counted_seeks(there))
         fresh = build_index(blob, kind, sealed=True) if there is None else replace(there, sealed=True)
         if there is None and not isinstance(blob, LocalBlob):
             self._shown.add(0, fresh.size)
+        if wanting:
+            fresh = add_seeks(blob, fresh, self._pool.ordered, self._moved)
         place = keep_index(blob, fresh)
-        return Made(number, blob.url, "made" if there is None else "sealed", place, len(fresh), fresh.size)
+        what = "made" if there is None else "added" if there.sealed else "sealed"
+        return Made(number, blob.url, what, place, len(fresh), fresh.size, _counted_seeks(fresh))
+
+    def _folder(self, number: int, name: str) -> Made:
+        """The sidecar of a folder of images."""
+        folder = absolute(os.fsencode(name))
+        try:
+            old = None if self._force else own_sidecar(folder)
+            made = index_folder(folder, old, self._pool.ordered, self._moved)
+            size = int(made.index.length.sum())
+            if old is not None and made.kept == len(made.index) == len(old):
+                return Made(number, name, "kept", "", len(old), size, _counted_seeks(old))
+            place = keep_sidecar(folder, made.index)
+            place = _in_folder(name) if place.endswith(NAME.decode()) else place
+        except StokerError as error:
+            return Made(number, name, "bad", error=error)
+        return Made(number, name, "made" if old is None else "added", place, len(made.index), size, _counted_seeks(made.index))
+
+
+def _in_folder(name: str) -> str:
+    return f"{name.rstrip('/')}/{NAME.decode()}"
+
+
+def _counted_seeks(index: ShardIndex) -> tuple[int, int] | None:
+    """Pictures that have a seek index, and the bytes of all of them; None: nobody has made any."""
+    if index.seeks is None:
+        return None
+    return sum(int((column.length > 0).sum()) for column in index.seeks.values()), index.tail.length
+
+
+def _had_seeks(blob: Blob) -> bool:
+    """Whether the index that is to be replaced has seek indices: then the new one gets them too."""
+    try:
+        return ShardIndex.read(blob.sibling(SUFFIX)).seeks is not None
+    except StokerError:
+        return False
 
 
 class _Watched(LocalBlob):
@@ -141,22 +205,28 @@ class _Watched(LocalBlob):
             self._shown.add(0, len(view))
 
 
-def _tell(made: list[Made], rate: str) -> None:
-    counts = {what: sum(result.what == what for result in made) for what in ("made", "sealed", "kept", "bad")}
+def _tell(made: list[Made], rate: str, thing: str) -> None:
+    counts = {what: sum(result.what == what for result in made) for what in _WORDS}
     told = [f"{counts[what]:,} {word}" for what, word in _WORDS.items() if counts[what]]
     read = sum(result.bytes for result in made if result.what == "made")
     samples = sum(result.samples for result in made)
-    tell(f"{counted(len(made), 'shard')}: {', '.join(told)}; {counted(samples, 'sample')}", style="bold")
+    tell(f"{counted(len(made), thing)}: {', '.join(told)}; {counted(samples, 'sample')}", style="bold")
+    if any(result.seeks is not None for result in made):
+        pictures, size = (sum(result.seeks[at] for result in made if result.seeks is not None) for at in (0, 1))
+        tell(f"  jpeg     seek indices of {counted(pictures, 'picture')}, {show_bytes(size)}")
     if read:
         tell(f"  speed    {show_bytes(read)} read, {rate}")
-    elsewhere = [result for result in made if result.place not in ("", result.shard + SUFFIX)]
+    elsewhere = [result for result in made if result.place not in ("", result.shard + SUFFIX, _in_folder(result.shard))]
     for result in elsewhere[:_NAMED]:
         tell(f"  note     {result.shard}: its index is kept as {result.place}")
     if len(elsewhere) > _NAMED:
         tell(f"           and {len(elsewhere) - _NAMED:,} more like it")
     for result in made:
-        if result.what in ("made", "sealed") and not result.place:
+        if result.what in ("made", "sealed", "added") and not result.place:
             tell(f"  note     {result.shard}: its index could be written nowhere")
 
 
-_WORDS = {"made": "indexed", "sealed": "had one, now for all readers", "kept": "had one that fits", "bad": "bad"}
+_WORDS = {
+    "made": "indexed", "sealed": "had one, now for all readers", "added": "had one, now with all seek indices",
+    "kept": "had one that fits", "bad": "bad",
+}  # fmt: skip

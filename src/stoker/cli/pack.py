@@ -74,6 +74,10 @@ def pack(
         typer.Option("--by-content", help="In a tar, name each picture by its own format, so that samples differ: jpg, png."),
     ] = False,
     keys: Annotated[bool, typer.Option("--keys/--no-keys", help="In TFRecords, store the samples' keys as `__key__`.")] = True,
+    jpeg_index: Annotated[
+        bool,
+        typer.Option("--jpeg-index/--no-jpeg-index", help="Put seek indices of JPEGs into the shards' indexes: faster crops."),
+    ] = True,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read, and list them.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace shards that are there and were made otherwise.")
@@ -98,7 +102,7 @@ def pack(
     kind, pattern, folder = choose_dest(dest, None if format is None else format.value)
     options = Options(
         kind, _most_bytes(max_bytes, kind, max_samples), max_samples, seed if shuffle else None, resize_max, quality, fields,
-        by_content, keys,
+        by_content, keys, jpeg_index,
     )  # fmt: skip
     opened = _open(source)
     _make_folder(folder)

@@ -80,16 +80,17 @@ def find_source(name: str) -> Found:
     return _find_shards(name)
 
 
-def open_source(name: str) -> Pipeline:
+def open_source(name: str, *, seek: bool = True) -> Pipeline:
     """The pipeline that begins with this source. Image files have the fields `image` and, where there are classes, `label`."""
     found = find_source(name)
     if found.kind == "images":
-        return _open_images(Path(name))
+        return _open_images(Path(name), seek)
     if found.kind == "list":
-        return stoker.filelist(name, labels=_list_labels(Path(name)))
+        return stoker.filelist(name, labels=_list_labels(Path(name)), seek=seek)
     if found.kind == "lmdb":
         return stoker.lmdb(name)
-    return stoker.tar(list(found.shards)) if found.kind == "tar" else stoker.tfrecord(list(found.shards))
+    shards = list(found.shards)
+    return stoker.tar(shards, seek=seek) if found.kind == "tar" else stoker.tfrecord(shards, seek=seek)
 
 
 def stored_in(pipeline: Pipeline) -> Source:
@@ -101,11 +102,16 @@ def stored_in(pipeline: Pipeline) -> Source:
     return source
 
 
-def shard_list(names: Sequence[str]) -> list[tuple[str, str]]:
-    """The shards that some names stand for, each with its kind (``tar`` or ``tfrecord``)."""
+def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str, str]]:
+    """The shards that some names stand for, each with its kind: ``tar``, ``tfrecord``, or with `folders` also ``images``."""
     shards: list[tuple[str, str]] = []
     for name in names:
         found = find_source(name)
+        if found.kind == "images" and folders:
+            shards.append((name, found.kind))
+            continue
+        if found.kind == "list" and folders:
+            raise ConfigError(f"{name}: this is a list of images; name the folder they are in, which keeps their seek indices")
         if found.kind not in ("tar", "tfrecord"):
             raise ConfigError(
                 f"{name}: this is no shard of records, but {_TOLD[found.kind]}; only tar shards and TFRecords have an index"
@@ -116,7 +122,11 @@ def shard_list(names: Sequence[str]) -> list[tuple[str, str]]:
     return shards
 
 
-_TOLD = {"images": "a folder of images", "list": "a list of images", "lmdb": "an LMDB database, which has an index in itself"}
+_TOLD = {
+    "images": "a folder of images (`--jpeg` makes seek indices of those)",
+    "list": "a list of images",
+    "lmdb": "an LMDB database, which has an index in itself",
+}
 
 
 # ---- looking ----------------------------------------------------------------------------------------------------------------
@@ -234,9 +244,9 @@ def _is_tfrecord(data: bytes) -> bool:
 # ---- images -----------------------------------------------------------------------------------------------------------------
 
 
-def _open_images(path: Path) -> Pipeline:
+def _open_images(path: Path, seek: bool = True) -> Pipeline:
     """Images that lie in the folder itself have no class; otherwise its folders are the classes."""
-    return stoker.files(path, labels=None) if any(map(is_image, _names_in(path))) else stoker.files(path)
+    return stoker.files(path, labels=None if any(map(is_image, _names_in(path))) else "folder", seek=seek)
 
 
 def _names_in(path: Path) -> list[bytes]:

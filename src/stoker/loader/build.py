@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from ..batch.slab import Layout
 from ..engine.executor import Executor, Outcome
 from ..engine.inline import InlineExecutor
@@ -17,6 +19,7 @@ from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
 from .units import BatchMaker, Observer
 
+_log = logging.getLogger("stoker")
 #: single samples are worked on this many at a time
 _SAMPLES = 32
 #: small batches are made together, up to so many bytes and so many of them
@@ -48,7 +51,7 @@ def loose_fields(plan: Plan, layout: Layout) -> bool:
         return True
     placed = {name for name, _, _, _ in layout.fields}
     ruled = {name for name, _ in plan.batch.pad} if plan.batch else set()
-    return any(name not in placed and (spec is not BYTES or name in ruled) for name, spec in plan.specs.items())
+    return any(name not in placed and (spec != BYTES or name in ruled) for name, spec in plan.specs.items())
 
 
 def layout_of(plan: Plan, group: int) -> Layout:
@@ -96,6 +99,12 @@ def observer(meters: Meters, steps: list[str]) -> Observer:
         meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
         if report is not None:
             meters.worked(report.rows + len(report.skipped))
+            if meters.sought(report.seeks.used, report.seeks.unfit):
+                _log.warning(
+                    "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "
+                    "pixels are the same without, decoding takes longer (`stoker index --jpeg --force` makes them anew)",
+                    report.seeks.example,
+                )
             for name, seconds in zip(steps, report.seconds):
                 meters.step(name, seconds)
 

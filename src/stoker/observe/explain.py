@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..plan.fields import image_spec
-from ..plan.nodes import Image, StageNode, written
+from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
 from ..plan.plan import Plan
 from ..source.base import Source
 from ..units import show_bytes
@@ -15,6 +15,7 @@ def explain_plan(plan: Plan) -> str:
     if isinstance(plan.source, Source):
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
         lines.append(f"         reads {fields or 'no field'}")
+        lines += [f"         {told}" for told in _seeks(plan, plan.source)]
     lines.append(f"order    {_order(plan)}")
     for segment in plan.segments:
         lines += [f"stage    {_stage(node)}" for node in segment.nodes]
@@ -29,6 +30,28 @@ def explain_plan(plan: Plan) -> str:
     lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
     return "\n".join(lines)
+
+
+def _seeks(plan: Plan, source: Source) -> list[str]:
+    """Which images are decoded with the help of seek indices: those whose bytes reach the image stage as they are stored."""
+    names = {name: name for name in plan.wanted}  # present name -> name in the source
+    told = []
+    for node in [node for segment in plan.segments for node in segment.nodes] + list(plan.stages):
+        if isinstance(node, Image):
+            field = names.pop(node.field, None)
+            count = source.seeks(field) if field is not None and image_spec(node).fixed else 0
+            if count:
+                share = "all" if count == len(source) else f"{count:,} of {len(source):,}"
+                told.append(f"seek index for {share} pictures in {field}")
+        elif isinstance(node, Rename):
+            renamed = dict(node.names)
+            names = {renamed.get(name, name): field for name, field in names.items()}
+        elif isinstance(node, (Decode, MapFields)):
+            for name in [node.field] if isinstance(node, Decode) else [name for name, _ in node.fields]:
+                names.pop(name, None)
+        elif not isinstance(node, (Select, Drop, Filter)):
+            return told  # a function over whole samples, or a batch: what comes out are other bytes
+    return told
 
 
 def describe_policy(plan: Plan) -> str:

@@ -37,6 +37,8 @@ class Stats:
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core
     workers: int = 0
+    seeks_used: int = 0  # images whose crop was reached by a seek index
+    seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
     worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
     steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
 
@@ -131,6 +133,13 @@ class Meters:
 
     def step(self, name: str, seconds: float) -> None:
         self._stats.steps_s[name] = self._stats.steps_s.get(name, 0.0) + seconds
+
+    def sought(self, used: int, unfit: int) -> bool:
+        """What became of seek indices; returns whether these are the first that did not fit."""
+        first = bool(unfit) and not self._stats.seeks_unfit
+        self._stats.seeks_used += used
+        self._stats.seeks_unfit += unfit
+        return first
 
     def epoch_ended(self) -> None:
         self._stats.epochs += 1

@@ -18,8 +18,15 @@ def _rate(stats: Stats) -> str:
     skipped = f" {counted(stats.skipped, 'bad sample')} left out." if stats.skipped else ""
     return (
         f"{stats.samples_per_s:,.0f} samples/s ({show_bytes(per_s)}/s) over {stats.elapsed_s:.1f} s; "
-        f"the training loop waited {stats.wait_share:.1%} of that time.{skipped}"
+        f"the training loop waited {stats.wait_share:.1%} of that time.{skipped}{_seeks(stats)}"
     )
+
+
+def _seeks(stats: Stats) -> str:
+    if not stats.seeks_unfit:
+        return ""
+    told = f"{stats.seeks_unfit:,} of {stats.seeks_used + stats.seeks_unfit:,} seek indices"
+    return f" {told} did not fit and were not used: `stoker index --jpeg --force` makes them anew."
 
 
 def _limit(stats: Stats) -> str:

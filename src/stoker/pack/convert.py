@@ -28,6 +28,7 @@ from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
 from .fields import Kept, choose_fields, own_key, picture_kinds
+from .jpegs import SeekMaker
 from .keys import UniqueKeys, key_reader, safe_key
 from .lmdb import write_lmdb
 from .notes import noted
@@ -131,7 +132,9 @@ class Conversion:
             *(f"{kept.source}>{kept.target}" for kept in self.kept), self._bounds.tobytes(),
         )  # fmt: skip
         self._whole_records = RECORD in self.source.fields and options.format == "tfrecord"
-        self._examples = RecordEncoder(key=KEY if options.keys and not self._whole_records else None)
+        key = KEY if options.keys and not self._whole_records else None
+        self._examples = RecordEncoder(key=key, seek=options.seek)
+        self._seeks = SeekMaker() if options.seek else None
         self._spares = Spares()
 
     @property
@@ -240,10 +243,13 @@ class Conversion:
 
     def _encoded_rows(self, indices: Ints) -> list[Any]:
         """Some samples as their writer takes them, each with the bytes read for it; or Bad."""
-        encode = TarWriter.encode if self.options.format == "tar" else self._examples.encode
-        return [
-            row if isinstance(row, Bad) else (encode(row[0], index), row[1]) for index, row in zip(indices, self._rows(indices))
-        ]
+        rows = zip(indices.tolist(), self._rows(indices))
+        return [row if isinstance(row, Bad) else (self._encoded(row[0], index), row[1]) for index, row in rows]
+
+    def _encoded(self, sample: Any, index: int) -> Any:
+        if self.options.format == "tar":
+            return TarWriter.encode(sample, index, self._seeks)
+        return self._examples.encode(sample, index)
 
     def _rows(self, indices: Ints) -> list[Any]:
         """Some samples as mappings, each with the bytes read for it; or Bad."""
@@ -272,7 +278,7 @@ class Conversion:
         note: dict[str, Any] = {"recipe": self.recipe, "shard": number, "shards": self.shards}
         about = {NOTE: note, **self._classes}
         open_writer: Any = TarWriter if self.options.format == "tar" else TfrecordWriter
-        writer = open_writer(path, overwrite=self.overwrite, about=about)
+        writer = open_writer(path, overwrite=self.overwrite, about=about, seek=self.options.seek)
         try:
             for encoded in stream:
                 writer.add(encoded)
@@ -323,9 +329,11 @@ def convert_stream(
         if options.format == "lmdb":
             written = write_lmdb(pattern, samples, overwrite=overwrite)
         elif options.format == "tfrecord":
-            written = write_tfrecord(pattern, samples, most, count, overwrite, key=KEY if options.keys else None)
+            written = write_tfrecord(
+                pattern, samples, most, count, overwrite, key=KEY if options.keys else None, seek=options.seek
+            )
         else:
-            written = write_tar(pattern, samples, most, count, overwrite)
+            written = write_tar(pattern, samples, most, count, overwrite, seek=options.seek)
     except _Spoiled:
         written = Written((), 0, 0)
     return written, tuple(stream.bad)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import CorruptIndex
+from ..errors import ReadError, ShardError, SourceNotFound
 from ..source.index import SUFFIX, ShardIndex
+from ..storage.local import LocalBlob
 
 
 def noted(path: str, entry: str) -> tuple[dict[str, Any], ShardIndex] | None:
@@ -16,9 +18,9 @@ def noted(path: str, entry: str) -> tuple[dict[str, Any], ShardIndex] | None:
     appear first, and the shard whole, a shard with a note is as it was made.
     """
     try:
-        index = ShardIndex.from_bytes(Path(path + SUFFIX).read_bytes(), path + SUFFIX)
+        index = ShardIndex.read(LocalBlob(os.fsencode(path + SUFFIX)))
         size = Path(path).stat().st_size
-    except (OSError, CorruptIndex):
+    except (OSError, ReadError, ShardError, SourceNotFound):
         return None
     note = index.about.get(entry)
     return (note, index) if isinstance(note, dict) and index.size == size else None

@@ -32,6 +32,7 @@ class Options:
 
     `max_bytes` and `max_samples` limit a shard; None: they do not. `seed` is the shuffle's; None: the source's order. `fields` is
     what a user wrote (see `choose_fields`), `by_content` names each picture by its own format, `keys` puts keys into TFRecords.
+    `seek` puts seek indices of the JPEGs into the shards' indexes; the shards are the same with and without.
     """
 
     format: str = "tar"
@@ -43,6 +44,7 @@ class Options:
     fields: str | None = None
     by_content: bool = False
     keys: bool = True
+    seek: bool = True
 
     def identity(self) -> str:
         """All that matters for a sample's bytes; the limits show in what they led to."""

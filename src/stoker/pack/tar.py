@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,9 @@ import numpy as np
 from ..errors import ClosedError, ConfigError
 from ..kernel.records import crc32c, crc32c_spans
 from ..source.codecs import encode_field
-from ..source.index import Keys, ShardIndex
+from ..source.index import Keys, SeekStrings, ShardIndex, seek_columns
 from ..source.paths import AnyPath, printable
+from .jpegs import SeekMaker
 from .samples import split_sample, told_sample
 from .shards import Written, write_shards
 from .target import Target, open_target
@@ -49,6 +51,7 @@ class Encoded(NamedTuple):
     key: bytes
     members: dict[bytes, tuple[bytes, bytes]]  # headers and content of each field
     size: int
+    seeks: Mapping[bytes, bytes] = MappingProxyType({})  # seek indices of those that are JPEGs
 
 
 class TarWriter:
@@ -60,7 +63,8 @@ class TarWriter:
     appears. An existing file is refused unless ``overwrite=True``. For one thread at a time.
 
     `about` is JSON to go into the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
-    shard was made. Without an index nothing is remembered of the samples: two of one key are noticed only side by side.
+    shard was made. With `seek` the index gets seek indices of all JPEGs, so that crops of them are decoded faster. Without an
+    index nothing is remembered of the samples: two of one key are noticed only side by side.
 
     >>> import tempfile
     >>> with TarWriter(tempfile.mkdtemp() + "/train.tar") as shard:
@@ -70,12 +74,19 @@ class TarWriter:
     """
 
     def __init__(
-        self, target: Target, *, index: bool = True, overwrite: bool = False, about: Mapping[str, Any] | None = None
+        self,
+        target: Target,
+        *,
+        index: bool = True,
+        overwrite: bool = False,
+        about: Mapping[str, Any] | None = None,
+        seek: bool = False,
     ) -> None:
         self._target = open_target(target, index=index, overwrite=overwrite, about=about)
         self.samples = 0
         self._open = True
-        self._table = _Table() if self._target.indexed else _LastKey()
+        self._table = _Table(seek) if self._target.indexed else _LastKey()
+        self._seeks = SeekMaker() if seek and self._target.indexed else None
         self._pieces: list[bytes] = []
         self._gathered = 0
         self._size = 0  # bytes of the shard so far, gathered ones included
@@ -96,11 +107,11 @@ class TarWriter:
 
     def write(self, sample: Any) -> None:
         """Append a sample. One that cannot be written raises ConfigError, and the shard is as if it had not been tried."""
-        self.add(self.encode(sample, self.samples))
+        self.add(self.encode(sample, self.samples, self._seeks))
 
     @staticmethod
-    def encode(sample: Any, number: int) -> Encoded:
-        """What a sample is written as; `number` is its key when it has none."""
+    def encode(sample: Any, number: int, seeks: SeekMaker | None = None) -> Encoded:
+        """What a sample is written as; `number` is its key when it has none. `seeks` makes the seek indices of its JPEGs."""
         key, fields = split_sample(sample, stem=True)  # in a tar the extension belongs to the field
         try:
             checked = b"%09d" % number if key is None else _check_key(key)
@@ -118,7 +129,10 @@ class TarWriter:
                 size += len(headers) + len(data) + -len(data) % BLOCK
         except ConfigError as error:
             raise ConfigError(f"{told_sample(number, key)}: {error}") from error
-        return Encoded(checked, members, size)
+        if seeks is None:
+            return Encoded(checked, members, size)
+        made = ((field, seeks(data)) for field, (_, data) in members.items())
+        return Encoded(checked, members, size, {field: seek for field, seek in made if seek})
 
     def add(self, encoded: Encoded) -> None:
         """Append an encoded sample."""
@@ -128,6 +142,8 @@ class TarWriter:
         try:
             for field, (headers, data) in encoded.members.items():
                 self._member(field, headers, data)
+            for field, seek in encoded.seeks.items():
+                self._table.seek(field, seek)
         except BaseException:
             self.abandon()  # half a sample may be out
             raise
@@ -194,6 +210,8 @@ def write_tar(
     max_bytes: int | str | None = "1GB",
     max_samples: int | None = None,
     overwrite: bool = False,
+    *,
+    seek: bool = False,
 ) -> Written:
     """Write samples to tar shards, each with its index beside it.
 
@@ -201,7 +219,7 @@ def write_tar(
     is one shard, and an error when one is not enough. A shard has at most `max_bytes` (None: no limit; a larger sample gets a
     shard of its own) and `max_samples`. `samples` is any iterable of mappings (see `TarWriter`), or a pipeline without `batch`.
     Every shard appears when it is full; if something fails, those before it stay. Shards that are there already are an error
-    unless ``overwrite=True``.
+    unless ``overwrite=True``. With `seek` the indexes get seek indices of the JPEGs, which takes 0.4 ms for a photograph.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -209,12 +227,15 @@ def write_tar(
     3
     """
 
-    def open_writer(path: str) -> TarWriter:
-        return TarWriter(path, overwrite=overwrite)
+    maker = SeekMaker() if seek else None
 
-    return write_shards(
-        pattern, samples, TarWriter.encode, open_writer, max_bytes=max_bytes, max_samples=max_samples, overwrite=overwrite
-    )
+    def open_writer(path: str) -> TarWriter:
+        return TarWriter(path, overwrite=overwrite, seek=seek)
+
+    def encode(sample: Any, number: int) -> Encoded:
+        return TarWriter.encode(sample, number, maker)
+
+    return write_shards(pattern, samples, encode, open_writer, max_bytes=max_bytes, max_samples=max_samples, overwrite=overwrite)
 
 
 class _LastKey:
@@ -247,6 +268,9 @@ class _LastKey:
     def add(self, field: bytes, start: int, length: int, crc: int | None = None) -> None:
         """Note a member of the last sample; without a checksum it waits for the next `checksum`."""
 
+    def seek(self, field: bytes, seek: bytes) -> None:
+        """Note the seek index of a member of the last sample."""
+
     def checksum(self, data: bytes) -> None:
         """Work out the checksums of the members in the next bytes of the shard."""
 
@@ -258,8 +282,9 @@ class _LastKey:
 class _Table(_LastKey):
     """What the index will say: a line per member, in arrays, because there may be millions."""
 
-    def __init__(self) -> None:
+    def __init__(self, seek: bool = False) -> None:
         super().__init__()
+        self._seeks: dict[bytes, SeekStrings] | None = {} if seek else None
         self._key_data, self._key_ends = bytearray(), array("q")
         self._seen: set[bytes] | None = None
         self._rows, self._columns = array("q"), array("q")
@@ -293,6 +318,10 @@ class _Table(_LastKey):
             self._crcs.append(crc)
             self._flushed = start + length + -length % BLOCK
 
+    def seek(self, field: bytes, seek: bytes) -> None:
+        if self._seeks is not None:
+            self._seeks.setdefault(field, SeekStrings()).add(seek, len(self._key_ends) - 1)
+
     def checksum(self, data: bytes) -> None:
         known = len(self._crcs)
         starts = np.array(self._starts[known:], np.int64) - self._flushed
@@ -307,7 +336,12 @@ class _Table(_LastKey):
         start, length, crc = np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape, np.uint32)
         at = np.array(self._rows, np.int64), np.array(self._columns, np.int64)
         start[at], length[at], crc[at] = self._starts, self._lengths, self._crcs
-        return ShardIndex("tar", fields, start, length, crc, keys, size, mtime_ns, sealed=True)
+        index = ShardIndex("tar", fields, start, length, crc, keys, size, mtime_ns, sealed=True)
+        if self._seeks is None:
+            return index
+        gathered = {printable(field): self._seeks[field] for field in self._fields if field in self._seeks}
+        columns, tail = seek_columns(gathered, len(keys))
+        return replace(index, seeks=columns, tail=tail)
 
 
 def member_headers(name: bytes, size: int) -> bytes:

@@ -13,17 +13,19 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any
+from dataclasses import replace
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import ClosedError, ConfigError
 from ..kernel.records import ExampleStats, crc32c_spans, mask_crc
-from ..source.index import ShardIndex
+from ..source.index import SeekStrings, ShardIndex, seek_columns
 from ..source.indexing import KINDS
 from ..source.paths import AnyPath, printable
 from .example import ExampleEncoder
+from .jpegs import SeekMaker
 from .samples import split_sample, told_sample
 from .shards import Written, write_shards
 from .target import Target, open_target
@@ -34,28 +36,38 @@ _CHECKSUM = b"\0\0\0\0"
 _AROUND = _LENGTH.size + len(_CHECKSUM)
 
 
+class Record(NamedTuple):
+    """A record in pieces, in order, and the seek indices of its features that are JPEGs."""
+
+    pieces: list[bytes]
+    seeks: Mapping[str, bytes] = MappingProxyType({})
+
+
 class RecordEncoder:
     """Turns samples into records: a mapping into an Example, bytes into themselves.
 
-    `key` names the feature that holds a sample's key; without it keys are not stored. For `floats` see `ExampleEncoder`.
+    `key` names the feature that holds a sample's key; without it keys are not stored. For `floats` see `ExampleEncoder`. With
+    `seek` the seek indices of JPEGs are made.
     """
 
-    def __init__(self, *, key: str | None = None, floats: str = "exact") -> None:
+    def __init__(self, *, key: str | None = None, floats: str = "exact", seek: bool = False) -> None:
         self._key, self._examples = key, ExampleEncoder(floats=floats)
+        self._seeks = SeekMaker() if seek else None
 
-    def encode(self, sample: Any, number: int) -> list[bytes]:
-        """A record in pieces, in order."""
+    def encode(self, sample: Any, number: int) -> Record:
+        """What a sample is written as; `number` is its key when it has none."""
         if isinstance(sample, bytes):
-            return [sample]
+            return Record([sample]) if self._seeks is None else Record([sample], self._seeks.example(sample))
         key, fields = split_sample(sample)
         try:
             if self._key is not None:
                 if any(name == self._key for name, _ in fields):
                     raise ConfigError(f"it has a field {self._key!r} of its own; store keys under another name")
                 fields.append((self._key, b"%09d" % number if key is None else key))
-            return self._examples.encode(fields)
+            pieces = self._examples.encode(fields)
         except ConfigError as error:
             raise ConfigError(f"{told_sample(number, key)}: {error}") from error
+        return Record(pieces) if self._seeks is None else Record(pieces, self._seeks.fields(fields))
 
 
 class TfrecordWriter:
@@ -63,8 +75,8 @@ class TfrecordWriter:
 
     A sample is a mapping of names to values, stored as a `tf.train.Example`: bytes and texts as bytes, whole numbers as 64-bit
     integers, other numbers as 32-bit floats; lists and arrays of these, row by row. Bytes instead of a mapping are a record as it
-    is. `target`, `index`, `overwrite`, `about` and leaving by an exception are as for `TarWriter`, `key` and `floats` as for
-    `write_tfrecord`.
+    is. `target`, `index`, `overwrite`, `about`, `seek` and leaving by an exception are as for `TarWriter`, `key` and `floats` as
+    for `write_tfrecord`.
 
     >>> import tempfile
     >>> with TfrecordWriter(tempfile.mkdtemp() + "/train.tfrecord") as file:
@@ -82,9 +94,11 @@ class TfrecordWriter:
         about: Mapping[str, Any] | None = None,
         key: str | None = None,
         floats: str = "exact",
+        seek: bool = False,
     ) -> None:
-        self._encoder = RecordEncoder(key=key, floats=floats)
+        self._encoder = RecordEncoder(key=key, floats=floats, seek=seek)
         self._target = open_target(target, index=index, overwrite=overwrite, about=about)
+        self._seeks: dict[str, SeekStrings] | None = {} if seek and self._target.indexed else None
         self.samples = 0
         self.size = 0
         self._open = True
@@ -98,22 +112,25 @@ class TfrecordWriter:
         """What is being written, for messages."""
         return self._target.told
 
-    def size_with(self, encoded: list[bytes]) -> int:
+    def size_with(self, encoded: Record) -> int:
         """Bytes the file would have with one more record."""
-        return self.size + sum(map(len, encoded)) + _AROUND
+        return self.size + sum(map(len, encoded.pieces)) + _AROUND
 
     def write(self, sample: Any) -> None:
         """Append a sample. One that cannot be written raises ConfigError, and the file is as if it had not been tried."""
         self.add(self._encoder.encode(sample, self.samples))
 
-    def add(self, encoded: list[bytes]) -> None:
+    def add(self, encoded: Record) -> None:
         """Append an encoded record."""
         if not self._open:
             raise ClosedError(f"{self.path}: this file is closed; write to a new one")
-        length = sum(map(len, encoded))
+        length = sum(map(len, encoded.pieces))
+        if self._seeks is not None:
+            for name, seek in encoded.seeks.items():
+                self._seeks.setdefault(name, SeekStrings()).add(seek, self.samples)
         self._starts.append(self.size + _LENGTH.size)
         self._lengths.append(length)
-        self._pieces += (_LENGTH.pack(length), *encoded, _CHECKSUM)
+        self._pieces += (_LENGTH.pack(length), *encoded.pieces, _CHECKSUM)
         self.size += length + _AROUND
         self.samples += 1
         if self.size - self._flushed >= _GATHER:
@@ -176,7 +193,11 @@ class TfrecordWriter:
             for f in sorted(self._stats.features)
         ]
         about = {"examples": not self._stats.others, "features": features if not self._stats.others else []}
-        return ShardIndex("tfrecord", ("record",), start, length, None, None, size, mtime_ns, sealed=True, about=about)
+        index = ShardIndex("tfrecord", ("record",), start, length, None, None, size, mtime_ns, sealed=True, about=about)
+        if self._seeks is None:
+            return index
+        columns, tail = seek_columns(dict(sorted(self._seeks.items())), self.samples)
+        return replace(index, seeks=columns, tail=tail)
 
 
 def write_tfrecord(
@@ -188,10 +209,11 @@ def write_tfrecord(
     *,
     key: str | None = None,
     floats: str = "exact",
+    seek: bool = False,
 ) -> Written:
     """Write samples to TFRecord files, for TensorFlow or anything else that reads them.
 
-    `pattern`, `max_bytes`, `max_samples` and `overwrite` are as for `write_tar`; what samples may hold is told at
+    `pattern`, `max_bytes`, `max_samples`, `overwrite` and `seek` are as for `write_tar`; what samples may hold is told at
     `TfrecordWriter`, and a feature is of one kind in all of them. `key` names a feature to store the samples' keys in; otherwise
     they are left out. An array of doubles that 32-bit floats do not hold exactly is an error, unless
     ``floats="round"``.
@@ -201,10 +223,10 @@ def write_tfrecord(
     >>> write_tfrecord(folder + "/train-{}.tfrecord", ({"n": n} for n in range(3)), max_samples=2).samples
     3
     """
-    encoder = RecordEncoder(key=key, floats=floats)
+    encoder = RecordEncoder(key=key, floats=floats, seek=seek)
 
     def open_writer(path: str) -> TfrecordWriter:
-        return TfrecordWriter(path, overwrite=overwrite)
+        return TfrecordWriter(path, overwrite=overwrite, seek=seek)
 
     return write_shards(
         pattern, samples, encoder.encode, open_writer, max_bytes=max_bytes, max_samples=max_samples, overwrite=overwrite

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptShard, ShardError, StokerError
+from ..kernel import native
 from ..kernel.records import BYTES as BYTES_LIST
 from ..kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, scan_tfrecord, verify_records
 from ..source.base import Source
@@ -26,12 +27,14 @@ from ..source.chunk import BytesColumn, Ints
 from ..source.codecs import PICKLES, decode_field, kind_of
 from ..source.index import ShardIndex
 from ..source.indexing import PIECE, find_index
-from ..source.paths import printable
+from ..source.paths import printable, unprintable
+from ..source.seeks import seek_tables
 from ..source.tarstream import TarSample, is_compressed, open_pieces, tar_samples
 from ..storage.blob import Blob
 from ..storage.scratch import Scratch
 from ..units import counted
 from .convert import Moved, Stopped
+from .jpegs import make_seek
 from .pictures import EXTENSIONS, check_picture, picture_kind
 from .planning import Ordered
 from .rawtar import is_absent, raw_tar
@@ -93,7 +96,7 @@ class Verifier:
         strays = _Strays(open_pieces(blob) if pieces is None else pieces)
         samples = _until_error(tar_samples(strays, blob.url), ended)
         numbers: dict[tuple[str, ...], int] = {}
-        check = _TarCheck(blob.url, index, self._checked_fields)
+        check = _TarCheck(blob.url, index, self._checked_fields, self._seek_check(index))
         for seen, size, problems in self._ordered(check, _chunks(samples)):
             for key, offset, names in seen:
                 found.keys.append(key)
@@ -135,6 +138,9 @@ class Verifier:
         elif isinstance(data, bytes) and kind not in PICKLES:
             decode_field(name, data)
 
+    def _seek_check(self, index: ShardIndex | None) -> _SeekCheck | None:
+        return _SeekCheck(index, self._decode, self._spares) if index is not None and index.seeks else None
+
     # ---- TFRecord -----------------------------------------------------------------------------------------------------------
 
     def tfrecord(self, blob: Blob) -> Findings:
@@ -144,7 +150,7 @@ class Verifier:
             return found
         index = self._index(blob, "tfrecord", found)
         ended: list[StokerError] = []
-        check = _RecordCheck(blob, self._checked_fields if self._decode else None)
+        check = _RecordCheck(blob, self._checked_fields if self._decode else None, self._seek_check(index))
         foreign: list[Problem] = []
         for count, size, problems, others in self._ordered(check, _until_error(_records(blob), ended)):
             self._count(found, count, size)
@@ -175,8 +181,10 @@ class Verifier:
         with self._spares.one() as scratch:
             rows = source.read(indices, tuple(source.fields), {}, scratch)
             size = sum(int(column.lengths.sum()) for column in rows.columns.values() if isinstance(column, BytesColumn))
+            misled = _misled_rows(rows.columns, self._decode, scratch)
             for row, index in enumerate(indices.tolist()):
                 reason = str(rows.errors[row]) if row in rows.errors else self._row_trouble(source, rows.columns, row)
+                reason = reason or misled.get(row, "")
                 if reason:
                     problems.append(Problem(source.key(index), *_place(source, index), reason))
         return len(indices), size, problems
@@ -286,15 +294,22 @@ class _Strays:
 class _TarCheck:
     """Compares samples with the index and checks their fields."""
 
-    def __init__(self, told: str, index: ShardIndex | None, fields: Callable[[Iterable[tuple[str, Any]]], str]) -> None:
-        self._told, self._index, self._fields = told, index, fields
+    def __init__(
+        self,
+        told: str,
+        index: ShardIndex | None,
+        fields: Callable[[Iterable[tuple[str, Any]]], str],
+        seeks: _SeekCheck | None = None,
+    ) -> None:
+        self._told, self._index, self._fields, self._seeks = told, index, fields, seeks
 
     def __call__(self, numbered: tuple[int, list[TarSample]]) -> tuple[list[Any], int, list[Problem]]:
         """Key, place and field names of each sample, their bytes together, and what is wrong."""
         first, samples = numbered
         problems = []
+        misled = {} if self._seeks is None else self._seeks(first, [sample.fields for sample in samples])
         for number, sample in enumerate(samples, first):
-            reason = self._against_index(number, sample) or self._fields(sample.fields.items())
+            reason = self._against_index(number, sample) or self._fields(sample.fields.items()) or misled.get(number, "")
             if reason:
                 problems.append(Problem(printable(sample.key), self._told, sample.offset, reason))
         seen = [(sample.key, sample.offset, tuple(sample.fields)) for sample in samples]
@@ -319,11 +334,75 @@ class _TarCheck:
         return ""
 
 
+class _SeekCheck:
+    """Compares JPEGs with the seek indices their shard's index has for them; with `decode` by making these again."""
+
+    def __init__(self, index: ShardIndex, decode: bool, spares: Spares) -> None:
+        self._tables = seek_tables([index], np.array([len(index)], np.int64), far=True)
+        self._decode, self._spares = decode, spares
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields that have some."""
+        return tuple(self._tables)
+
+    def __call__(self, first: int, samples: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """What is wrong with samples from number `first` on, by number."""
+        found: dict[int, str] = {}
+        rows = np.arange(first, first + len(samples), dtype=np.int64)
+        with self._spares.one() as scratch:
+            for name, table in self._tables.items():
+                known = rows[rows < len(table)]
+                seeks, wrong = table.strings(known, scratch)
+                found |= {first + row: f"{name}: {_DAMAGED}" for row in wrong.tolist()}
+                for row, seek in enumerate(seeks):
+                    reason = _seek_trouble(samples[row].get(name) or b"", seek, self._decode, scratch)
+                    if reason:
+                        found.setdefault(first + row, f"{name}: {reason}")
+        return found
+
+
+_REMEDY = "`stoker index --jpeg --force` makes it anew"
+_DAMAGED = f"its seek index does not match its checksum, or cannot be read; {_REMEDY}"
+
+
+def _seek_trouble(data: bytes, seek: bytes, decode: bool, scratch: Scratch) -> str:
+    """What is wrong with a JPEG's seek index; nothing if all is well, or if it has none."""
+    if not seek:
+        return ""
+    if not data or not native.seek_fits(data, seek):
+        return f"its seek index was made for another file; {_REMEDY}"
+    if decode and make_seek(data, scratch) != seek:
+        return f"its seek index is not the one that is made of it now; {_REMEDY}"
+    return ""
+
+
+def _misled_rows(columns: Mapping[str, Any], decode: bool, scratch: Scratch) -> dict[int, str]:
+    """What is wrong with the seek indices that columns came with."""
+    found: dict[int, str] = {}
+    for name, column in columns.items():
+        if not isinstance(column, BytesColumn) or column.seeks is None:
+            continue
+        spans, wrong = column.seeks.read(column, scratch)
+        found |= dict.fromkeys(wrong.tolist(), f"{name}: changed since its seek index was made, or that is damaged; {_REMEDY}")
+        if spans is None:
+            continue
+        for row, seek in enumerate(BytesColumn(*spans).own()):
+            if reason := _seek_trouble(column[row], seek, decode, scratch):
+                found.setdefault(row, f"{name}: {reason}")
+    return found
+
+
 class _RecordCheck:
     """Checks some records of a TFRecord file: (records, bytes, problems, and those that are right but no Examples)."""
 
-    def __init__(self, blob: Blob, fields: Callable[[Iterable[tuple[str, Any]]], str] | None) -> None:
-        self._blob, self._fields = blob, fields
+    def __init__(
+        self,
+        blob: Blob,
+        fields: Callable[[Iterable[tuple[str, Any]]], str] | None,
+        seeks: _SeekCheck | None = None,
+    ) -> None:
+        self._blob, self._fields, self._seeks = blob, fields, seeks
 
     def __call__(self, piece: tuple[int, int, NDArray[np.uint8], Ints, Ints]) -> tuple[int, int, list[Problem], list[Problem]]:
         first, base, data, starts, lengths = piece
@@ -343,6 +422,8 @@ class _RecordCheck:
         ]
         if self._fields is not None and not others:
             problems += self._pictures(data, rows, good, first, base)
+        if self._seeks is not None and len(rows) == len(starts):
+            problems += self._misled(self._seeks, data, good, first, base, examples=not others)
         return len(starts), int(lengths.sum()), problems, others
 
     def _pictures(self, data: NDArray[np.uint8], rows: Ints, good: tuple[Ints, Ints], first: int, base: int) -> list[Problem]:
@@ -368,6 +449,17 @@ class _RecordCheck:
                         self._problem(first + int(rows[row]), base + int(good[0][row]), reason.replace(".jpg", "", 1))
                     )
         return problems
+
+    def _misled(
+        self, seeks: _SeekCheck, data: NDArray[np.uint8], records: tuple[Ints, Ints], first: int, base: int, examples: bool
+    ) -> list[Problem]:
+        """What is wrong with the seek indices of these records."""
+        wanted = [Wanted(unprintable(name), BYTES_LIST, 1) for name in seeks.names]
+        found = parse_examples(data, *records, wanted).columns if examples else [records for _ in wanted]
+        columns = [BytesColumn(data, *spans) for spans in found]
+        samples = [{name: column[row] for name, column in zip(seeks.names, columns)} for row in range(len(records[0]))]
+        wrong = seeks(first, samples).items()
+        return [self._problem(number, base + int(records[0][number - first]), reason) for number, reason in wrong]
 
     def _problem(self, number: int, start: int, reason: str) -> Problem:
         return Problem(f"{self._blob.name}#{number}", self._blob.url, start - 12, reason)

@@ -85,6 +85,10 @@ class Source(ABC):
         """About how many bytes a sample's field of varying length takes, as far as that is known; 0: not known."""
         return 0
 
+    def seeks(self, field: str) -> int:
+        """How many samples' pictures in this field have a seek index that can be used."""
+        return 0
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A short text that changes when the samples or their order do."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import BatchError, SampleError
 from ..kernel.files import Arena
+from .seekrows import Seeks, merged
 
 Ints = NDArray[np.int64]
 
@@ -68,20 +69,28 @@ class BytesColumn:
     """Byte strings in one buffer: row i is ``data[starts[i] : starts[i] + lengths[i]]``.
 
     `arena` is the worker's memory the buffer belongs to, valid until that worker's next task; `lasting()` gives one that stays.
+    `seeks` are the seek indices of its rows, where they are JPEGs that have some.
     """
 
-    __slots__ = ("arena", "data", "lengths", "starts")
+    __slots__ = ("arena", "data", "lengths", "seeks", "starts")
 
-    def __init__(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints, arena: Arena | None = None) -> None:
-        self.data, self.starts, self.lengths, self.arena = data, starts, lengths, arena
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        starts: Ints,
+        lengths: Ints,
+        arena: Arena | None = None,
+        seeks: Seeks | None = None,
+    ) -> None:
+        self.data, self.starts, self.lengths, self.arena, self.seeks = data, starts, lengths, arena, seeks
 
     @classmethod
-    def of(cls, values: Iterable[bytes]) -> BytesColumn:
+    def of(cls, values: Iterable[bytes], seeks: Seeks | None = None) -> BytesColumn:
         parts = list(values)
         lengths = np.fromiter((len(part) for part in parts), np.int64, len(parts))
         starts = np.zeros(len(parts), np.int64)
         np.cumsum(lengths[:-1], out=starts[1:])
-        return cls(np.frombuffer(b"".join(parts), np.uint8), starts, lengths)
+        return cls(np.frombuffer(b"".join(parts), np.uint8), starts, lengths, None, seeks)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -95,7 +104,8 @@ class BytesColumn:
         return int(self.lengths.sum())
 
     def take(self, rows: Any) -> BytesColumn:
-        return BytesColumn(self.data, self.starts[rows], self.lengths[rows], self.arena)
+        seeks = None if self.seeks is None else self.seeks.take(rows)
+        return BytesColumn(self.data, self.starts[rows], self.lengths[rows], self.arena, seeks)
 
     def own(self) -> list[bytes]:
         return [view.tobytes() for view in self.views()]
@@ -111,12 +121,22 @@ class BytesColumn:
             return self
         if 3 * self.nbytes >= self.data.size:
             self.arena.part_with(self.data)
-            return BytesColumn(self.data, self.starts, self.lengths)
+            return BytesColumn(self.data, self.starts, self.lengths, None, self.seeks)
         first = int(self.starts.min(initial=self.data.size))
         last = int((self.starts + self.lengths).max(initial=0))
         if last - first <= 2 * self.nbytes:
-            return BytesColumn(self.data[first:last].copy(), self.starts - first, self.lengths)
-        return BytesColumn.of(self.own())
+            return BytesColumn(self.data[first:last].copy(), self.starts - first, self.lengths, None, self.seeks)
+        return BytesColumn.of(self.own(), self.seeks)
+
+
+class ByteList(list[Any]):
+    """Byte strings one by one, as columns of them become when they are joined, with their seek indices."""
+
+    __slots__ = ("seeks",)
+
+    def __init__(self, values: Iterable[Any], seeks: Seeks) -> None:
+        super().__init__(values)
+        self.seeks = seeks
 
 
 Column = Union[NDArray[Any], BytesColumn, "list[Any]"]
@@ -125,7 +145,8 @@ Column = Union[NDArray[Any], BytesColumn, "list[Any]"]
 def take_rows(column: Column, rows: Ints) -> Column:
     """The given rows of a column, in that order."""
     if isinstance(column, list):
-        return [column[row] for row in rows.tolist()]
+        values = [column[row] for row in rows.tolist()]
+        return ByteList(values, column.seeks.take(rows)) if isinstance(column, ByteList) else values
     return column.take(rows) if isinstance(column, BytesColumn) else column[rows]
 
 
@@ -220,7 +241,13 @@ def join_columns(columns: list[Column]) -> Column:
         arrays = [column for column in columns if isinstance(column, np.ndarray)]
         if len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
             return np.concatenate(arrays)
-    return [column[row] for column in columns for row in range(len(column))]
+    values = [column[row] for column in columns for row in range(len(column))]
+    bounds = np.cumsum([0, *map(len, columns)])
+    found = [getattr(column, "seeks", None) for column in columns]
+    seeks = (
+        merged([(np.arange(*bounds[at : at + 2]), part) for at, part in enumerate(found)], len(values)) if any(found) else None
+    )
+    return values if seeks is None else ByteList(values, seeks)
 
 
 def join_chunks(chunks: list[Chunk]) -> Chunk:

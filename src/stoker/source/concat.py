@@ -14,7 +14,8 @@ from ..errors import ConfigError
 from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Rows, Source, Span, digest
-from .chunk import OBJECT, Column, FieldSpec, Ints
+from .chunk import OBJECT, ByteList, Column, FieldSpec, Ints
+from .seekrows import merged
 
 
 class ConcatSource(Source):
@@ -81,6 +82,9 @@ class ConcatSource(Source):
         member, within = self._place(index)
         return self.sources[member].origin(within)
 
+    def seeks(self, field: str) -> int:
+        return sum(source.seeks(names[field]) for source, names in zip(self.sources, self._names))
+
     def fingerprint(self) -> str:
         return digest("mix", *(source.fingerprint() for source in self.sources), *(repr(sorted(m.items())) for m in self._names))
 
@@ -131,4 +135,5 @@ def _interleaved(pieces: list[tuple[Ints, Column]], rows: int, out: NDArray[Any]
     for places, column in pieces:
         for row, place in enumerate(places.tolist()):
             values[place] = column[row]
-    return values
+    seeks = merged([(places, getattr(column, "seeks", None)) for places, column in pieces], rows)
+    return values if seeks is None else ByteList(values, seeks)

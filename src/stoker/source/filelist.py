@@ -31,13 +31,13 @@ class FilelistSource(LabelledFiles):
     >>> FilelistSource("train.txt", root="/data/imagenet", labels="line")  # doctest: +SKIP
     """
 
-    def __init__(self, list_file: AnyPath, root: AnyPath | None = None, labels: Rule = "folder") -> None:
+    def __init__(self, list_file: AnyPath, root: AnyPath | None = None, labels: Rule = "folder", seek: bool = True) -> None:
         check_rule(labels, ("folder", "line"), "filelist")
         self._lines = Lines(absolute(list_file))
         folder = self._lines.path.rpartition(b"/")[0] if root is None else absolute(root)
         named = [split_number(line) for line in self._lines]
         paths = [joined(folder, path) for path, _ in named]
-        super().__init__(paths, None if labels is None else _label(self._lines, named, paths, labels))
+        super().__init__(paths, None if labels is None else _label(self._lines, named, paths, labels), seek)
         self._fingerprint = digest("filelist", b"\n".join(self._lines), self._labels.tobytes(), *self.classes)
 
     def key(self, index: int) -> str:

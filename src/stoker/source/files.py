@@ -17,6 +17,9 @@ from .base import Drawing, Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from .labels import Labels, Rule, check_rule, label_folders, label_mapped, label_paths
 from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, printable
+from .seekrows import Seeks
+from .seeks import SeekTable
+from .sidecar import seek_table
 from .walk import ANY_IMAGE, choose_keep, list_files
 
 _REMEDIES = {
@@ -28,10 +31,11 @@ _REMEDIES = {
 
 
 class LabelledFiles(Source):
-    """Files with at most one label each: what `files` and `filelist` share."""
+    """Files with at most one label each: what `files` and `filelist` share. With `seek`, a sidecar is looked for."""
 
-    def __init__(self, paths: list[bytes], labelled: Labels | None) -> None:
+    def __init__(self, paths: list[bytes], labelled: Labels | None, seek: bool = True, folder: bytes | None = None) -> None:
         self._paths = native.Paths(paths)
+        self._seeks = seek_table(paths, folder) if seek else None
         self._labels = np.empty(0, np.int64)
         self.fields: dict[str, FieldSpec] = {"image": BYTES}
         if labelled is not None:
@@ -45,13 +49,13 @@ class LabelledFiles(Source):
         columns: dict[str, Column] = {}
         failed: dict[int, int] = {}
         if "image" in wanted:
-            columns["image"], failed = read_column(self._paths, indices, scratch)
+            columns["image"], failed = read_column(self._paths, indices, scratch, self._seeks)
         if "label" in wanted:
             columns["label"] = self._label(indices, out)
         return Rows(columns, self._errors(indices, failed))
 
     def draws(self, field: str) -> bool:
-        return field == "image"
+        return field == "image" and self._seeks is None
 
     def draw(
         self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
@@ -85,6 +89,9 @@ class LabelledFiles(Source):
     def origin(self, index: int) -> str:
         return printable(self._paths.path(index))
 
+    def seeks(self, field: str) -> int:
+        return self._seeks.count if self._seeks is not None and field == "image" else 0
+
     def _error(self, index: int, code: int) -> ReadError:
         return read_error(self._paths.path(index), code, self.key(index))
 
@@ -104,20 +111,21 @@ class FilesSource(LabelledFiles):
     field out.
 
     The folder is listed once, here. A file that cannot be read later is an error of its sample; an empty file is a
-    sample of no bytes. The fingerprint is of relative paths and labels, not of contents.
+    sample of no bytes. The fingerprint is of relative paths and labels, not of contents. Seek indices of the JPEGs, if
+    there are some (`sidecar.py`), are used, unless `seek` is False; they change nothing but speed.
 
     >>> FilesSource("imagenet/train").classes[:2]  # doctest: +SKIP
     ('n01440764', 'n01443537')
     """
 
-    def __init__(self, root: AnyPath, pattern: str = ANY_IMAGE, labels: Rule = "folder") -> None:
+    def __init__(self, root: AnyPath, pattern: str = ANY_IMAGE, labels: Rule = "folder", seek: bool = True) -> None:
         check_rule(labels, ("folder",), "files")
         self._root = _checked_root(root)
         found, looked = list_files(self._root, choose_keep(pattern))
         if not found:
             raise SourceEmpty(_nothing(self._root, pattern, looked))
         labelled = None if labels is None else _label(found, self._root, labels)
-        super().__init__([self._root + name for name in found], labelled)
+        super().__init__([self._root + name for name in found], labelled, seek, self._root)
         self._fingerprint = digest("files", b"\0".join(found), self._labels.tobytes(), *self.classes)
 
     def key(self, index: int) -> str:
@@ -130,11 +138,14 @@ class FilesSource(LabelledFiles):
         return f"files({printable(self._root)}): {self._counts()}"
 
 
-def read_column(paths: native.Paths, which: Ints, scratch: Scratch) -> tuple[BytesColumn, dict[int, int]]:
+def read_column(
+    paths: native.Paths, which: Ints, scratch: Scratch, seeks: SeekTable | None = None
+) -> tuple[BytesColumn, dict[int, int]]:
     """The bytes of some files, in the worker's arena, and the error number of each row that failed."""
     data, offsets, errors = native.read_files(paths, which, scratch.arena)
     failed = {row: int(errors[row]) for row in np.flatnonzero(errors).tolist()}
-    return BytesColumn(data, offsets[:-1], np.diff(offsets), scratch.arena), failed
+    sought = None if seeks is None else Seeks((seeks,), which)
+    return BytesColumn(data, offsets[:-1], np.diff(offsets), scratch.arena, sought), failed
 
 
 def read_error(path: bytes, code: int, key: str, place: str = "") -> ReadError:

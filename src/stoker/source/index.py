@@ -4,17 +4,25 @@ A file beside the shard (``shard.tar`` has ``shard.tar.stk``), or in the user's 
 written to. With it every format is read at random. The layout, all numbers little-endian::
 
     prefix   32 bytes   magic, version, header length, CRC-32C of header, CRC-32C of body, length of the file
+                        and, in version 2, 8 bytes more: length of the tail
     header   JSON       what the index says of the shard, and the table of columns; padded with blanks to 8 bytes
     body                the columns, each at a multiple of 8 bytes
+    tail                seek indices of JPEGs, byte strings back to back; their lengths and checksums are columns
 
 Every byte is covered by a checksum or compared with what it must be, so a damaged index is noticed before it is used. Columns
 that this version does not know are kept and ignored, so later versions can add some.
+
+The tail is what is large: seek indices take about one percent of the pictures, 1.4 GB for ImageNet, and everything else of an
+index a hundredth of that. So it is not read with the rest. It stays in the file, and of it is read what a chunk of samples needs,
+each string compared with its own checksum (`seeks.py`). Where there is none the file is of version 1, as it always was.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,16 +31,24 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptIndex
 from ..kernel.records import crc32c
+from ..storage.blob import Blob
 from .chunk import Ints
 
 SUFFIX = ".stk"
 VERSION = 1
+#: of a file with a tail
+TAIL_VERSION = 2
 MAGIC = b"STOKERIX"
 _PREFIX = struct.Struct("<8sIIIIQ")
+_TAIL = struct.Struct("<Q")
+#: what is read of a file at once: mostly all but the tail
+_FIRST = 1 << 20
 #: what a column may be made of: nothing that could hold an address
 _DTYPES = {"<i8", "<u8", "<i4", "<u4", "|u1", "<f4", "<f8"}
-#: no index is read that claims to be larger
+#: no index is read that claims to be larger, its tail not counted
 MAX_BYTES = 1 << 34
+#: columns of a field's seek indices
+_SEEK_LENGTH, _SEEK_CRC = "seek_length:", "seek_crc:"
 
 
 class Keys:
@@ -60,6 +76,78 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
+class SeekColumn:
+    """Lengths and CRC-32C of the seek indices of one field's JPEGs, one a record; length 0: it has none."""
+
+    length: NDArray[np.uint32]
+    crc: NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The seek indices themselves, back to back: `parts`, or, with a `blob`, `length` bytes from `at` of that file on."""
+
+    length: int = 0
+    parts: tuple[bytes, ...] = ()
+    blob: Blob | None = None
+    at: int = 0
+
+    @classmethod
+    def of(cls, parts: Iterable[bytes]) -> Tail:
+        held = tuple(part for part in parts if part)
+        return cls(sum(map(len, held)), held)
+
+    def content(self) -> tuple[bytes, ...]:
+        """All of it, for whoever writes it anew."""
+        if self.blob is None:
+            return self.parts
+        data = bytearray(self.length)
+        self.blob.read_into(self.at, memoryview(data))
+        return (bytes(data),)
+
+
+class SeekStrings:
+    """Gathers the seek indices of one field, record after record, for a column and its part of the tail."""
+
+    def __init__(self) -> None:
+        self._lengths, self._crcs = array("I"), array("I")
+        self._parts: list[bytes] = []
+
+    def add(self, seek: bytes, row: int | None = None) -> None:
+        """The next record's, or that of record `row`: those between have none. An empty one is none."""
+        if row is not None:
+            self.pad(row)
+        self._lengths.append(len(seek))
+        self._crcs.append(crc32c(seek) if seek else 0)
+        if seek:
+            self._parts.append(seek)
+
+    def pad(self, records: int) -> None:
+        """Records up to this number have none."""
+        missing = bytes(4 * max(0, records - len(self._lengths)))
+        self._lengths.frombytes(missing)
+        self._crcs.frombytes(missing)
+
+    def column(self) -> SeekColumn:
+        return SeekColumn(np.array(self._lengths, np.uint32), np.array(self._crcs, np.uint32))
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def seek_columns(gathered: Mapping[str, SeekStrings], records: int) -> tuple[dict[str, SeekColumn], Tail]:
+    """Columns and tail of an index; a field without a single one is left out."""
+    columns, parts = {}, []
+    for name, strings in gathered.items():
+        strings.pad(records)
+        if data := strings.data:
+            columns[name] = strings.column()
+            parts.append(data)
+    return columns, Tail.of(parts)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardIndex:
     """What is known of a shard: `n` records with up to `F` fields each.
 
@@ -70,6 +158,9 @@ class ShardIndex:
     `size`, `mtime_ns` and `etag` are what the shard was when the index was made (mtime 0 and "": not known). `sealed` means the
     index was made on purpose, by who wrote the shard or by ``stoker index``: then it is the truth, and a shard that differs is an
     error. Otherwise it is only a memory of the last look, and is made again. `about` is whatever else the format knows, as JSON.
+
+    `seeks` has a column for each field with JPEGs that have seek indices; None: nobody has made any yet. A field is that of the
+    samples: of a TFRecord's Examples, a feature. `tail` has the indices, in the order of `seeks`, then of records.
     """
 
     kind: str
@@ -84,18 +175,26 @@ class ShardIndex:
     sealed: bool = False
     about: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
+    seeks: dict[str, SeekColumn] | None = None
+    tail: Tail = field(default_factory=Tail)
 
     def __len__(self) -> int:
         return len(self.start)
 
     def to_bytes(self) -> bytes:
         """The file's content; the same index always gives the same bytes."""
+        return b"".join(self.to_parts())
+
+    def to_parts(self) -> list[bytes]:
+        """The same in pieces: a tail may be large, and need not be copied to be written."""
         columns: dict[str, NDArray[Any]] = {"start": self.start, "length": self.length}
         if self.crc is not None:
             columns["crc"] = self.crc
         if self.keys is not None:
             columns |= {"key_data": self.keys.data, "key_ends": self.keys.ends}
         columns |= self.extra
+        for name, seeks in (self.seeks or {}).items():
+            columns |= {_SEEK_LENGTH + name: seeks.length, _SEEK_CRC + name: seeks.crc}
         table, parts, at = [], [], 0
         for name, column in columns.items():
             data = np.ascontiguousarray(column).tobytes()
@@ -106,19 +205,48 @@ class ShardIndex:
             "kind": self.kind, "fields": list(self.fields), "records": len(self), "size": self.size, "mtime_ns": self.mtime_ns,
             "etag": self.etag, "sealed": self.sealed, "about": self.about, "columns": table,
         }  # fmt: skip
+        if self.seeks is not None:
+            head["seeks"] = list(self.seeks)
         header = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
         body = b"".join(parts)
-        total = _PREFIX.size + len(header) + len(body)
-        return _PREFIX.pack(MAGIC, VERSION, len(header), crc32c(header), crc32c(body), total) + header + body
+        tail = _TAIL.pack(self.tail.length) if self.tail.length else b""
+        total = _PREFIX.size + len(tail) + len(header) + len(body) + self.tail.length
+        version = TAIL_VERSION if tail else VERSION
+        prefix = _PREFIX.pack(MAGIC, version, len(header), crc32c(header), crc32c(body), total) + tail
+        return [prefix + header, body, *self.tail.content()]
 
     @classmethod
     def from_bytes(cls, data: bytes, told: str) -> ShardIndex:
         """The index in a file's content, checked; `told` names the file in messages."""
-        header, body = _split(data, told)
+        head = _head_length(data, len(data), told)
+        return cls._from_head(data[:head], len(data), told, Tail.of((data[head:],)))
+
+    @classmethod
+    def read(cls, blob: Blob) -> ShardIndex:
+        """The index in a file, checked; its tail stays there, and is looked at when it is needed.
+
+        Of a file that does not even begin as an index does, the error's `offset` is 0.
+        """
+        told, size = blob.url, blob.stat().size
+        data = bytearray(min(size, _FIRST))
+        blob.read_into(0, memoryview(data))
+        head = _head_length(data, size, told)
+        if head > MAX_BYTES:
+            raise _bad(told, f"it claims {head:,} bytes, and at most {MAX_BYTES:,} are read")
+        if head > len(data):
+            rest = bytearray(head - len(data))
+            blob.read_into(len(data), memoryview(rest))
+            data += rest
+        return cls._from_head(bytes(data[:head]), size, told, Tail(size - head, blob=blob if size > head else None, at=head))
+
+    @classmethod
+    def _from_head(cls, data: bytes, size: int, told: str, tail: Tail) -> ShardIndex:
+        header, body = _split(data, size, told)
         try:
             head = json.loads(header)
             columns = {entry["name"]: _column(entry, body) for entry in head["columns"]}
+            named = head.get("seeks")
             index = cls(
                 kind=str(head["kind"]),
                 fields=tuple(map(str, head["fields"])),
@@ -131,7 +259,9 @@ class ShardIndex:
                 etag=str(head["etag"]),
                 sealed=bool(head["sealed"]),
                 about=dict(head["about"]),
+                seeks=None if named is None else {str(name): _seek_column(columns, str(name)) for name in named},
                 extra=columns,
+                tail=tail,
             )
             index._check(int(head["records"]))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
@@ -162,20 +292,42 @@ class ShardIndex:
                 raise ValueError("keys of another shape")
             if records and (int(ends[0]) < 0 or bool((ends[1:] < ends[:-1]).any()) or int(ends[-1]) != self.keys.data.size):
                 raise ValueError("keys that overlap")
+        if self.tail.length != sum(int(seeks.length.sum(dtype=np.uint64)) for seeks in (self.seeks or {}).values()):
+            raise ValueError(f"a tail of {self.tail.length} bytes, which is not what its columns say")
+        for seeks in (self.seeks or {}).values():
+            if any(column.shape != (records,) or column.dtype != np.uint32 for column in (seeks.length, seeks.crc)):
+                raise ValueError("seek indices of another shape")
 
 
-def _split(data: bytes, told: str) -> tuple[bytes, memoryview]:
+def _head_length(data: bytes | bytearray, size: int, told: str) -> int:
+    """Bytes of a file in front of its tail, as its beginning says."""
     if len(data) < _PREFIX.size or data[:8] != MAGIC:
-        raise _bad(told, f"it begins with {data[:8]!r}, which no index does")
+        raise _bad(told, f"it begins with {bytes(data[:8])!r}, which no index does", offset=0)
+    version = _PREFIX.unpack_from(data)[1]
+    if version not in (VERSION, TAIL_VERSION):
+        raise _bad(told, f"it is of version {version}, and this Stoker reads versions {VERSION} and {TAIL_VERSION}")
+    if version == VERSION:
+        return size
+    tail = _TAIL.unpack_from(data, _PREFIX.size)[0] if len(data) >= _PREFIX.size + _TAIL.size else 0
+    if not 0 < tail < size:
+        raise _bad(told, f"it has {size:,} bytes, which cannot hold a tail of {tail:,}")
+    return int(size - tail)
+
+
+def _split(data: bytes, size: int, told: str) -> tuple[bytes, memoryview]:
+    """Header and body of a file of `size` bytes, from all that stands in front of its tail."""
     _, version, length, header_crc, body_crc, total = _PREFIX.unpack_from(data)
-    if version != VERSION:
-        raise _bad(told, f"it is of version {version}, and this Stoker reads version {VERSION}")
-    if total != len(data):
-        raise _bad(told, f"it has {len(data):,} bytes and should have {total:,}")
-    header, body = data[_PREFIX.size : _PREFIX.size + length], memoryview(data)[_PREFIX.size + length :]
+    if total != size:
+        raise _bad(told, f"it has {size:,} bytes and should have {total:,}")
+    begin = _PREFIX.size + (_TAIL.size if version == TAIL_VERSION else 0)
+    header, body = data[begin : begin + length], memoryview(data)[begin + length :]
     if crc32c(header) != header_crc or crc32c(body) != body_crc:
         raise _bad(told, "its checksum is wrong")
     return header, body
+
+
+def _seek_column(columns: dict[str, NDArray[Any]], name: str) -> SeekColumn:
+    return SeekColumn(columns.pop(_SEEK_LENGTH + name), columns.pop(_SEEK_CRC + name))
 
 
 def _column(entry: dict[str, Any], body: memoryview) -> NDArray[Any]:
@@ -190,5 +342,6 @@ def _column(entry: dict[str, Any], body: memoryview) -> NDArray[Any]:
     return np.frombuffer(body, dtype, count, at).reshape(shape)
 
 
-def _bad(told: str, why: str) -> CorruptIndex:
-    return CorruptIndex(f"{told}: not a usable index: {why}; delete it, or make it again with `stoker index --force`", shard=told)
+def _bad(told: str, why: str, offset: int | None = None) -> CorruptIndex:
+    message = f"{told}: not a usable index: {why}; delete it, or make it again with `stoker index --force`"
+    return CorruptIndex(message, shard=told, offset=offset)

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CorruptIndex, CorruptShard, ReadError, RemoteError, ShardChanged, SourceNotFound, WriteError
+from ..errors import CorruptIndex, CorruptShard, ReadError, RemoteError, ShardChanged, ShardError, SourceNotFound, WriteError
 from ..kernel.records import MEMBER, ExampleStats, TarScan, scan_tfrecord
 from ..storage.blob import Blob, Stat
+from ..storage.cache_blob import CachedBlob
 from ..storage.home import index_home, publish
 from ..storage.local import LocalBlob
 from ..units import show_bytes
 from .chunk import Ints
-from .index import MAGIC, MAX_BYTES, SUFFIX, Keys, ShardIndex
+from .index import SUFFIX, Keys, ShardIndex
 from .paths import printable
 from .tarstream import stranger
 
@@ -60,35 +61,32 @@ def index_of(blob: Blob, kind: str) -> ShardIndex:
 def find_index(blob: Blob, kind: str) -> ShardIndex | None:
     """An index that is there already and may be trusted; None: it has to be made."""
     stat = blob.stat()
-    data = _beside(blob)
-    if data is not None and not isinstance(blob, LocalBlob) and not data.startswith(MAGIC):
-        data = None  # some servers answer with a page of their own where there is no file
-    if data is not None:
+    index = _beside(blob)
+    if index is not None:
         told = blob.url + SUFFIX
-        index = ShardIndex.from_bytes(data, told)
         if index.kind != kind:
             raise CorruptIndex(f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; delete it", shard=told)
         if _fits(index, stat, blob):
             return index
     path = _home_of(blob)
     try:
-        index = ShardIndex.from_bytes(path.read_bytes(), str(path))
-    except (OSError, CorruptIndex):
+        index = ShardIndex.read(LocalBlob(os.fsencode(path)))
+    except (ReadError, ShardError, SourceNotFound):
         return None  # ours alone, and easily made again
     return index if index.kind == kind and _fits(index, stat, blob) else None
 
 
 def keep_index(blob: Blob, index: ShardIndex) -> str:
     """Write an index where the next reader will find it; returns where ("" when it could be written nowhere, which is told)."""
-    data = index.to_bytes()
+    parts = index.to_parts()
     if isinstance(blob, LocalBlob):
         with contextlib.suppress(WriteError):
-            publish(blob.path + SUFFIX.encode(), data)
+            publish(blob.path + SUFFIX.encode(), *parts)
             return blob.url + SUFFIX
     path = _home_of(blob)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        publish(os.fsencode(path), data)
+        publish(os.fsencode(path), *parts)
     except (OSError, WriteError) as error:
         _log.warning(
             "%s: its index could be kept neither beside it nor as %s (%s); it is made anew each time", blob.url, path, error
@@ -225,8 +223,8 @@ def _fits(index: ShardIndex, stat: Stat, blob: Blob) -> bool:
     )
 
 
-def _beside(blob: Blob) -> bytes | None:
-    """The content of the index file beside a shard; None when there is none."""
+def _beside(blob: Blob) -> ShardIndex | None:
+    """The index in the file beside a shard; None when there is none."""
     try:
         return _read_beside(blob)
     except ShardChanged:
@@ -241,12 +239,20 @@ def _beside(blob: Blob) -> bytes | None:
         raise CorruptIndex(f"{blob.url + SUFFIX}: cannot be read: {error}", shard=blob.url) from error
 
 
-def _read_beside(blob: Blob) -> bytes:
+def _read_beside(blob: Blob) -> ShardIndex | None:
     other = blob.sibling(SUFFIX)
     try:
-        return other.read_all(MAX_BYTES)
+        index = ShardIndex.read(other)
+    except CorruptIndex as error:
+        if isinstance(blob, LocalBlob) or error.offset != 0:
+            raise
+        return None  # some servers answer with a page of their own where there is no file
     finally:
         other.close()
+    # What is read of a tail goes the way the shard goes: through its cache, if it has one.
+    if isinstance(blob, CachedBlob) and index.tail.blob is not None:
+        return replace(index, tail=replace(index.tail, blob=blob.cache.wrap(other)))
+    return index
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ def open_tar(
     decode: bool = True,
     cache: CacheLike = None,
     patience: Patience | None = None,
+    seek: bool = True,
     crew: Callable[[int], Each],
 ) -> TarSource | TarStream:
     """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
@@ -59,11 +60,17 @@ def open_tar(
     if interleave is not None:
         raise ConfigError("tar(interleave=...) is for shards read in sequence; with an index, shuffle() mixes all shards")
     each = _at_once(blobs, crew)
-    return _reading(TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode), each)
+    return _reading(TarSource(blobs, _indexes(blobs, "tar", each), defaults, allow_pickle, decode, seek), each)
 
 
 def open_tfrecord(
-    spec: Spec, *, features: Any = None, cache: CacheLike = None, patience: Patience | None = None, crew: Callable[[int], Each]
+    spec: Spec,
+    *,
+    features: Any = None,
+    cache: CacheLike = None,
+    patience: Patience | None = None,
+    seek: bool = True,
+    crew: Callable[[int], Each],
 ) -> TfrecordSource:
     """The source of TFRecord files."""
     urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
@@ -74,7 +81,7 @@ def open_tfrecord(
             raise ConfigError(f"{url}: compressed TFRecord files cannot be read at random; unpack them first")
     blobs = _blobs(urls, cache, patience)
     each = _at_once(blobs, crew)
-    return _reading(TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features), each)
+    return _reading(TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features, seek), each)
 
 
 def _at_once(blobs: list[Blob], crew: Callable[[int], Each]) -> Each:

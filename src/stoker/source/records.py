@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,11 @@ from ..storage.local import HeldFiles, LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Drawing, Source, Span, digest
-from .chunk import BytesColumn, Ints
+from .chunk import BytesColumn, Column, Ints
 from .index import ShardIndex
 from .paths import printable
+from .seekrows import Seeks
+from .seeks import seek_tables
 
 #: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
 #: where parts of shards are
@@ -74,7 +76,8 @@ def _in_order(shards: Ints) -> list[int]:
 class RecordSource(Source):
     """Records of some shards, one shard after the other, with their indexes.
 
-    `stored` names the fields as they are stored; what users meet is up to the format.
+    `stored` names the fields as they are stored; what users meet is up to the format. Without `seek` the seek indices of JPEGs
+    are left alone.
     """
 
     kind: str
@@ -83,7 +86,7 @@ class RecordSource(Source):
     #: whether the four bytes behind a record are its checksum, in TFRecord's mask
     masked = False
 
-    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex]) -> None:
+    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], seek: bool = True) -> None:
         self.blobs, self.indexes = tuple(blobs), tuple(indexes)
         self.stored = tuple(dict.fromkeys(name for index in indexes if len(index) for name in index.fields))
         self._ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
@@ -107,6 +110,7 @@ class RecordSource(Source):
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
         self._table = RecordTable(self._start, self._length, self._crc, self._ends, masked=self.masked)
         self._files = HeldFiles(self.blobs)
+        self._seeks = seek_tables(indexes, self._ends) if seek else {}
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -135,7 +139,7 @@ class RecordSource(Source):
             changes = np.flatnonzero(np.diff(shards, prepend=-1))
             # Where all shards are needed all the time, it is enough to say so once.
             order = shards[changes].tolist() if len(changes) <= 4 * len(self.blobs) else _in_order(shards)
-            units = [unit for shard in order for unit in self._units(shard)]
+            units = [unit for shard in order for unit in (*self._tail_units(shard), *self._units(shard))]
         else:
             starts = self._start[indices].min(axis=1, where=self._length[indices] >= 0, initial=np.iinfo(np.int64).max)
             ends = (self._start + np.maximum(self._length, 0))[indices].max(axis=1)
@@ -153,10 +157,27 @@ class RecordSource(Source):
         blob = self.blobs[shard]
         return blob.units(*span) if isinstance(blob, CachedBlob) else ()
 
+    def _tail_units(self, shard: int) -> Sequence[Any]:
+        """What the cache is to hold of a shard's seek indices, once somebody has asked for some: not every pipeline decodes."""
+        tail = self.indexes[shard].tail
+        if not isinstance(tail.blob, CachedBlob) or not any(table.asked for table in self._seeks.values()):
+            return ()
+        return tail.blob.units(tail.at)
+
     def size_of(self, field: str) -> int:
         if field in self.stored:
             return int(self._mean[self.stored.index(field)])
         return int(self._mean.sum()) // max(1, len(self.fields))  # a part of a record that is parsed: all parts alike
+
+    def seeks(self, field: str) -> int:
+        return self._seeks[field].count if field in self._seeks else 0
+
+    def _with_seeks(self, columns: Mapping[str, Column], indices: Ints) -> None:
+        """Pictures among the columns of these records get the way to their seek indices."""
+        for name, table in self._seeks.items():
+            column = columns.get(name)
+            if isinstance(column, BytesColumn):
+                column.seeks = Seeks((table,), indices)
 
     def fingerprint(self) -> str:
         """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""

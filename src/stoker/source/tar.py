@@ -38,8 +38,9 @@ class TarSource(RecordSource):
         defaults: Mapping[str, Any] | None = None,
         allow_pickle: Collection[str] = (),
         decode: bool = True,
+        seek: bool = True,
     ) -> None:
-        super().__init__(blobs, indexes)
+        super().__init__(blobs, indexes, seek)
         self._defaults = dict(defaults or {})
         check_named(self._defaults, self.stored, "defaults")
         check_named(allow_pickle, self.stored, "allow_pickle")
@@ -56,10 +57,11 @@ class TarSource(RecordSource):
         for at, name in enumerate(names):
             self._note_missing(read, at, name, indices)
             columns[name] = self._decoded(read, at, name, out.get(name))
+        self._with_seeks(columns, indices)
         return Rows(columns, read.errors)
 
     def draws(self, field: str) -> bool:
-        return field in self.stored and self.fields[field] is BYTES
+        return field in self.stored and self.fields[field] == BYTES and field not in self._seeks
 
     def draw(
         self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
@@ -103,11 +105,11 @@ class TarSource(RecordSource):
     def _decoded(self, read: Read, at: int, name: str, into: NDArray[Any] | None) -> Column:
         column, spec = read.column(at), self.fields[name]
         missing = set() if read.whole else set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
-        if spec is BYTES and not missing:
+        if spec == BYTES and not missing:
             return column
         if spec.kind == "array" and not missing and not read.errors and (numbers := decimals(column, into)) is not None:
             return numbers
-        decode = self._decoder(name) if spec is not BYTES else _keep
+        decode = self._decoder(name) if spec != BYTES else _keep
         values = decode_column(column, name, decode, read.errors, missing, self._defaults.get(name, 0))
         if spec.kind != "array":
             return values

@@ -35,8 +35,8 @@ class TfrecordSource(RecordSource):
     kind = "tfrecord"
     masked = True
 
-    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None) -> None:
-        super().__init__(blobs, indexes)
+    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None, seek: bool = True) -> None:
+        super().__init__(blobs, indexes, seek)
         for blob, index in zip(blobs, indexes):
             check_about(index.about, index.size, blob.url)
         chosen = _choose(features, indexes)
@@ -59,6 +59,7 @@ class TfrecordSource(RecordSource):
             columns = self._examples.parse(read.data, starts, lengths, read.arena, wanted, out, bad)
             for row, error in bad.items():
                 errors.setdefault(row, self._placed(error, int(indices[row])))
+        self._with_seeks(columns, indices)
         return Rows(columns, errors)
 
     def _placed(self, error: Exception, index: int) -> RecordError:

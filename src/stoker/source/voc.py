@@ -20,6 +20,7 @@ from .files import read_column, read_error
 from .labels import check_mapping, mapped_classes
 from .lines import Lines, split_number
 from .paths import AnyPath, absolute, inside, is_file, is_folder, parent_name, printable
+from .sidecar import seek_table
 from .walk import is_image
 
 #: put behind a path on the list, in turn, until there is such a file
@@ -51,7 +52,13 @@ class VocSource(Source):
     """
 
     def __init__(
-        self, list_file: AnyPath, *, images: AnyPath, annotations: AnyPath, labels: Mapping[str, int] | None = None
+        self,
+        list_file: AnyPath,
+        *,
+        images: AnyPath,
+        annotations: AnyPath,
+        labels: Mapping[str, int] | None = None,
+        seek: bool = True,
     ) -> None:
         if labels is not None and not isinstance(labels, Mapping):
             raise ConfigError(f"voc(labels={labels!r}): use None, or a dict of object name -> int")
@@ -62,7 +69,10 @@ class VocSource(Source):
         }
         self._lines = Lines(absolute(list_file))
         named = [split_number(line)[0] for line in self._lines]
-        self._paths = native.Paths(list(_image_paths(named, _folder(images, "images"))))
+        folder = _folder(images, "images")
+        paths = list(_image_paths(named, folder))
+        self._paths = native.Paths(paths)
+        self._seeks = seek_table(paths, folder) if seek else None
         found = _collect(named, _folder(annotations, "annotations"))
         self._images = np.array(found.images, np.int64)  # sample -> line
         self._numbers = np.array(found.numbers, np.int32)
@@ -94,6 +104,9 @@ class VocSource(Source):
     def origin(self, index: int) -> str:
         return printable(self._paths.path(int(self._images[index])))
 
+    def seeks(self, field: str) -> int:
+        return int((self._seeks.lengths[self._images] > 0).sum()) if self._seeks is not None and field == "image" else 0
+
     def fingerprint(self) -> str:
         return self._fingerprint
 
@@ -107,7 +120,7 @@ class VocSource(Source):
         first = np.ones(len(which), np.bool_)
         np.not_equal(which[1:], which[:-1], out=first[1:])
         runs = np.cumsum(first) - 1
-        column, failed = read_column(self._paths, which[first], scratch)
+        column, failed = read_column(self._paths, which[first], scratch, self._seeks)
         rows = np.flatnonzero(np.isin(runs, list(failed))).tolist() if failed else []
         return column.take(runs), {row: self._unread(int(indices[row]), failed[int(runs[row])]) for row in rows}
 

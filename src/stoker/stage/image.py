@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,12 @@ from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedI
 from ..image import pillow
 from ..image.lower import lower
 from ..kernel import native
-from ..kernel.native import Status
+from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
 from ..plan.fields import boxes_of, image_spec, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import BytesColumn, Chunk, Column, Ints
+from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 
@@ -83,9 +83,12 @@ class ImageStage(Stage):
     ) -> NDArray[Any]:
         out = self._out(len(chunk), targets)
         epochs = np.full(len(chunk), chunk.epoch, np.uint32)
+        seeks, unfit = (None, ()) if column.seeks is None else column.seeks.read(column, scratch)
         rows = scratch.decoder.rows(
-            self._program, column.data, column.starts, column.lengths, boxes, epochs, chunk.positions, out
+            self._program, column.data, column.starts, column.lengths, boxes, epochs, chunk.positions, out, seeks=seeks
         )
+        if column.seeks is not None:
+            _note_seeks(rows["seek"], unfit, chunk, scratch)
         self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
         return out
 
@@ -188,8 +191,20 @@ def encoded(column: Column) -> Column:
         and column
         and all(isinstance(value, (bytes, bytearray, memoryview)) or value is None for value in column)
     ):
-        return BytesColumn.of(bytes(value) if value is not None else b"" for value in column)
+        seeks = column.seeks if isinstance(column, ByteList) else None
+        return BytesColumn.of((bytes(value) if value is not None else b"" for value in column), seeks)
     return column
+
+
+def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chunk, scratch: Scratch) -> None:
+    """Count what became of the seek indices of a chunk's images; `unfit` are rows whose index was left out beforehand."""
+    notes = scratch.seeks
+    notes.used += int(np.count_nonzero(uses == SeekUse.USED))
+    wrong = np.flatnonzero(uses == SeekUse.UNFIT)
+    count = len(wrong) + len(unfit)
+    if count:
+        notes.unfit += count
+        notes.example = notes.example or chunk.place(int(unfit[0] if len(unfit) else wrong[0]))
 
 
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:

@@ -29,7 +29,7 @@ from ..plan.order import Places
 from ..source.base import Rows as SourceRows
 from ..source.base import Source
 from ..source.chunk import Chunk, Ints, numbers
-from ..storage.scratch import Scratch
+from ..storage.scratch import Scratch, SeekNotes
 from .base import Stage, Targets
 from .decode import DecodeStage
 from .fields import FieldsStage
@@ -38,6 +38,7 @@ from .map import MapFieldsStage, MapStage
 from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
 
 NO_TARGETS: Mapping[str, NDArray[Any]] = {}
+_NO_SEEKS = SeekNotes()
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Report:
     rows: int = 0
     failure: SampleError | None = None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int = 0  # the slot of that row
+    seeks: SeekNotes = field(default_factory=lambda: _NO_SEEKS)  # what became of images' seek indices
 
     def lap(self, clock: float) -> float:
         """Note the time since `clock` as a step's; returns the new clock."""
@@ -131,6 +133,8 @@ class Runner:
                 chunk, targets = self._settle(chunk, targets if len(chunk) == before else NO_TARGETS, report)
             clock = report.lap(clock)
         report.rows = len(chunk)
+        if scratch.seeks != _NO_SEEKS:
+            report.seeks = scratch.seek_notes()
         return chunk, report
 
     def _drawn(self, places: Places, out: Targets, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:

@@ -22,16 +22,17 @@ def index_home(url: str) -> Path:
     return cache_home() / "index" / f"{hashlib.sha256(url.encode('utf-8', 'surrogateescape')).hexdigest()[:40]}.stk"
 
 
-def publish(path: bytes, data: bytes) -> None:
-    """Write a small file so that it appears whole or not at all; raises WriteError and leaves nothing when it cannot."""
+def publish(path: bytes, *parts: bytes) -> None:
+    """Write a file so that it appears whole or not at all; raises WriteError and leaves nothing when it cannot."""
     folder, _, name = path.rpartition(b"/")
     temporary = (folder or b".") + b"/." + name + f".{os.getpid()}-{secrets.token_hex(6)}.tmp".encode()
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    view = view[os.write(fd, view) :]
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..kernel import native
 
 
+@dataclass(slots=True)
+class SeekNotes:
+    """What became of seek indices since somebody last asked: so many used; so many that did not fit, for example of a picture."""
+
+    used: int = 0
+    unfit: int = 0
+    example: str = ""
+
+
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept")
+    __slots__ = ("_arena", "_decoder", "_kept", "seeks")
 
     def __init__(self) -> None:
+        self.seeks = SeekNotes()
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None
         self._kept: dict[Any, Any] = {}
@@ -35,6 +46,11 @@ class Scratch:
         if owner not in self._kept:
             self._kept[owner] = make()
         return self._kept[owner]
+
+    def seek_notes(self) -> SeekNotes:
+        """What was noted since the last call."""
+        notes, self.seeks = self.seeks, SeekNotes()
+        return notes
 
     def close(self) -> None:
         if self._decoder is not None:
