@@ -225,10 +225,11 @@ stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n,
                          int32_t clip0, int32_t clip1, int mirror);
 
 /*
- * Taps laid out for vectors: a vector works on `vector` outputs, as lanes of `lane` outputs that pick their samples from one
- * window of 2 * lane samples, the first of which is base[] of the lane. For its pair p of taps, an output takes the four bytes at
- * picks[] of the window that starts 2 * p samples further on. Lanes stand where packing puts the outputs in order: of the lanes
- * of STK_TAPS_BLOCK outputs, in m vectors, number r is lane r / m of vector r % m. Outputs past the last are like it.
+ * Taps laid out for vectors. A vector works on 4, 8 or 16 outputs, in lanes of 4 outputs (of 16 where it has so many) that pick
+ * their samples from one window of 8 (of 32), the first of which is base[] of the lane. For its pair p of taps, an output takes
+ * the four bytes at picks[] of the window that starts 2 * p samples further on. Lanes stand where packing puts the outputs in
+ * order: of the lanes of STK_TAPS_BLOCK outputs, in m vectors, number r is lane r / m of vector r % m. Outputs past the last are
+ * like it.
  *
  * windows 2: the lanes reach over two windows. windows 0: further still; then there is neither base nor picks, and output i has
  * its weights in a row, at weights + i * dots, dots being a multiple of 8.
@@ -245,8 +246,8 @@ typedef struct {
 
 #define STK_MOST_PICKED 64 /* samples in the widest windows: what kernels may read past the last tap of a row */
 
-/* windows: how many at most. */
-stk_status stk_lanes_make(stk_lanes *lanes, const stk_taps *taps, int32_t vector, int32_t lane, int32_t windows);
+/* vector: 4, 8 or 16; windows: how many at most. */
+stk_status stk_lanes_make(stk_lanes *lanes, const stk_taps *taps, int32_t vector, int32_t windows);
 
 /*
  * Weights of up to four rows in two digits of bytes, w = 64 * high + low, so that bytes can be weighed in 16 bits: with samples
@@ -336,7 +337,7 @@ typedef struct {
   /* One line of one plane: out[i] = (sum of weights * row + 2^13) >> 14, 6 fractional bits in and out. Scalar kernels go by the
    * taps, vectors by the lanes, which are made for them where `vector` is not 0. */
   void (*across)(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);
-  int32_t vector, lane, windows; /* for stk_lanes_make */
+  int32_t vector, windows; /* for stk_lanes_make */
   /* Lines of planes to RGB pixels. STK_GRAYSCALE has one line only, lines[0]. */
   void (*interleaved)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);
   /* Lines of planes to a red, a green and a blue plane; with STK_GRAYSCALE to one. */
@@ -379,6 +380,7 @@ typedef struct {
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)
+STK_DECLARE_KERNELS(neon)
 
 int64_t stk_unstuff_scalar(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
 int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);

@@ -63,7 +63,7 @@ static stk_status make_taps(stk_planes *p, const stk_row *row, const stk_plane_s
     stk_plane *plane = &p->plane[k];
     plane->alike_x = alike_x[k];
     if (alike_x[k] < k || !kernels->vector) continue;
-    if (stk_lanes_make(&plane->lanes, &plane->x, kernels->vector, kernels->lane, kernels->windows) != STK_OK) return STK_NOMEM;
+    if (stk_lanes_make(&plane->lanes, &plane->x, kernels->vector, kernels->windows) != STK_OK) return STK_NOMEM;
   }
   return STK_OK;
 }

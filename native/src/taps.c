@@ -151,6 +151,6 @@ INLINE stk_status lay(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t l
   return widest < 2 * lane * windows ? STK_OK : lay_dots(l, t);
 }
 
-stk_status stk_lanes_make(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t lane, int32_t windows) {
-  return vector == 16 ? lay(l, t, 16, 16, windows) : vector == 8 ? lay(l, t, 8, 4, windows) : lay(l, t, vector, lane, windows);
+stk_status stk_lanes_make(stk_lanes *l, const stk_taps *t, int32_t vector, int32_t windows) {
+  return vector == 16 ? lay(l, t, 16, 16, windows) : vector == 8 ? lay(l, t, 8, 4, windows) : lay(l, t, 4, 4, windows);
 }
