@@ -16,6 +16,8 @@
 
 enum { RING_SLACK = 4 };
 
+/* ---- taps -------------------------------------------------------------------------------------------------------------- */
+
 static int same_axis(const stk_axis *a, const stk_axis *b) {
   return a->ratio == b->ratio && a->smooth == b->smooth && a->size == b->size;
 }
@@ -68,103 +70,12 @@ static stk_status make_taps(stk_planes *p, const stk_row *row, const stk_plane_s
   return STK_OK;
 }
 
-static void finish_gray(const stk_planes *p, int32_t count, uint8_t *const out[3]);
-static void finish_rgb(const stk_planes *p, int32_t count, uint8_t *const out[3]);
-static void finish_joined(const stk_planes *p, int32_t count, uint8_t *const out[3]);
-
-static void choose_finish(stk_planes *p) {
-  const stk_plane *chroma = &p->plane[p->plane[1].alike_x];
-  const int joined = p->colour == STK_YCC && p->canvas.kernels->joined && p->plane[1].alike_x == p->plane[2].alike_x &&
-                     p->plane[0].lanes.windows && chroma->lanes.windows;
-  p->finish = p->canvas.channels == 1 ? finish_gray : joined ? finish_joined : finish_rgb;
-}
-
-stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,
-                            int32_t n_planes, stk_colour colour, void *out) {
-  const int32_t *dest = row->dest;
-  stk_canvas_open(&p->canvas, program, row->out_width, row->out_height, out);
-  p->dest_x = dest[0];
-  p->dest_y = dest[1];
-  p->next = 0;
-  p->colour = n_planes == 1 || (colour == STK_YCC && program->channels == 1) ? STK_GRAYSCALE : colour;
-  const int32_t wanted = p->colour == STK_GRAYSCALE ? 1 : 3;
-  if (make_taps(p, row, shapes, wanted) != STK_OK) return STK_NOMEM;
-  choose_finish(p);
-  int64_t tallest = 0;
-  p->middle_stride = 0;
-  for (int32_t k = 0; k < 3; k++) {
-    stk_plane *plane = &p->plane[k];
-    plane->wanted = k < wanted;
-    if (!plane->wanted) continue;
-    const int64_t room = ((int64_t)(plane->x.high - plane->x.low) + plane->x.taps + STK_MOST_PICKED + STK_SLACK + 31) / 32 * 32;
-    if (room > p->middle_stride) p->middle_stride = room;
-    if (plane->y.taps > tallest) tallest = plane->y.taps;
-  }
-  p->line_stride = ((int64_t)(dest[2] - dest[0]) + STK_SLACK + 63) / 64 * 64;
-  const int ok = stk_scratch_get(&p->middle, 3 * p->middle_stride * (int64_t)sizeof(int16_t)) &&
-                 stk_scratch_get(&p->lines, 3 * p->line_stride * (int64_t)sizeof(int16_t)) &&
-                 stk_scratch_get(&p->bytes, 3 * p->line_stride) &&
-                 stk_scratch_get(&p->window, tallest * (int64_t)sizeof(uint8_t *));
-  if (!ok) return STK_NOMEM;
-  const int all = dest[0] == 0 && dest[1] == 0 && dest[2] == row->out_width && dest[3] == row->out_height;
-  if (!all) stk_canvas_clear(&p->canvas);
-  return STK_OK;
-}
-
-stk_status stk_planes_room(stk_planes *p, int32_t k, int32_t first_column, int32_t columns, int32_t unit, int whole) {
-  stk_plane *plane = &p->plane[k];
-  plane->skip = plane->x.low - first_column;
-  plane->stride = ((int64_t)columns + STK_SLACK + 63) / 64 * 64;
-  plane->stride |= 64; /* an odd number of cache lines: the rows of a unit do not compete for the same few places in the cache */
-  const int32_t rows =
-      whole ? (plane->y.high + unit - 1) / unit - plane->y.low / unit + 1 : (plane->y.taps + RING_SLACK + unit - 1) / unit + 1;
-  plane->ring_rows = rows * unit;
-  plane->slot = plane->y.low % plane->ring_rows;
-  plane->slot_row = 0;
-  return stk_scratch_get(&plane->ring, plane->stride * plane->ring_rows + STK_SLACK) ? STK_OK : STK_NOMEM;
-}
-
-uint8_t *stk_planes_at(stk_planes *p, int32_t k, int32_t y) {
-  stk_plane *plane = &p->plane[k];
-  return (uint8_t *)plane->ring.bytes + (y % plane->ring_rows) * plane->stride;
-}
-
-/* Slot of the first row that output row i of a plane reads; i ascends from call to call. */
-static int32_t slot_of(stk_plane *plane, int32_t i) {
-  const int32_t first = plane->y.first[i];
-  plane->slot += first - plane->slot_row;
-  plane->slot_row = first;
-  while (plane->slot >= plane->ring_rows) plane->slot -= plane->ring_rows;
-  return plane->slot;
-}
-
-/* Output row i of plane k, at the plane's resolution across. */
-static void squash(stk_planes *p, int32_t k, int32_t i) {
-  stk_plane *plane = &p->plane[k];
-  const uint8_t **window = p->window.bytes, *ring = (const uint8_t *)plane->ring.bytes + plane->skip;
-  const int32_t length = plane->y.length[i];
-  int64_t at = slot_of(plane, i) * plane->stride;
-  const int64_t stride = plane->stride, end = plane->ring_rows * stride;
-  for (int32_t t = 0; t < length; t++) {
-    window[t] = ring + at;
-    at = at + stride == end ? 0 : at + stride;
-  }
-  if (length % 2) window[length] = window[length - 1]; /* the kernels take rows in pairs; its weight is zero */
-  p->canvas.kernels->vertical(window, plane->y.weights + (int64_t)i * plane->y.taps, length + length % 2,
-                              plane->x.high - plane->x.low, (int16_t *)p->middle.bytes + k * p->middle_stride);
-}
+/* ---- from rows that went down to finished bytes ------------------------------------------------------------------------- */
 
 /* ITU-R 601 on finished bytes, as Pillow. */
 static void to_gray(const uint8_t *const rgb[3], int32_t count, uint8_t *out) {
   for (int32_t i = 0; i < count; i++) {
     out[i] = (uint8_t)((rgb[0][i] * 19595 + rgb[1][i] * 38470 + rgb[2][i] * 7471 + 32768) >> 16);
-  }
-}
-
-/* Where finished bytes of output row y go: to the caller, or, to become floats, to scratch. */
-static void targets(const stk_planes *p, int32_t y, uint8_t *out[3]) {
-  for (int32_t k = 0; k < (p->canvas.layout ? 3 : 1); k++) {
-    out[k] = p->canvas.out_type ? (uint8_t *)p->bytes.bytes + k * p->line_stride : stk_canvas_at(&p->canvas, p->dest_x, y, k);
   }
 }
 
@@ -206,6 +117,99 @@ static void finish_joined(const stk_planes *p, int32_t count, uint8_t *const out
   p->canvas.kernels->joined(rows, &p->plane[0].lanes, &p->plane[chroma].lanes, p->canvas.layout, out);
 }
 
+static void choose_finish(stk_planes *p) {
+  const stk_plane *chroma = &p->plane[p->plane[1].alike_x];
+  const int joined = p->colour == STK_YCC && p->canvas.kernels->joined && p->plane[1].alike_x == p->plane[2].alike_x &&
+                     p->plane[0].lanes.windows && chroma->lanes.windows;
+  p->finish = p->canvas.channels == 1 ? finish_gray : joined ? finish_joined : finish_rgb;
+}
+
+/* ---- the stream of rows ------------------------------------------------------------------------------------------------ */
+
+stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk_row *row, const stk_plane_shape *shapes,
+                            int32_t n_planes, stk_colour colour, void *out) {
+  const int32_t *dest = row->dest;
+  stk_canvas_open(&p->canvas, program, row->out_width, row->out_height, out);
+  p->dest_x = dest[0];
+  p->dest_y = dest[1];
+  p->next = 0;
+  p->colour = n_planes == 1 || (colour == STK_YCC && program->channels == 1) ? STK_GRAYSCALE : colour;
+  const int32_t wanted = p->colour == STK_GRAYSCALE ? 1 : 3;
+  if (make_taps(p, row, shapes, wanted) != STK_OK) return STK_NOMEM;
+  choose_finish(p);
+  int64_t tallest = 0;
+  p->middle_stride = 0;
+  for (int32_t k = 0; k < 3; k++) {
+    stk_plane *plane = &p->plane[k];
+    plane->wanted = k < wanted;
+    if (!plane->wanted) continue;
+    const int64_t room = ((int64_t)(plane->x.high - plane->x.low) + plane->x.taps + STK_MOST_PICKED + STK_SLACK + 31) / 32 * 32;
+    if (room > p->middle_stride) p->middle_stride = room;
+    if (plane->y.taps > tallest) tallest = plane->y.taps;
+  }
+  p->line_stride = ((int64_t)(dest[2] - dest[0]) + STK_SLACK + 63) / 64 * 64;
+  const int ok = stk_scratch_get(&p->middle, 3 * p->middle_stride * (int64_t)sizeof(int16_t)) &&
+                 stk_scratch_get(&p->lines, 3 * p->line_stride * (int64_t)sizeof(int16_t)) &&
+                 stk_scratch_get(&p->bytes, 3 * p->line_stride) &&
+                 stk_scratch_get(&p->window, tallest * (int64_t)sizeof(uint8_t *));
+  if (!ok) return STK_NOMEM;
+  const int all = dest[0] == 0 && dest[1] == 0 && dest[2] == row->out_width && dest[3] == row->out_height;
+  if (!all) stk_canvas_clear(&p->canvas);
+  return STK_OK;
+}
+
+stk_status stk_planes_room(stk_planes *p, int32_t k, int32_t first_column, int32_t columns, int32_t unit, int whole) {
+  stk_plane *plane = &p->plane[k];
+  if (!plane->wanted) return STK_OK;
+  plane->skip = plane->x.low - first_column;
+  plane->stride = ((int64_t)columns + STK_SLACK + 63) / 64 * 64;
+  plane->stride |= 64; /* an odd number of cache lines: the rows of a unit do not compete for the same few places in the cache */
+  const int32_t rows =
+      whole ? (plane->y.high + unit - 1) / unit - plane->y.low / unit + 1 : (plane->y.taps + RING_SLACK + unit - 1) / unit + 1;
+  plane->ring_rows = rows * unit;
+  plane->slot = plane->y.low % plane->ring_rows;
+  plane->slot_row = 0;
+  return stk_scratch_get(&plane->ring, plane->stride * plane->ring_rows + STK_SLACK) ? STK_OK : STK_NOMEM;
+}
+
+uint8_t *stk_planes_at(stk_planes *p, int32_t k, int32_t y) {
+  stk_plane *plane = &p->plane[k];
+  return (uint8_t *)plane->ring.bytes + (y % plane->ring_rows) * plane->stride;
+}
+
+/* Slot of the first row that output row i of a plane reads: found from that of the last one, without a division. */
+static int32_t slot_of(stk_plane *plane, int32_t i) {
+  const int32_t first = plane->y.first[i];
+  plane->slot += first - plane->slot_row;
+  plane->slot_row = first;
+  while (plane->slot >= plane->ring_rows) plane->slot -= plane->ring_rows;
+  while (plane->slot < 0) plane->slot += plane->ring_rows;
+  return plane->slot;
+}
+
+/* Output row i of plane k, at the plane's resolution across. */
+static void squash(stk_planes *p, int32_t k, int32_t i) {
+  stk_plane *plane = &p->plane[k];
+  const uint8_t **window = p->window.bytes, *ring = (const uint8_t *)plane->ring.bytes + plane->skip;
+  const int32_t length = plane->y.length[i];
+  int64_t at = slot_of(plane, i) * plane->stride;
+  const int64_t stride = plane->stride, end = plane->ring_rows * stride;
+  for (int32_t t = 0; t < length; t++) {
+    window[t] = ring + at;
+    at = at + stride == end ? 0 : at + stride;
+  }
+  if (length % 2) window[length] = window[length - 1]; /* the kernels take rows in pairs; its weight is zero */
+  p->canvas.kernels->vertical(window, plane->y.weights + (int64_t)i * plane->y.taps, length + length % 2,
+                              plane->x.high - plane->x.low, (int16_t *)p->middle.bytes + k * p->middle_stride);
+}
+
+/* Where finished bytes of output row y go: to the caller, or, to become floats, to scratch. */
+static void targets(const stk_planes *p, int32_t y, uint8_t *out[3]) {
+  for (int32_t k = 0; k < (p->canvas.layout ? 3 : 1); k++) {
+    out[k] = p->canvas.out_type ? (uint8_t *)p->bytes.bytes + k * p->line_stride : stk_canvas_at(&p->canvas, p->dest_x, y, k);
+  }
+}
+
 /* Output row i: first down, then across, so that what was just written is not read at once, at other addresses, which stalls. */
 static void emit(stk_planes *p, int32_t i) {
   const stk_canvas *c = &p->canvas;
@@ -242,13 +246,26 @@ void stk_planes_free(stk_planes *p) {
 
 /* ---- scalar kernels; simd/planes_*.c have their twins ------------------------------------------------------------------ */
 
+/* Weights past the length of an output are zero, so that all of them may do the same number of steps. */
+static inline __attribute__((always_inline)) void across_plain(const int16_t *row, const stk_taps *taps, int32_t n,
+                                                               int16_t *out) {
+  const int16_t *weights = taps->weights;
+  for (int32_t i = 0; i < taps->count; i++, weights += n) {
+    const int16_t *from = row + taps->first[i];
+    int32_t sum = STK_WEIGHT_ONE / 2;
+    for (int32_t t = 0; t < n; t++) sum += weights[t] * from[t];
+    out[i] = (int16_t)(sum / STK_WEIGHT_ONE); /* none is negative */
+  }
+}
+
 void stk_across_scalar(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out) {
   (void)lanes;
-  for (int32_t i = 0; i < taps->count; i++) {
-    const int16_t *weights = taps->weights + (int64_t)i * taps->taps, *from = row + taps->first[i];
-    int32_t sum = STK_WEIGHT_ONE / 2;
-    for (int32_t t = 0; t < taps->length[i]; t++) sum += weights[t] * from[t];
-    out[i] = (int16_t)(sum / STK_WEIGHT_ONE); /* none is negative */
+  if (taps->taps == 2) {
+    across_plain(row, taps, 2, out);
+  } else if (taps->taps == 4) {
+    across_plain(row, taps, 4, out);
+  } else {
+    across_plain(row, taps, taps->taps, out);
   }
 }
 
