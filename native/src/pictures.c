@@ -17,20 +17,39 @@ static int64_t now_ns(void) {
 static int sensible(const stk_pictures *to, int64_t count) {
   return to && to->decoder && to->program && count >= 0 && to->done >= 0 && to->done <= count && to->epoch >= 0 &&
          to->epoch <= UINT32_MAX && to->out_width > 0 && to->out_width <= INT32_MAX && to->out_height > 0 &&
-         to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows));
+         to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows)) &&
+         (!to->seeks || (to->seeks->table && to->seeks->table->fields == 1 && to->seeks->capacity >= 0));
+}
+
+/* Reads the seek index of a picture: *size bytes at *start of the buffer, 0 where there is none. Returns 0 when it does not fit.
+ */
+static int find_seek(const stk_stored_seeks *from, int64_t number, const uint8_t *data, int64_t length, int64_t *start,
+                     int64_t *size) {
+  *start = *size = 0;
+  if (!from || number >= from->table->rows || from->table->length[number] <= 0) return 1;
+  if (from->sums && stk_crc32c(data, length, 0) != from->sums[number]) return 0;
+  const int64_t field = 0;
+  int64_t at, bytes, needed;
+  int32_t refused;
+  const stk_status status =
+      stk_read_records(from->table, &number, 1, &field, 1, 0, 0, from->buffer, from->capacity, &at, &bytes, &refused, &needed);
+  if (status != STK_OK || refused) return 0;
+  *start = at, *size = bytes;
+  return 1;
 }
 
 /* Makes the picture of row i from bytes; `number` is that of its file or record. */
 static stk_status draw(stk_pictures *to, int64_t i, int64_t number, const uint8_t *data, int64_t length) {
   const int64_t start = 0;
   const uint32_t epoch = (uint32_t)to->epoch;
-  stk_seeks seek = {0};
-  if (to->seeks) {
-    seek = (stk_seeks){to->seeks->data, to->seeks->starts + number, to->seeks->lengths + number};
-  }
-  return stk_image_rows(to->decoder, to->program, data, &start, &length, to->seeks ? &seek : NULL, NULL, &epoch,
-                        to->positions + i, 1, (int32_t)to->out_width, (int32_t)to->out_height, to->out + i * to->out_stride,
-                        to->out_stride, &to->rows[i]);
+  int64_t seek_start, seek_size;
+  const int fits = find_seek(to->seeks, number, data, length, &seek_start, &seek_size);
+  const stk_seeks seek = {to->seeks ? to->seeks->buffer : NULL, &seek_start, &seek_size};
+  const stk_status status = stk_image_rows(to->decoder, to->program, data, &start, &length, seek_size ? &seek : NULL, NULL,
+                                           &epoch, to->positions + i, 1, (int32_t)to->out_width, (int32_t)to->out_height,
+                                           to->out + i * to->out_stride, to->out_stride, &to->rows[i]);
+  if (!fits) to->rows[i].seek = STK_SEEK_UNFIT;
+  return status;
 }
 
 stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t files, const int64_t *which, int64_t count,

@@ -24,6 +24,21 @@ _INT64 = np.dtype(np.int64)
 _TOLD, _ANSWER, _ANSWER_AT = struct.Struct("10q3q"), struct.Struct("3q"), 80
 
 
+class StoredSeeks:
+    """Seek indices that lie in files, for one worker to find: those of file or record n are row n of a table of one field.
+
+    `longest` is the length of the longest; `sums` are the CRC-32C of the pictures, where these are to be compared.
+    """
+
+    def __init__(self, table: RecordTable, fds: NDArray[np.int32], longest: int, sums: NDArray[np.uint32] | None = None) -> None:
+        self._records = table.opened(fds)
+        self._buffer = np.empty(max(1, longest), np.uint8)
+        self._sums = None if sums is None else np.ascontiguousarray(sums, np.uint32)
+        at = [self._records.at, place(self._buffer), self._buffer.size, 0 if self._sums is None else place(self._sums)]
+        self._struct = np.array(at, np.int64)
+        self.at = place(self._struct)
+
+
 class Pictures:
     """Pictures of one program and size (height, width), made by one worker.
 
@@ -48,10 +63,18 @@ class Pictures:
         self._paths: Paths | None = None
         self._paths_at: tuple[int, int, int] = (0, 0, 0)
 
-    def files(self, paths: Paths, which: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]) -> int:
+    def files(
+        self,
+        paths: Paths,
+        which: NDArray[np.int64],
+        epoch: int,
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+        seeks: StoredSeeks | None = None,
+    ) -> int:
         """Make picture i from file ``which[i]``; returns `bad`. A file that cannot be read has `Status.IO`, errno in `where`."""
         which, positions = np.ascontiguousarray(which, _INT64), np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(which, epoch, positions, out)
+        count = self._prepare(which, epoch, positions, out, seeks)
         if paths is not self._paths:
             self._paths, self._paths_at = paths, (place(paths.names), place(paths.starts), len(paths))
         arena, call = self._arena, library().image_files
@@ -75,13 +98,14 @@ class Pictures:
         *,
         behind: int = 0,
         gap: int = 0,
+        seeks: StoredSeeks | None = None,
     ) -> Spots | None:
         """Read columns as `RecordTable.read` does, and make picture i from column ``fields[image]`` of record ``indices[i]``.
 
         None, and no picture, when a span could not be read or a record has no image.
         """
         positions = np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(indices, epoch, positions, out)
+        count = self._prepare(indices, epoch, positions, out, seeks)
         spots = table.read(fds, indices, fields, self._arena, behind, gap, into=(image, self._struct_at))
         self._told()
         return spots if self._done == count else None
@@ -91,7 +115,14 @@ class Pictures:
         rows = self.rows[: self._count]
         return {row: int(rows["where"][row]) for row in np.flatnonzero(rows["status"] == Status.IO).tolist()}
 
-    def _prepare(self, numbers: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]) -> int:
+    def _prepare(
+        self,
+        numbers: NDArray[np.int64],
+        epoch: int,
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+        seeks: StoredSeeks | None,
+    ) -> int:
         count = self._count = len(positions)
         shape = out.shape
         if shape[1:] != self._shape or shape[0] != count or numbers.shape != (count,) or positions.ndim != 1:
@@ -102,8 +133,8 @@ class Pictures:
             self.rows = np.zeros(max(count, 2 * len(self.rows)), ROW_DTYPE)
             self._rows_at = place(self.rows)
         _TOLD.pack_into(
-            self._struct, 0, self._decoder.handle, self._program_at, 0, place(positions), epoch, self._width, self._height,
-            place(out), self._stride, self._rows_at, 0, 0, 0,
+            self._struct, 0, self._decoder.handle, self._program_at, 0 if seeks is None else seeks.at, place(positions), epoch,
+            self._width, self._height, place(out), self._stride, self._rows_at, 0, 0, 0,
         )  # fmt: skip
         return count
 
