@@ -37,7 +37,7 @@ sanitize-%: $(VENV)/.installed
 # What it finds and what it leaves for the next run is in build/fuzz; native/fuzz/README.md tells what to do with it.
 fuzz: $(VENV)/.installed
 	@test -n "$(FUZZER)" || { echo "make fuzz needs clang, whose libFuzzer it uses. Debian/Ubuntu: apt-get install clang"; exit 1; }
-	$(BIN)/cmake -S . -B build/fuzz -DSTOKER_FUZZ=ON -DSTOKER_SANITIZE=ON -DCMAKE_C_COMPILER=$(FUZZER)
+	$(BIN)/cmake -S . -B build/fuzz -DSTOKER_FUZZ=ON -DSTOKER_TURBO=ON -DSTOKER_SANITIZE=ON -DCMAKE_C_COMPILER=$(FUZZER)
 	$(BIN)/cmake --build build/fuzz --parallel --target fuzz_jpeg
 	mkdir -p build/fuzz/found
 	build/fuzz/fuzz_jpeg -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -dict=native/fuzz/jpeg.dict \

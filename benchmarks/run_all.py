@@ -19,6 +19,7 @@ BENCHMARKS = {
     "first_batch": ("--images", "--peers"),
     "imagenet_train": ("--images", "--peers"),
     "scaling": ("--images",),
+    "gil": ("--images",),
     "soak": (),
     "records": ("--images", "--peers"),
     "cifar_tfrecord": ("--peers",),

@@ -341,8 +341,8 @@ typedef struct {
   void (*interleaved)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);
   /* Lines of planes to a red, a green and a blue plane; with STK_GRAYSCALE to one. */
   void (*planar)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);
-  /* Across and colour in one, for luma and chroma of one window each: rows to RGB pixels at out[0], or to three planes. NULL:
-   * there is no such kernel. */
+  /* Across and colour in one, for luma and chroma whose lanes have windows: rows to RGB pixels at out[0], or to three planes.
+   * NULL: there is no such kernel. */
   void (*joined)(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
                  uint8_t *const out[3]);
   /* Interleaved pixels to three planes. */

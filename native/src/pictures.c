@@ -21,8 +21,7 @@ static int sensible(const stk_pictures *to, int64_t count) {
          (!to->seeks || (to->seeks->table && to->seeks->table->fields == 1 && to->seeks->capacity >= 0));
 }
 
-/* Reads the seek index of a picture: *size bytes at *start of the buffer, 0 where there is none. Returns 0 when it does not fit.
- */
+/* Reads the seek index of a picture: *size bytes at *start of the buffer, 0 where it has none. Returns 0 if it does not fit. */
 static int find_seek(const stk_stored_seeks *from, int64_t number, const uint8_t *data, int64_t length, int64_t *start,
                      int64_t *size) {
   *start = *size = 0;
@@ -86,11 +85,14 @@ stk_status stk_image_records(const stk_records *table, const int64_t *indices, i
                              int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
                              int64_t *lengths, int32_t *statuses, int64_t *needed, int64_t image, stk_pictures *to) {
   if (!table || !sensible(to, count) || image < 0 || image >= width || !fields || (count && !indices)) return STK_ARGUMENT;
+  for (int64_t f = 0; f < width; f++) {
+    if (!stk_within(fields[f], 1, table->fields)) return STK_ARGUMENT;
+  }
   for (int64_t i = 0; i < count; i++) {
-    for (int64_t f = 0; f < width; f++) {
-      if (!stk_within(indices[i], 1, table->rows) || !stk_within(fields[f], 1, table->fields)) return STK_ARGUMENT;
-      if (table->length[indices[i] * table->fields + fields[f]] < 0) return STK_OK;
-    }
+    if (!stk_within(indices[i], 1, table->rows)) return STK_ARGUMENT;
+  }
+  for (int64_t span = 0; span < count * width; span++) {
+    if (table->length[indices[span / width] * table->fields + fields[span % width]] < 0) return STK_OK;
   }
   const int64_t start = now_ns();
   stk_status status =

@@ -75,7 +75,7 @@ static void finish_joined(const stk_planes *p, int32_t count, uint8_t *const out
 static void choose_finish(stk_planes *p) {
   const stk_plane *chroma = &p->plane[p->plane[1].alike_x];
   const int joined = p->colour == STK_YCC && p->canvas.kernels->joined && p->plane[1].alike_x == p->plane[2].alike_x &&
-                     p->plane[0].lanes.windows == 1 && chroma->lanes.windows == 1;
+                     p->plane[0].lanes.windows && chroma->lanes.windows;
   p->finish = p->canvas.channels == 1 ? finish_gray : joined ? finish_joined : finish_rgb;
 }
 

@@ -94,7 +94,7 @@ static inline void first_samples(const triangles *t, const stk_axis *axis, doubl
  * most the sums are not yet one. */
 static inline __attribute__((always_inline)) void weigh_few(const triangles *t, const stk_axis *axis, stk_taps *taps,
                                                             int32_t from, const double *first, int few, int32_t used) {
-  int32_t upto[5][BLOCK], length[BLOCK];
+  int32_t upto[7][BLOCK], length[BLOCK];
   double carried[BLOCK];
   int16_t *weights = taps->weights + (int64_t)from * few;
   for (int i = 0; i < BLOCK; i++) {
@@ -152,6 +152,8 @@ static inline void weigh_all(const stk_filter *filter, const stk_axis *axes, stk
         weigh_few(&t, &axes[k], taps[k], from, first, 4, used);
       } else if (taps[k]->taps == 2) {
         weigh_few(&t, &axes[k], taps[k], from, first, 2, used);
+      } else if (taps[k]->taps == 6) {
+        weigh_few(&t, &axes[k], taps[k], from, first, 6, used);
       } else {
         weigh_many(&t, &axes[k], taps[k], from, first);
       }

@@ -212,13 +212,19 @@ static void paint(uint8_t *row, const recipe *r, int32_t y, dice *d) {
  * coefficients bounds the sample that differs most from gray, at 8 to 1. */
 enum { MOST_IN_A_BLOCK = 4000 };
 
-static void random_block(dice *d, JCOEF *block, const UINT16 *quant) {
+static void random_block(dice *d, JCOEF *block, const UINT16 *quant, int runs) {
   int32_t room = MOST_IN_A_BLOCK;
   memset(block, 0, DCTSIZE2 * sizeof *block);
   const int32_t most_dc = quant[0] == 1 ? 1023 : 2000 / quant[0]; /* so that differences have 11 bits at most */
   const int32_t dc = roll_below(d, 2 * most_dc + 1) - most_dc;
   block[0] = (JCOEF)dc;
   room -= abs(dc) * quant[0];
+  if (runs) {
+    const int last = 63 - roll_below(d, 3), other = 63 - 8 * roll_below(d, 3);
+    block[last] = (JCOEF)(roll_below(d, 2) ? 1 : -1);
+    if (roll_below(d, 3) == 0) block[other] = (JCOEF)(1 + roll_below(d, 2));
+    return;
+  }
   const int style = roll_below(d, 6); /* none, the last only, few, some, nearly all, huge ones */
   const int chance = (const int[]){0, 0, 4, 16, 62, 6}[style];
   for (int k = 1; k < DCTSIZE2; k++) {
@@ -239,8 +245,8 @@ static int32_t divide_up(int64_t a, int64_t b) {
   return (int32_t)((a + b - 1) / b);
 }
 
-static void write_blocks(j_compress_ptr c, dice *d) {
-  jvirt_barray_ptr arrays[3];
+static void write_blocks(j_compress_ptr c, const recipe *r, dice *d) {
+  jvirt_barray_ptr *arrays = c->mem->alloc_small((j_common_ptr)c, JPOOL_IMAGE, 3 * sizeof *arrays); /* used until the end */
   int most_h = 1, most_v = 1;
   for (int i = 0; i < c->num_components; i++) {
     if (c->comp_info[i].h_samp_factor > most_h) most_h = c->comp_info[i].h_samp_factor;
@@ -259,7 +265,7 @@ static void write_blocks(j_compress_ptr c, dice *d) {
     for (JDIMENSION y = 0; y < down[i]; y++) {
       JBLOCKARRAY blocks = c->mem->access_virt_barray((j_common_ptr)c, arrays[i], y, 1, TRUE);
       for (JDIMENSION x = 0; x < across[i]; x++) {
-        random_block(d, blocks[0][x], c->quant_tbl_ptrs[c->comp_info[i].quant_tbl_no]->quantval);
+        random_block(d, blocks[0][x], c->quant_tbl_ptrs[c->comp_info[i].quant_tbl_no]->quantval, r->content == CONTENT_RUNS);
       }
     }
   }
@@ -335,8 +341,8 @@ static jpeg compress(const recipe *r, dice *d) {
   c.num_scans = choose_scans(r, scans);
   c.scan_info = c.num_scans ? scans : NULL;
   if (r->scans == SCANS_PROGRESSIVE) jpeg_simple_progression(&c);
-  if (r->content == CONTENT_COEFFICIENTS) {
-    write_blocks(&c, d);
+  if (r->content == CONTENT_COEFFICIENTS || r->content == CONTENT_RUNS) {
+    write_blocks(&c, r, d);
   } else {
     write_pixels(&c, r, d);
   }

@@ -53,6 +53,7 @@ typedef enum {
   CONTENT_NOISE,
   CONTENT_EXTREME,      /* black and white pixels at random: coefficients of 11 bits */
   CONTENT_COEFFICIENTS, /* no picture at all: coefficients at random, every run and size */
+  CONTENT_RUNS,         /* few of the highest frequencies only, so that runs of 16 zeros have the shortest codes */
   CONTENTS
 } content_kind;
 

@@ -25,39 +25,43 @@ static void keep(const char *path, const jpeg *image) {
 }
 
 /* Crops of a damaged image: what is accepted strictly equals that part of what is kept leniently. */
-static const char *judge_crop(stk_decoder *decoder, const jpeg *bad, dice *d) {
-  enum { SIDE = 64 };
-  stk_program program = {.max_pixels = SIDE * SIDE, .max_scans = 50, .channels = 3, .decoder = STK_OWN, .scale = {1, 1, 1}};
+static const char *judge_crop(judge *j, const jpeg *bad, dice *d) {
+  stk_program program = {.max_pixels = j->max_pixels, .max_scans = 50, .channels = 3, .decoder = STK_OWN, .scale = {1, 1, 1}};
   stk_jpeg_info info;
-  if (stk_jpeg_header(bad->data, bad->length, &info) != STK_OK || info.width > SIDE || info.height > SIDE) return NULL;
+  if (stk_jpeg_header(bad->data, bad->length, &info) != STK_OK) return NULL;
+  if ((int64_t)info.width * info.height > j->max_pixels) return NULL;
   const int64_t start = 0, position = 0;
   const uint32_t epoch = 0;
-  static uint8_t whole[SIDE * SIDE * 3], part[SIDE * SIDE * 3];
   stk_row strict, lenient;
   const int32_t x0 = roll_below(d, info.width), y0 = roll_below(d, info.height);
   const int32_t w = 1 + roll_below(d, info.width - x0), h = 1 + roll_below(d, info.height - y0);
   const float box[4] = {(float)y0, (float)x0, (float)(y0 + h), (float)(x0 + w)};
+  uint8_t *whole = malloc((size_t)info.width * (size_t)info.height * 3), *part = malloc((size_t)w * (size_t)h * 3);
+  CHECK(whole && part);
   program.lenient = 1;
-  CHECK(stk_image_rows(decoder, &program, bad->data, &start, &bad->length, NULL, NULL, &epoch, &position, 1, info.width,
+  CHECK(stk_image_rows(j->decoder, &program, bad->data, &start, &bad->length, NULL, NULL, &epoch, &position, 1, info.width,
                        info.height, whole, 0, &lenient) == STK_OK);
   program.lenient = 0;
   program.n_ops = 1;
   program.ops[0].kind = STK_OP_CROP_BOX;
-  CHECK(stk_image_rows(decoder, &program, bad->data, &start, &bad->length, NULL, box, &epoch, &position, 1, w, h, part, 0,
+  CHECK(stk_image_rows(j->decoder, &program, bad->data, &start, &bad->length, NULL, box, &epoch, &position, 1, w, h, part, 0,
                        &strict) == STK_OK);
-  if (strict.status != STK_OK) return strict.message[0] ? NULL : "a crop is refused without a name";
-  if (lenient.status != STK_OK) return "a crop is accepted, the whole refused even leniently";
-  for (int32_t y = 0; y < h; y++) {
-    if (memcmp(part + y * w * 3, whole + ((y0 + y) * info.width + x0) * 3, (size_t)w * 3) != 0) {
-      return "an accepted crop is not part of the lenient whole";
-    }
+  const char *wrong = NULL;
+  if (strict.status != STK_OK && !strict.message[0]) wrong = "a crop is refused without a name";
+  if (strict.status == STK_OK && lenient.status != STK_OK) wrong = "a crop is accepted, the whole refused even leniently";
+  for (int32_t y = 0; y < h && !wrong && strict.status == STK_OK; y++) {
+    const uint8_t *expected = whole + ((int64_t)(y0 + y) * info.width + x0) * 3;
+    if (memcmp(part + (int64_t)y * w * 3, expected, (size_t)w * 3) != 0)
+      wrong = "an accepted crop is not part of the lenient whole";
   }
-  return NULL;
+  free(whole);
+  free(part);
+  return wrong;
 }
 
 static void check_damaged(judge *j, const jpeg *bad, const planes *undamaged, dice *d, const char *what, int64_t at) {
   const char *wrong = judge_bytes(j, bad->data, bad->length, undamaged);
-  if (!wrong) wrong = judge_crop(j->decoder, bad, d);
+  if (!wrong) wrong = judge_crop(j, bad, d);
   if (!wrong) return;
   fprintf(stderr, "%s, damaged at %lld: %s\n", what, (long long)at, wrong);
   keep(getenv("STOKER_TEST_KEEP"), bad);
@@ -125,27 +129,38 @@ static void every_byte_may_be_wrong(judge *j) {
 
 /* ---- random damage --------------------------------------------------------------------------------------------------- */
 
-static void random_wounds(judge *j, const jpeg *images, int64_t files, int64_t count, uint64_t seed) {
+typedef struct {
+  jpeg image;
+  planes undamaged; /* once it was needed */
+} victim;
+
+static void random_wounds(judge *j, victim *victims, int64_t files, int64_t count, uint64_t seed) {
   for (int64_t n = 0; n < count; n++) {
     dice d = dice_of(seed * UINT64_C(1000003) + (uint64_t)n);
     const int32_t which = roll_below(&d, (int32_t)files);
-    const jpeg bad = damage_jpeg(&d, images[which].data, images[which].length);
+    victim *v = &victims[which];
+    if (!v->undamaged.count) v->undamaged = planes_of(&v->image);
+    const jpeg bad = damage_jpeg(&d, v->image.data, v->image.length);
     char what[80];
     snprintf(what, sizeof what, "file %d, wound %lld of seed %llu", which, (long long)n, (unsigned long long)seed);
-    check_damaged(j, &bad, NULL, &d, what, -1);
+    check_damaged(j, &bad, &v->undamaged, &d, what, -1);
     free(bad.data);
   }
 }
 
+static void victims_free(victim *victims, int64_t count) {
+  for (int64_t i = 0; i < count; i++) planes_free(&victims[i].undamaged), free(victims[i].image.data);
+}
+
 static void generated_files_may_have_random_wounds(judge *j) {
   enum { FILES = 60 };
-  jpeg images[FILES];
+  victim victims[FILES];
   for (int i = 0; i < FILES; i++) {
     const recipe r = random_recipe(9000 + (uint64_t)i, 60);
-    images[i] = make_jpeg(&r);
+    victims[i] = (victim){make_jpeg(&r), {0}};
   }
-  random_wounds(j, images, FILES, 6000, 1);
-  for (int i = 0; i < FILES; i++) free(images[i].data);
+  random_wounds(j, victims, FILES, 6000, 1);
+  victims_free(victims, FILES);
 }
 
 static int is_visible(const struct dirent *entry) {
@@ -157,25 +172,25 @@ static void wounds_of_a_folder(judge *j, const char *folder, int64_t count, uint
   struct dirent **entries;
   const int files = scandir(folder, &entries, is_visible, alphasort);
   CHECK(files > 0);
-  jpeg *images = calloc((size_t)files, sizeof *images);
-  CHECK(images);
+  victim *victims = calloc((size_t)files, sizeof *victims);
+  CHECK(victims);
   int64_t readable = 0;
   for (int i = 0; i < files; i++) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
     const jpeg image = read_jpeg(path);
-    if (image.length > 0) images[readable++] = image;
+    if (image.length > 0) victims[readable++].image = image;
     free(entries[i]);
   }
   free(entries);
   CHECK(readable > 0);
   for (int64_t done = 0; done < count; done += 1000) {
-    random_wounds(j, images, readable, count - done < 1000 ? count - done : 1000, seed + (uint64_t)done);
+    random_wounds(j, victims, readable, count - done < 1000 ? count - done : 1000, seed + (uint64_t)done);
     tally_print(&j->tally);
     fflush(stdout);
   }
-  for (int64_t i = 0; i < readable; i++) free(images[i].data);
-  free(images);
+  victims_free(victims, readable);
+  free(victims);
 }
 
 int main(int count, char **arguments) {

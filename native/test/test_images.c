@@ -4,9 +4,11 @@
  * Images are made here with libjpeg's compressor, which writes every sampling that Pillow cannot. So this is built only where
  * libjpeg-turbo is.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <jpeglib.h>
 
 #include "internal.h"
@@ -254,6 +256,71 @@ static void an_image_does_not_borrow_its_neighbours_tables(void) {
   stk_decoder_free(decoder);
 }
 
+/* Files and records to pictures in one call, with every way to run out of room and to be refused. */
+static void pictures_come_from_files_and_records_alike(void) {
+  char folder[] = "/tmp/stoker-test-XXXXXX", names[512];
+  CHECK(mkdtemp(folder));
+  const stk_program program = thumbnail();
+  jpeg image = make_jpeg(&KINDS[0], 30, 40);
+  int64_t starts[3], end = 0;
+  for (int i = 0; i < 3; i++) { /* an image, part of one, and nothing at all */
+    starts[i] = end;
+    end += snprintf(names + end, sizeof names - (size_t)end, "%s/%d", folder, i) + 1;
+    FILE *file = i < 2 ? fopen(names + starts[i], "wb") : NULL;
+    CHECK(file || i == 2);
+    if (file) CHECK(fwrite(image.data, 1, i ? 100 : image.length, file) == (i ? 100 : image.length) && !fclose(file));
+  }
+  enum { ROWS = 4, ROW_BYTES = 20 * 20 * 3 };
+  uint8_t *out = malloc(ROWS * ROW_BYTES), expected[ROW_BYTES];
+  stk_row *rows = malloc(ROWS * sizeof *rows);
+  stk_decoder *decoder = stk_decoder_new();
+  const int64_t which[ROWS] = {1, 0, 2, 0}, positions[ROWS] = {1, 2, 3, 4};
+  int64_t capacity = 1, needed = 0, calls = 0;
+  uint8_t *arena = malloc((size_t)capacity);
+  const stk_pictures fresh = {decoder, &program, NULL, positions, 0, 20, 20, out, ROW_BYTES, rows, 0, 0, 0};
+  stk_pictures to = fresh;
+  while (stk_image_files(names, starts, 3, which, ROWS, arena, capacity, &needed, &to) == STK_SHORT) {
+    CHECK(needed > capacity && ++calls < 5);
+    arena = realloc(arena, (size_t)(capacity = needed));
+  }
+  CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, expected).status == STK_OK);
+  CHECK(calls == 2 && to.done == ROWS && to.bad == 2 && to.read_ns > 0);
+  CHECK(rows[0].status == STK_TRUNCATED && rows[2].status == STK_IO && rows[2].where == ENOENT);
+  CHECK(!memcmp(out + ROW_BYTES, expected, ROW_BYTES) && !memcmp(out + 3 * ROW_BYTES, expected, ROW_BYTES));
+  to = fresh;
+  CHECK(stk_image_files(names, starts, 2, which, ROWS, arena, capacity, &needed, &to) == STK_ARGUMENT && to.done == 0);
+  to.done = ROWS + 1;
+  CHECK(stk_image_files(names, starts, 3, which, ROWS, arena, capacity, &needed, &to) == STK_ARGUMENT);
+
+  /* Record 0 is the image, record 1 has none. */
+  FILE *file = fopen(names, "rb");
+  CHECK(file);
+  const int64_t start[2] = {0, 0}, length[2] = {(int64_t)image.length, -1}, ends[1] = {2}, field[1] = {0}, twice[2] = {0, 0},
+                both[2] = {0, 1}, beyond[1] = {2};
+  const int32_t fds[1] = {fileno(file)};
+  const stk_records table = {start, length, NULL, 0, 2, 1, ends, fds, 1};
+  int64_t at[2], lengths[2];
+  int32_t statuses[2];
+  memset(out, 0, ROWS * ROW_BYTES);
+  to = fresh;
+  CHECK(stk_image_records(&table, twice, 2, field, 1, 0, 0, arena, 1, at, lengths, statuses, &needed, 0, &to) == STK_SHORT);
+  arena = realloc(arena, (size_t)(capacity = needed));
+  CHECK(stk_image_records(&table, twice, 2, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 0, &to) == STK_OK);
+  CHECK(to.done == 2 && to.bad == 0 && !memcmp(out, expected, ROW_BYTES) && !memcmp(out + ROW_BYTES, expected, ROW_BYTES));
+  to = fresh;
+  CHECK(stk_image_records(&table, both, 2, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 0, &to) == STK_OK);
+  CHECK(to.done == 0);
+  CHECK(stk_image_records(&table, beyond, 1, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 0, &to) ==
+        STK_ARGUMENT);
+  CHECK(stk_image_records(&table, both, 1, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 1, &to) ==
+        STK_ARGUMENT);
+  fclose(file);
+  for (int i = 0; i < 2; i++) unlink(names + starts[i]);
+  rmdir(folder);
+  stk_decoder_free(decoder);
+  free(arena), free(rows), free(out), free(image.data);
+}
+
 int main(void) {
   crops_equal_parts_of_the_whole();
   every_truncation_is_told();
@@ -261,6 +328,7 @@ int main(void) {
   what_cannot_be_decoded_is_refused_by_name();
   a_bomb_of_scans_is_refused();
   an_image_does_not_borrow_its_neighbours_tables();
+  pictures_come_from_files_and_records_alike();
   printf("all image tests passed (%s)\n", stk_build());
   return 0;
 }

@@ -326,7 +326,7 @@ static void check_scene(stk_planes *planes, scene s, int against_reference) {
 }
 
 static void small_images_are_as_the_reference_has_them(stk_planes *planes) {
-  for (int i = 0; i < 150; i++) check_scene(planes, random_scene(1 + below(40), 1 + below(40), 1 + below(50), 1 + below(50)), 1);
+  for (int i = 0; i < 300; i++) check_scene(planes, random_scene(1 + below(40), 1 + below(40), 1 + below(50), 1 + below(50)), 1);
   for (int i = 0; i < 30; i++) check_scene(planes, random_scene(1 + below(3), 1 + below(3), 1 + below(20), 1 + below(20)), 1);
 }
 
@@ -374,9 +374,77 @@ static void without_scaling_luma_stays_as_it_is(stk_planes *planes) {
   scene_free(&s);
 }
 
+enum { MOST_ROWS = 12, WIDEST = 300 };
+
+/* Weights that sum to one, all of it on one row now and then; some rows black or white, where sums are largest. */
+static void rows_are_weighed_alike_at_every_level(void) {
+  static uint8_t samples[MOST_ROWS][WIDEST + STK_SLACK];
+  static int16_t expected[WIDEST + STK_SLACK], found[WIDEST + STK_SLACK];
+  const int32_t top = stk_simd(-1);
+  for (int round = 0; round < 400; round++) {
+    const int32_t taps = 2 * (1 + below(MOST_ROWS / 2)), width = 1 + below(WIDEST);
+    const uint8_t *rows[MOST_ROWS];
+    int16_t weights[MOST_ROWS];
+    int32_t left = STK_WEIGHT_ONE;
+    for (int32_t t = 0; t < taps; t++) {
+      const int kind = below(3);
+      for (int32_t i = 0; i < width + STK_SLACK; i++) samples[t][i] = (uint8_t)(kind == 0 ? below(256) : kind == 1 ? 255 : 0);
+      rows[t] = samples[t];
+      weights[t] = (int16_t)(t == taps - 1 || below(8) == 0 ? left : below(left + 1));
+      left -= weights[t];
+    }
+    stk_vertical_scalar(rows, weights, taps, width, expected);
+    for (int32_t level = 0; level <= top; level++) {
+      stk_simd(level);
+      stk_kernels_now()->vertical(rows, weights, taps, width, found);
+      CHECK(memcmp(found, expected, (size_t)width * sizeof *found) == 0);
+    }
+    stk_simd(-1);
+  }
+}
+
+/* The weights of every output are not negative, sum to one, and lie where they may; at every level they are the same. */
+static void taps_are_alike_at_every_level(void) {
+  const int32_t top = stk_simd(-1);
+  stk_taps taps[6];
+  memset(taps, 0, sizeof taps);
+  for (int round = 0; round < 300; round++) {
+    const int32_t size = 1 + below(below(10) ? 600 : 6000), count = 1 + below(300);
+    const stk_axis axes[2] = {{1, 0, size}, below(2) ? (stk_axis){2, 1, (size + 1) / 2} : (stk_axis){3, 0, (size + 2) / 3}};
+    int32_t clip0, clip1;
+    double view0, view1;
+    random_axis(size, &clip0, &clip1, &view0, &view1);
+    const int mirror = below(2);
+    for (int32_t level = 0; level <= top; level++) {
+      stk_taps *const to[2] = {&taps[2 * level], &taps[2 * level + 1]};
+      stk_simd(level);
+      CHECK(stk_taps_fold(to, axes, 2, view0, view1, count, clip0, clip1, mirror) == STK_OK);
+      for (int k = 0; k < 2; k++) {
+        const stk_taps *a = &taps[k], *b = to[k];
+        CHECK(a->taps == b->taps && a->low == b->low && a->high == b->high && 0 <= b->low && b->high <= axes[k].size);
+        CHECK(memcmp(a->weights, b->weights, (size_t)(count * b->taps) * sizeof *b->weights) == 0);
+        for (int32_t i = 0; i < count; i++) {
+          int32_t sum = 0;
+          for (int32_t t = 0; t < b->taps; t++) {
+            const int16_t w = b->weights[(int64_t)i * b->taps + t];
+            CHECK(w >= 0 && (w == 0 || t < b->length[i]) && (w > 0 || (t > 0 && t != b->length[i] - 1)));
+            sum += w;
+          }
+          CHECK(sum == STK_WEIGHT_ONE && a->first[i] == b->first[i] && a->length[i] == b->length[i]);
+          CHECK(b->first[i] >= 0 && b->low + b->first[i] + b->length[i] <= b->high);
+        }
+      }
+    }
+  }
+  for (int k = 0; k < 6; k++) stk_scratch_free(&taps[k].memory);
+  stk_simd(-1);
+}
+
 int main(void) {
   stk_planes planes;
   memset(&planes, 0, sizeof planes);
+  rows_are_weighed_alike_at_every_level();
+  taps_are_alike_at_every_level();
   small_images_are_as_the_reference_has_them(&planes);
   larger_images_are_as_the_reference_has_them(&planes);
   upscaling_and_downscaling_far_are_as_the_reference_has_them(&planes);

@@ -55,7 +55,7 @@ def test_in_another_process_it_is_a_list() -> None:
 
 def test_what_a_worker_reads_next_does_not_change_it() -> None:
     arena = Arena(8)
-    arena.buffer[:] = np.frombuffer(b"abcdefgh", np.uint8)
+    arena.buffer[:8] = np.frombuffer(b"abcdefgh", np.uint8)
     full = BytesColumn(arena.buffer, np.array([0, 4]), np.array([4, 4]), arena).lasting()
     sparse = BytesColumn(full.data, np.array([1]), np.array([2]), arena).lasting()
     arena.buffer[:] = 0

@@ -24,6 +24,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 WITH = {
     "cifar_tfrecord": ("--peers",),
     "first_batch": ("--images", "--peers"),
+    "gil": ("--images",),
     "imagenet_train": ("--images", "--peers"),
     "jpeg_kernel": ("--images", "--peers"),
     "order": (),
@@ -39,6 +40,7 @@ WITH = {
 FIGURES = {
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "first_batch": {"from_process_start_s", "from_loader_s"},
+    "gil": {"tasks", "training"},
     "imagenet_train": {"images_per_s", "stoker_over", "targets", "peak_pss_mb"},
     "jpeg_kernel": {"us_per_image", "own_over", "targets", "index_percent"},
     "order": {"positions_per_s", "memory"},

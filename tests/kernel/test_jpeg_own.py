@@ -216,6 +216,35 @@ def test_corrupt_data_name_the_mcu_at_which_it_shows() -> None:
         assert all(start <= row["where"] <= cut + 2 for row, cut in zip(rows, cuts))
 
 
+def with_dc_code(data: bytes, counts: list[int], symbols: list[int]) -> bytes:
+    """The file with another DC table 0."""
+    at = data.index(b"\xff\xc4")
+    size = int.from_bytes(data[at + 2 : at + 4], "big")
+    assert data[at + 4] == 0 and size == 2 + 17 + sum(data[at + 5 : at + 21]), "a segment of this table alone"
+    table = bytes([0, *counts, *[0] * (16 - len(counts)), *symbols])
+    return data[: at + 2] + (2 + len(table)).to_bytes(2, "big") + table + data[at + 2 + size :]
+
+
+@pytest.mark.parametrize(
+    "counts, symbols, sound",
+    [
+        ([1], [0], True),
+        ([1, 1], [0, 1], True),
+        ([2], [0, 1], False),  # all ones is no code
+        ([1, 2], [0, 1, 2], False),
+        ([1, 3], [0, 1, 2, 3], False),  # more codes than there are
+        ([1, 1], [0, 16], False),  # no difference has 16 bits
+        ([0, 0, 0, 0, 0, 0, 0, 200], [0] * 200, True),
+        ([1, 0, 0, 0, 0, 0, 0, 200], [0] * 201, False),
+    ],
+)
+def test_a_huffman_table_is_taken_as_libjpeg_takes_it(counts: list[int], symbols: list[int], sound: bool) -> None:
+    flat = io.BytesIO()
+    Image.new("L", (16, 16), 128).save(flat, "JPEG", optimize=True)
+    _, rows = run(only_own(ops=(resize(20, 20),)), [with_dc_code(flat.getvalue(), counts, symbols)], 20, 20)
+    assert (rows["status"][0] == Status.CORRUPT) == (not sound), rows["message"][0]
+
+
 def test_a_code_that_does_not_exist_is_told_with_its_place() -> None:
     data = encoded(photograph(160, 120, 3), "444", quality=50)
     start = entropy_start(data)

@@ -22,12 +22,12 @@ typedef struct {
   const int32_t *base;
   const uint8_t *picks;
   const int16_t *weights;
-  int32_t pairs;
+  int32_t pairs, windows;
   int close;
 } steps;
 
-INLINE steps first_step(const stk_lanes *lanes, int32_t pairs, int close) {
-  return (steps){lanes->base, lanes->picks, lanes->weights, pairs, close};
+INLINE steps first_step(const stk_lanes *lanes, int32_t pairs, int32_t windows, int close) {
+  return (steps){lanes->base, lanes->picks, lanes->weights, pairs, windows, close};
 }
 
 INLINE void advance(steps *s) {
@@ -42,15 +42,29 @@ INLINE __m256i both(const int16_t *one, const int16_t *other) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
 
+/* The shuffle takes zero for a byte whose number has the highest bit. */
+INLINE __m256i in_first(__m256i picks) {
+  return _mm256_add_epi8(picks, _mm256_set1_epi8(0x70));
+}
+INLINE __m256i in_second(__m256i picks) {
+  return _mm256_sub_epi8(picks, _mm256_set1_epi8(16));
+}
+
 /* Eight outputs, plus `offset`, with 6 fractional bits in 32. */
 INLINE __m256i eight(const int16_t *row, const steps *s, int v, int32_t offset) {
   const __m256i picks = _mm256_load_si256((const __m256i *)(s->picks + 32 * v));
   const int16_t *one = row + s->base[2 * v], *other = row + s->base[2 * v + 1], *weights = s->weights + 16 * v * s->pairs;
   __m256i sum = _mm256_set1_epi32(STK_WEIGHT_ONE / 2 + offset * STK_WEIGHT_ONE);
   for (int32_t p = 0; p < s->pairs; p++) {
-    const __m256i on = s->close ? _mm256_add_epi8(picks, _mm256_set1_epi8((char)(4 * p))) : picks;
-    const int32_t by = s->close ? 0 : 2 * p;
-    const __m256i samples = _mm256_shuffle_epi8(both(one + by, other + by), on);
+    __m256i samples;
+    if (s->close) {
+      samples = _mm256_shuffle_epi8(both(one, other), _mm256_add_epi8(picks, _mm256_set1_epi8((char)(4 * p))));
+    } else if (s->windows == 1) {
+      samples = _mm256_shuffle_epi8(both(one + 2 * p, other + 2 * p), picks);
+    } else {
+      samples = _mm256_or_si256(_mm256_shuffle_epi8(both(one + 2 * p, other + 2 * p), in_first(picks)),
+                                _mm256_shuffle_epi8(both(one + 2 * p + 8, other + 2 * p + 8), in_second(picks)));
+    }
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(samples, _mm256_load_si256((const __m256i *)(weights + 16 * p))));
   }
   return _mm256_srai_epi32(sum, 14);
@@ -66,8 +80,8 @@ INLINE void put_words(__m256i words, int16_t *out) {
   _mm_storeu_si128((__m128i *)(out + 16), _mm256_extracti128_si256(words, 1));
 }
 
-INLINE void windows(const int16_t *row, const stk_lanes *lanes, int32_t pairs, int16_t *out) {
-  steps s = first_step(lanes, pairs, 0);
+INLINE void windows(const int16_t *row, const stk_lanes *lanes, int32_t pairs, int32_t n, int16_t *out) {
+  steps s = first_step(lanes, pairs, n, 0);
   for (int32_t count = lanes->count; count > 0; count -= 32, out += 32, advance(&s)) {
     put_words(sixteen(row, &s, 0, 0), out);
     put_words(sixteen(row, &s, 1, 0), out + 8);
@@ -100,12 +114,12 @@ void stk_across_avx2(const int16_t *row, const stk_taps *taps, const stk_lanes *
     for (int32_t i = 0; i < lanes->count; i += 16) {
       _mm256_storeu_si256((__m256i *)(out + i), _mm256_packs_epi32(dots(row, lanes, i), dots(row, lanes, i + 4)));
     }
-  } else if (lanes->pairs == 1) {
-    windows(row, lanes, 1, out);
-  } else if (lanes->pairs == 2) {
-    windows(row, lanes, 2, out);
+  } else if (lanes->pairs == 1 && lanes->windows == 1) {
+    windows(row, lanes, 1, 1, out);
+  } else if (lanes->pairs == 2 && lanes->windows == 1) {
+    windows(row, lanes, 2, 1, out);
   } else {
-    windows(row, lanes, lanes->pairs, out);
+    windows(row, lanes, lanes->pairs, lanes->windows, out);
   }
 }
 
@@ -284,15 +298,23 @@ INLINE void joined(const int16_t *const from[3], int32_t count, steps luma, step
   }
 }
 
+/* What is usual has loops of its own: luma of two pairs, of one where nothing is scaled down, or of three where the image was
+ * shrunk on decoding; chroma of two. */
 void stk_joined_avx2(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
                      uint8_t *const out[3]) {
-  const int32_t count = luma->count;
-  const int usual = luma->pairs == 2 && chroma->pairs == 2 && chroma->close;
-  if (usual && !in_planes) {
-    joined(rows, count, first_step(luma, 2, 0), first_step(chroma, 2, 1), 0, out);
-  } else if (usual) {
-    joined(rows, count, first_step(luma, 2, 0), first_step(chroma, 2, 1), 1, out);
+  const int32_t n = luma->count, pairs = luma->windows == 1 && chroma->windows == 1 && chroma->pairs == 2 ? luma->pairs : 0;
+  if (pairs == 2 && chroma->close && !in_planes) {
+    joined(rows, n, first_step(luma, 2, 1, 0), first_step(chroma, 2, 1, 1), 0, out);
+  } else if (pairs == 2 && chroma->close) {
+    joined(rows, n, first_step(luma, 2, 1, 0), first_step(chroma, 2, 1, 1), 1, out);
+  } else if (pairs == 1 && chroma->close && !in_planes) {
+    joined(rows, n, first_step(luma, 1, 1, 0), first_step(chroma, 2, 1, 1), 0, out);
+  } else if (pairs == 3 && chroma->close && !in_planes) {
+    joined(rows, n, first_step(luma, 3, 1, 0), first_step(chroma, 2, 1, 1), 0, out);
+  } else if (pairs == 2 && !in_planes) {
+    joined(rows, n, first_step(luma, 2, 1, 0), first_step(chroma, 2, 1, 0), 0, out);
   } else {
-    joined(rows, count, first_step(luma, luma->pairs, 0), first_step(chroma, chroma->pairs, 0), in_planes, out);
+    joined(rows, n, first_step(luma, luma->pairs, luma->windows, 0), first_step(chroma, chroma->pairs, chroma->windows, 0),
+           in_planes, out);
   }
 }

@@ -8,11 +8,6 @@
 
 #include "weigh.h"
 
-#ifdef __AVX512VNNI__
-#define DOT _mm512_dpwssd_epi32
-#else
-#define DOT(s, a, b) _mm512_add_epi32(s, _mm512_madd_epi16(a, b))
-#endif
 #define INLINE static inline __attribute__((always_inline))
 
 void stk_weigh_avx512(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n) {
@@ -106,40 +101,67 @@ void stk_vertical_avx512(const uint8_t *const *rows, const int16_t *weights, int
 
 /* ---- across ------------------------------------------------------------------------------------------------------------ */
 
-/* Sixteen outputs: vector v. */
-INLINE __m512i picked(const int16_t *row, const stk_lanes *lanes, int32_t v, int32_t pairs, int windows) {
-  const __m512i picks = _mm512_load_si512(lanes->picks + 64 * (int64_t)v);
-  const __mmask64 second = windows == 2 ? _mm512_test_epi8_mask(picks, _mm512_set1_epi8(64)) : 0;
-  const int16_t *from = row + lanes->base[v], *weights = lanes->weights + 32 * (int64_t)v * pairs;
-  __m512i sum = _mm512_set1_epi32(STK_WEIGHT_ONE / 2);
-  for (int32_t p = 0; p < pairs; p++) {
-    __m512i samples = _mm512_permutexvar_epi8(picks, _mm512_loadu_si512(from + 2 * p));
-    if (windows == 2) samples = _mm512_mask_permutexvar_epi8(samples, second, picks, _mm512_loadu_si512(from + 2 * p + 32));
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(samples, _mm512_load_si512(weights + 32 * (int64_t)p)));
+/* What is read of the lanes, block by block: 32 outputs in two vectors. */
+typedef struct {
+  const int32_t *base;
+  const uint8_t *picks;
+  const int16_t *weights;
+  int32_t pairs, windows;
+  int close;
+} steps;
+
+INLINE steps first_step(const stk_lanes *lanes, int32_t pairs, int32_t windows, int close) {
+  return (steps){lanes->base, lanes->picks, lanes->weights, pairs, windows, close};
+}
+
+INLINE void advance(steps *s) {
+  s->base += 2;
+  s->picks += 128;
+  s->weights += 64 * s->pairs;
+}
+
+/* Sixteen outputs, plus `offset`, with 6 fractional bits in 32. */
+INLINE __m512i sixteen(const int16_t *row, const steps *s, int v, int32_t offset) {
+  const __m512i picks = _mm512_load_si512(s->picks + 64 * v);
+  const __mmask64 second = s->windows == 2 ? _mm512_test_epi8_mask(picks, _mm512_set1_epi8(64)) : 0;
+  const int16_t *from = row + s->base[v], *weights = s->weights + 32 * v * s->pairs;
+  __m512i sum = _mm512_set1_epi32(STK_WEIGHT_ONE / 2 + offset * STK_WEIGHT_ONE);
+  for (int32_t p = 0; p < s->pairs; p++) {
+    const __m512i on = s->close ? _mm512_add_epi8(picks, _mm512_set1_epi8((char)(4 * p))) : picks;
+    const int16_t *at = s->close ? from : from + 2 * p;
+    __m512i samples = _mm512_permutexvar_epi8(on, _mm512_loadu_si512(at));
+    if (s->windows == 2) samples = _mm512_mask_permutexvar_epi8(samples, second, picks, _mm512_loadu_si512(at + 32));
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(samples, _mm512_load_si512(weights + 32 * p)));
   }
   return _mm512_srai_epi32(sum, 14);
 }
 
-INLINE void windows(const int16_t *row, const stk_lanes *from, int32_t pairs, int n, int16_t *out) {
-  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-  const stk_lanes lanes = *from; /* a copy, so that stores to the output cannot change it */
-  for (int32_t i = 0; i < lanes.count; i += 32) {
-    const __m512i words = _mm512_packs_epi32(picked(row, &lanes, i / 16, pairs, n), picked(row, &lanes, i / 16 + 1, pairs, n));
-    _mm512_storeu_si512(out + i, _mm512_permutexvar_epi64(order, words));
+/* A block as words, in the order packing leaves them: four of each vector in turn. */
+INLINE __m512i thirty_two(const int16_t *row, const steps *s, int32_t offset) {
+  return _mm512_packs_epi32(sixteen(row, s, 0, offset), sixteen(row, s, 1, offset));
+}
+
+/* Words in that order, in their own. */
+INLINE __m512i in_order(__m512i packed) {
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), packed);
+}
+
+INLINE void windows(const int16_t *row, const stk_lanes *lanes, int32_t pairs, int32_t n, int16_t *out) {
+  steps s = first_step(lanes, pairs, n, 0);
+  for (int32_t count = lanes->count; count > 0; count -= 32, out += 32, advance(&s)) {
+    _mm512_storeu_si512(out, in_order(thirty_two(row, &s, 0)));
   }
 }
 
 void stk_across_avx512(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out) {
   if (!lanes->windows) {
     stk_across_avx2(row, taps, lanes, out);
-  } else if (lanes->windows == 2) {
-    windows(row, lanes, lanes->pairs, 2, out);
-  } else if (lanes->pairs == 1) {
+  } else if (lanes->pairs == 1 && lanes->windows == 1) {
     windows(row, lanes, 1, 1, out);
-  } else if (lanes->pairs == 2) {
+  } else if (lanes->pairs == 2 && lanes->windows == 1) {
     windows(row, lanes, 2, 1, out);
   } else {
-    windows(row, lanes, lanes->pairs, 1, out);
+    windows(row, lanes, lanes->pairs, lanes->windows, out);
   }
 }
 
@@ -268,75 +290,40 @@ void stk_planar_avx512(const int16_t *const lines[3], stk_colour colour, int32_t
 
 /* ---- across and colour in one ------------------------------------------------------------------------------------------ */
 
-/* What is read of the lanes, step by step. */
-typedef struct {
-  const int32_t *base;
-  const uint8_t *picks;
-  const int16_t *weights;
-  int32_t pairs;
-  int close;
-} steps;
-
-/* Sixteen outputs, plus `offset`, with 6 fractional bits in 32. */
-INLINE __m512i sixteen(const int16_t *row, const steps *s, int v, int32_t offset) {
-  const __m512i picks = _mm512_load_si512(s->picks + 64 * v);
-  const int16_t *from = row + s->base[v], *weights = s->weights + 32 * v * s->pairs;
-  __m512i sum = _mm512_set1_epi32(STK_WEIGHT_ONE / 2 + offset * STK_WEIGHT_ONE);
-  for (int32_t p = 0; p < s->pairs; p++) {
-    const __m512i samples =
-        s->close ? _mm512_permutexvar_epi8(_mm512_add_epi8(picks, _mm512_set1_epi8((char)(4 * p))), _mm512_loadu_si512(from))
-                 : _mm512_permutexvar_epi8(picks, _mm512_loadu_si512(from + 2 * p));
-    sum = DOT(sum, samples, _mm512_load_si512(weights + 32 * p));
-  }
-  return _mm512_srai_epi32(sum, 14);
-}
-
-/* 32 outputs as words, in the order packing leaves them: four of each vector in turn. */
-INLINE __m512i thirty_two(const int16_t *row, const steps *s, int32_t offset) {
-  return _mm512_packs_epi32(sixteen(row, s, 0, offset), sixteen(row, s, 1, offset));
-}
-
-INLINE void advance(steps *s) {
-  s->base += 2;
-  s->picks += 128;
-  s->weights += 64 * s->pairs;
-}
-
 INLINE void joined(const int16_t *const rows[3], int32_t count, steps luma, steps chroma, int in_planes, uint8_t *const to[3]) {
   const int16_t *const y_row = rows[0], *const cb_row = rows[1], *const cr_row = rows[2];
   uint8_t *out[3] = {to[0], to[1], to[2]};
   __m512i rgb[3];
-  for (; count > 0; count -= PIXELS) {
+  for (; count > 0; count -= PIXELS, advance(&luma), advance(&chroma)) {
     const __m512i y = thirty_two(y_row, &luma, 32), cb = thirty_two(cb_row, &chroma, -STK_CHROMA_ZERO);
     const __m512i cr = thirty_two(cr_row, &chroma, -STK_CHROMA_ZERO);
     to_rgb(y, cb, cr, rgb);
     if (in_planes) {
-      const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-      for (int k = 0; k < 3; k++) rgb[k] = _mm512_permutexvar_epi64(order, rgb[k]);
+      for (int k = 0; k < 3; k++) rgb[k] = in_order(rgb[k]);
       put_planes(rgb, out, 0, count);
       for (int k = 0; k < 3; k++) out[k] += PIXELS;
     } else {
       interleave(rgb, PLACES_AS_PACKED, out[0], 3 * count);
       out[0] += 3 * PIXELS;
     }
-    advance(&luma);
-    advance(&chroma);
   }
 }
 
+/* What is usual has loops of its own: luma of two pairs, of one where nothing is scaled down, or of three where the image was
+ * shrunk on decoding; chroma of two. */
 void stk_joined_avx512(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
                        uint8_t *const out[3]) {
-  steps l = {luma->base, luma->picks, luma->weights, luma->pairs, 0},
-        c = {chroma->base, chroma->picks, chroma->weights, chroma->pairs, 0};
-  if (l.pairs == 2 && c.pairs == 2 && luma->close && chroma->close) {
-    l.pairs = c.pairs = 2;
-    l.close = c.close = 1;
-    if (in_planes) {
-      joined(rows, luma->count, l, c, 1, out);
-    } else {
-      joined(rows, luma->count, l, c, 0, out);
-    }
+  const int32_t n = luma->count, pairs = luma->windows == 1 && chroma->close && chroma->pairs == 2 ? luma->pairs : 0;
+  if (pairs == 2 && luma->close && !in_planes) {
+    joined(rows, n, first_step(luma, 2, 1, 1), first_step(chroma, 2, 1, 1), 0, out);
+  } else if (pairs == 2 && luma->close) {
+    joined(rows, n, first_step(luma, 2, 1, 1), first_step(chroma, 2, 1, 1), 1, out);
+  } else if (pairs == 1 && !in_planes) {
+    joined(rows, n, first_step(luma, 1, 1, 0), first_step(chroma, 2, 1, 1), 0, out);
+  } else if (pairs == 3 && !in_planes) {
+    joined(rows, n, first_step(luma, 3, 1, 0), first_step(chroma, 2, 1, 1), 0, out);
   } else {
-    joined(rows, luma->count, l, c, in_planes, out);
+    joined(rows, n, first_step(luma, luma->pairs, luma->windows, 0), first_step(chroma, chroma->pairs, chroma->windows, 0),
+           in_planes, out);
   }
 }

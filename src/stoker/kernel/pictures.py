@@ -42,8 +42,9 @@ class StoredSeeks:
 class Pictures:
     """Pictures of one program and size (height, width), made by one worker.
 
-    After a call `rows` tells what became of each (`ROW_DTYPE`; valid until the next call), `bad` how many have a status other
-    than 0, and `read_s` the time spent reading. `out`, as long as `positions`, holds the pixels; those of bad ones are undefined.
+    `seeks` are the seek indices of all files or records. After a call `rows` tells what became of each (`ROW_DTYPE`;
+    valid until the next call), `bad` how many have a status other than 0, and `read_s` the time spent reading. `out`, as long as
+    `positions`, holds the pixels; those of bad ones are undefined.
     """
 
     def __init__(self, decoder: Decoder, arena: Arena, program: Program, size: tuple[int, int]) -> None:
@@ -132,9 +133,10 @@ class Pictures:
         if count > len(self.rows):
             self.rows = np.zeros(max(count, 2 * len(self.rows)), ROW_DTYPE)
             self._rows_at = place(self.rows)
+        seeks_at = 0 if seeks is None else seeks.at
         _TOLD.pack_into(
-            self._struct, 0, self._decoder.handle, self._program_at, 0 if seeks is None else seeks.at, place(positions), epoch,
-            self._width, self._height, place(out), self._stride, self._rows_at, 0, 0, 0,
+            self._struct, 0, self._decoder.handle, self._program_at, seeks_at, place(positions), epoch, self._width, self._height,
+            place(out), self._stride, self._rows_at, 0, 0, 0,
         )  # fmt: skip
         return count
 

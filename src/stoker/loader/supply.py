@@ -12,7 +12,7 @@ from ..errors import SampleError, StateError
 from ..plan.cursor import Cursor
 from ..plan.deal import Deal
 from ..plan.plan import Plan
-from ..source.chunk import Chunk, Ints, join_chunks
+from ..source.chunk import Chunk, Ints, join_chunks, numbers
 from .front import Flow
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
@@ -31,6 +31,8 @@ class Turns:
 
     def mine(self, steps: int) -> Ints:
         """Which of the next `steps` steps are this worker's."""
+        if self._count == 1:
+            return numbers(steps)
         at = np.arange(self._at, self._at + steps)
         self._at += steps
         return np.flatnonzero(at % self._count == self._number)

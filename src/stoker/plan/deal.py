@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ConfigError
-from ..source.chunk import Ints
+from ..source.chunk import Ints, numbers
 
 REMAINDERS = ("drop", "pad", "keep")
 
@@ -58,7 +58,7 @@ class Deal:
         """This rank's rows of `steps` whole steps from row `start` on."""
         first = start + self.rank * self.size
         if steps == 1:
-            return np.arange(first, first + self.size, dtype=np.int64)
+            return first + numbers(self.size)
         return (np.arange(steps, dtype=np.int64)[:, None] * self.stride + np.arange(first, first + self.size)).ravel()
 
     def share(self, step: int, start: int, stop: int) -> Share:
