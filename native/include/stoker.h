@@ -443,14 +443,26 @@ STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *progr
                                   int64_t out_stride, stk_row *rows);
 
 /*
+ * Seek indices that lie in files, by the numbers of the pictures they belong to: table has one field, with length -1 where there
+ * is none. They are read one at a time, to buffer, which has room for the longest. One that cannot be read, or does not match its
+ * CRC-32C in table, is STK_SEEK_UNFIT; so is that of a picture whose own CRC-32C is not the one in sums, unless that is NULL.
+ */
+typedef struct {
+  const stk_records *table;
+  uint8_t *buffer;
+  int64_t capacity;
+  const uint32_t *sums;
+} stk_stored_seeks;
+
+/*
  * Stored images to finished pixels in one call, so that its caller lets go of its interpreter's lock once: the same as reading
  * and then stk_image_rows. What the pictures of a call have in common; every field has 8 bytes. Row i gets positions[i], out + i
- * * out_stride, rows[i] and, unless seeks is NULL, seek index i. No boxes.
+ * * out_stride and rows[i]. seeks, unless NULL, are those of all files or records there are. No boxes.
  */
 typedef struct {
   stk_decoder *decoder;
   const stk_program *program;
-  const stk_seeks *seeks;
+  const stk_stored_seeks *seeks;
   const int64_t *positions;
   int64_t epoch;
   int64_t out_width, out_height;

@@ -17,20 +17,38 @@ static int64_t now_ns(void) {
 static int sensible(const stk_pictures *to, int64_t count) {
   return to && to->decoder && to->program && count >= 0 && to->done >= 0 && to->done <= count && to->epoch >= 0 &&
          to->epoch <= UINT32_MAX && to->out_width > 0 && to->out_width <= INT32_MAX && to->out_height > 0 &&
-         to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows));
+         to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows)) &&
+         (!to->seeks || (to->seeks->table && to->seeks->table->fields == 1 && to->seeks->capacity >= 0));
 }
 
-/* Makes the picture of row i from bytes. */
-static stk_status draw(stk_pictures *to, int64_t i, const uint8_t *data, int64_t length) {
+/* Reads the seek index of a picture: *size bytes at *start of the buffer, 0 where it has none. Returns 0 if it does not fit. */
+static int find_seek(const stk_stored_seeks *from, int64_t number, const uint8_t *data, int64_t length, int64_t *start,
+                     int64_t *size) {
+  *start = *size = 0;
+  if (!from || number >= from->table->rows || from->table->length[number] <= 0) return 1;
+  if (from->sums && stk_crc32c(data, length, 0) != from->sums[number]) return 0;
+  const int64_t field = 0;
+  int64_t at, bytes, needed;
+  int32_t refused;
+  const stk_status status =
+      stk_read_records(from->table, &number, 1, &field, 1, 0, 0, from->buffer, from->capacity, &at, &bytes, &refused, &needed);
+  if (status != STK_OK || refused) return 0;
+  *start = at, *size = bytes;
+  return 1;
+}
+
+/* Makes the picture of row i from bytes; `number` is that of its file or record. */
+static stk_status draw(stk_pictures *to, int64_t i, int64_t number, const uint8_t *data, int64_t length) {
   const int64_t start = 0;
   const uint32_t epoch = (uint32_t)to->epoch;
-  stk_seeks seek = {0};
-  if (to->seeks) {
-    seek = (stk_seeks){to->seeks->data, to->seeks->starts + i, to->seeks->lengths + i};
-  }
-  return stk_image_rows(to->decoder, to->program, data, &start, &length, to->seeks ? &seek : NULL, NULL, &epoch,
-                        to->positions + i, 1, (int32_t)to->out_width, (int32_t)to->out_height, to->out + i * to->out_stride,
-                        to->out_stride, &to->rows[i]);
+  int64_t seek_start, seek_size;
+  const int fits = find_seek(to->seeks, number, data, length, &seek_start, &seek_size);
+  const stk_seeks seek = {to->seeks ? to->seeks->buffer : NULL, &seek_start, &seek_size};
+  const stk_status status = stk_image_rows(to->decoder, to->program, data, &start, &length, seek_size ? &seek : NULL, NULL,
+                                           &epoch, to->positions + i, 1, (int32_t)to->out_width, (int32_t)to->out_height,
+                                           to->out + i * to->out_stride, to->out_stride, &to->rows[i]);
+  if (!fits) to->rows[i].seek = STK_SEEK_UNFIT;
+  return status;
 }
 
 stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t files, const int64_t *which, int64_t count,
@@ -53,7 +71,7 @@ stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t fil
       stk_row_clear(&to->rows[i]);
       stk_row_fail(&to->rows[i], STK_IO, refused, "it could not be read");
     } else {
-      status = draw(to, i, arena, offsets[1]);
+      status = draw(to, i, which[i], arena, offsets[1]);
       if (status != STK_OK) return status;
     }
     to->bad += to->rows[i].status != STK_OK;
@@ -86,7 +104,7 @@ stk_status stk_image_records(const stk_records *table, const int64_t *indices, i
   }
   for (int64_t i = 0; i < count; i++) {
     const int64_t span = i * width + image;
-    status = draw(to, i, buffer + at[span], lengths[span]);
+    status = draw(to, i, indices[i], buffer + at[span], lengths[span]);
     if (status != STK_OK) return status;
     to->bad += to->rows[i].status != STK_OK;
     to->done = i + 1;

@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.image import CenterCrop, HorizontalFlip, RandomResizedCrop, Resize
+from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
 from stoker.kernel import native
 from stoker.kernel.native import SeekUse
 from stoker.pack.seeking import add_seeks, index_folder
 from stoker.source.index import SeekStrings, ShardIndex, seek_columns
 from stoker.source.indexing import find_index, keep_index
 from stoker.source.sidecar import NAME, keep_sidecar, own_sidecar
+from stoker.stage import image
 from stoker.storage.local import LocalBlob
 
 from ..storage.server import Server
@@ -83,11 +84,12 @@ def opened(request: pytest.FixtureRequest, made: Path) -> Open:
 
 
 class Recorder:
-    """What calls of the decoder were given and gave."""
+    """What became of the seek indices of the images that were decoded."""
 
     def __init__(self) -> None:
         self.uses: list[int] = []
-        self.given = 0
+        self.dropped = 0  # before they came to the decoder
+        self.kernel_calls = 0  # that were given indices, apart from those that read and decode in one
 
     @property
     def used(self) -> int:
@@ -95,21 +97,33 @@ class Recorder:
 
     @property
     def unfit(self) -> int:
-        return self.uses.count(SeekUse.UNFIT)
+        return self.uses.count(SeekUse.UNFIT) + self.dropped
 
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    found, rows = Recorder(), native.Decoder.rows
+    found, note, rows = Recorder(), image._note_seeks, native.Decoder.rows
+
+    def noting(uses: Any, unfit: Any, *args: Any) -> None:
+        found.uses += uses.tolist()
+        found.dropped += len(unfit)
+        note(uses, unfit, *args)
 
     def recording(self: native.Decoder, *args: Any, seeks: Any = None, **named: Any) -> Any:
-        result = rows(self, *args, seeks=seeks, **named)
-        found.given += 0 if seeks is None else int((seeks.lengths > 0).sum())
-        found.uses += result["seek"].tolist()
-        return result
+        found.kernel_calls += seeks is not None
+        return rows(self, *args, seeks=seeks, **named)
 
+    monkeypatch.setattr(image, "_note_seeks", noting)
     monkeypatch.setattr(native.Decoder, "rows", recording)
     return found
+
+
+@pytest.fixture(params=["in one call", "one after the other"])
+def drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Pictures are read and decoded in one call where that can be, and the other way where it cannot."""
+    if request.param != "in one call":
+        monkeypatch.setattr("stoker.source.seeks.SeekTable.stored", lambda self, scratch: None)
+    return bool(request.param == "in one call")
 
 
 def crops(pipeline: stoker.Pipeline, size: int = 64) -> stoker.Pipeline:
@@ -124,12 +138,23 @@ def delivered(pipeline: stoker.Pipeline, **options: Any) -> list[tuple[list[str]
 # ---- nothing but speed ---------------------------------------------------------------------------------------------------
 
 
-def test_batches_are_the_same_with_and_without(opened: Open, recorder: Recorder) -> None:
+def test_batches_are_the_same_with_and_without(opened: Open, recorder: Recorder, drawn: bool) -> None:
     plain = delivered(crops(opened(seek=False)))
-    assert recorder.given == recorder.used == 0
+    assert not recorder.uses
     assert delivered(crops(opened())) == plain
-    assert recorder.used == recorder.given == SOUGHT and not recorder.unfit
+    assert recorder.used == SOUGHT and not recorder.unfit
     assert delivered(crops(opened()), threads=3) == plain
+
+
+def test_pictures_are_read_found_and_decoded_in_one_call_where_they_can_be(made: Path, recorder: Recorder) -> None:
+    def pixels(seek: bool) -> list[bytes]:
+        tar, files = stoker.tar(str(made / "t-*.tar"), seek=seek), stoker.files(made / "photos", seek=seek)
+        cropped = [tar.image("jpg", RandomResizedCrop(64)), files.image("image", RandomResizedCrop(64))]
+        with cropped[0].batch(6).loader(executor="inline") as one, cropped[1].batch(6).loader(executor="inline") as two:
+            return [batch["jpg"].tobytes() for batch in one] + [batch["image"].tobytes() for batch in two]
+
+    assert pixels(True) == pixels(False)
+    assert recorder.used == 2 * SOUGHT and recorder.kernel_calls == 0
 
 
 @pytest.mark.parametrize(
@@ -143,7 +168,7 @@ def test_pixels_do_not_depend_on_the_index_whatever_is_done_to_them(made: Path, 
         delivered(opened.image("image", *ops, fast=fast).batch(6))
         for opened in (SOURCES["tar"](made)(seek=False), SOURCES["tar"](made)())
     ]
-    assert batches[0] == batches[1] and recorder.given == SOUGHT
+    assert batches[0] == batches[1] and recorder.used == SOUGHT
 
 
 def test_fingerprints_and_states_are_the_same(opened: Open) -> None:
@@ -191,7 +216,7 @@ def test_seek_indices_pass_stages_that_leave_the_picture_alone(opened: Open, rec
     )
     found = delivered(pipeline)
     assert sum(len(keys) for keys, _, _ in found) == SAMPLES * 2 // 3
-    assert recorder.used == recorder.given == sum(n % 3 != 1 and n % 6 < 4 for n in range(SAMPLES))
+    assert recorder.used == sum(n % 3 != 1 and n % 6 < 4 for n in range(SAMPLES))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +232,7 @@ def test_seek_indices_pass_stages_that_leave_the_picture_alone(opened: Open, rec
 def test_what_a_function_may_have_changed_has_no_seek_index(made: Path, change: Any, recorder: Recorder) -> None:
     pipeline = change(SOURCES["tar"](made)()).image("image", CenterCrop(32)).batch(4)
     assert len(delivered(pipeline)) == SAMPLES // 4
-    assert recorder.given == 0
+    assert not recorder.used
 
 
 def test_skipped_samples_take_their_seek_indices_with_them(made: Path, recorder: Recorder) -> None:
@@ -218,7 +243,7 @@ def test_skipped_samples_take_their_seek_indices_with_them(made: Path, recorder:
 
     pipeline = SOURCES["tar"](made)().map(label=refuse).image("image", CenterCrop(32)).batch(6).on_error(stoker.skip(20))
     delivered(pipeline)
-    assert recorder.used == recorder.given == sum(n % 3 != 1 and n % 6 < 4 for n in range(SAMPLES))
+    assert recorder.used == sum(n % 3 != 1 and n % 6 < 4 for n in range(SAMPLES))
 
 
 def test_mixed_sources_keep_theirs(made: Path, recorder: Recorder) -> None:
@@ -226,9 +251,9 @@ def test_mixed_sources_keep_theirs(made: Path, recorder: Recorder) -> None:
         return stoker.mix([SOURCES[name](made)(seek=seek) for name in ("tar", "tfrecord", "files")], until="first")
 
     plain = delivered(crops(mixed(False)))
-    assert recorder.given == 0
+    assert not recorder.used
     assert delivered(crops(mixed(True))) == plain
-    assert recorder.used == recorder.given == 3 * SOUGHT and not recorder.unfit
+    assert recorder.used == 3 * SOUGHT and not recorder.unfit
 
 
 def test_a_mix_of_shards_with_and_without_seeks_uses_what_there_is(made: Path, tmp_path: Path, recorder: Recorder) -> None:
@@ -240,7 +265,7 @@ def test_a_mix_of_shards_with_and_without_seeks_uses_what_there_is(made: Path, t
         assert index is not None
         keep_index(blob, replace(index, seeks=None, tail=type(index.tail)()))
     assert delivered(crops(SOURCES["tar"](tmp_path)())) == delivered(crops(SOURCES["tar"](made)(seek=False)))
-    assert recorder.used == recorder.given == sum(n % 6 < 4 for n in [*range(7, 14), *range(21, 24)])
+    assert recorder.used == sum(n % 6 < 4 for n in [*range(7, 14), *range(21, 24)])
 
 
 def test_nothing_is_read_of_them_for_who_wants_bytes(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +273,7 @@ def test_nothing_is_read_of_them_for_who_wants_bytes(made: Path, monkeypatch: py
         raise AssertionError("seek indices were read")
 
     monkeypatch.setattr("stoker.source.seeks.SeekTable.read", refuse)
+    monkeypatch.setattr("stoker.source.seeks.SeekTable.stored", refuse)
     for name in SOURCES:
         opened = SOURCES[name](made)()
         assert sum(len(batch["image"]) for batch in opened.batch(6)) == SAMPLES
@@ -281,10 +307,7 @@ def test_objects_of_one_picture_share_its_seek_index(tmp_path: Path, recorder: R
         return stoker.voc(tmp_path / "list.txt", images=tmp_path / "images", annotations=tmp_path / "notes", seek=seek)
 
     assert opened(True).plan.source.seeks("image") == 6  # type: ignore[union-attr]
-    boxes = [
-        opened(seek).image("image", stoker.image.CropBox("box"), Resize((32, 32))).shuffle(seed=1).batch(6)
-        for seek in (False, True)
-    ]
+    boxes = [opened(seek).image("image", CropBox("box"), Resize((32, 32))).shuffle(seed=1).batch(6) for seek in (False, True)]
     plain, sought = (next(iter(pipeline))["image"].tobytes() for pipeline in boxes)
     assert plain == sought and recorder.used == 6
 
@@ -304,7 +327,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_file_that_changed_is_decoded_without_and_told_once(
-    photos: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    photos: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, drawn: bool
 ) -> None:
     sizes = {}
     for number in (0, 6):  # one of another size, one of the same with a byte changed far behind its beginning
@@ -325,7 +348,7 @@ def test_a_file_that_changed_is_decoded_without_and_told_once(
         stats = loader.stats()
         assert (stats.seeks_used, stats.seeks_unfit) == (2 * (SOUGHT - 2), 4)
         assert "4 of 32 seek indices did not fit" in loader.why()
-    assert recorder.unfit == 0 and recorder.used == 2 * (SOUGHT - 2)
+    assert recorder.unfit == 4 and recorder.used == 2 * (SOUGHT - 2)
     assert len(told(caplog)) == 1 and "stoker index --jpeg --force" in told(caplog)[0] and str(photos) in told(caplog)[0]
 
 
@@ -354,11 +377,16 @@ def test_an_index_of_another_picture_is_noticed_by_the_decoder(
 
 @pytest.mark.parametrize("change", ["damaged", "gone", "replaced"])
 def test_a_tail_that_goes_bad_while_a_run_is_on_costs_speed_alone(
-    change: str, made: Path, tmp_path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    change: str, made: Path, tmp_path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, drawn: bool
 ) -> None:
     for path in made.glob("t-*.tar*"):
         shutil.copy(path, tmp_path)
-    pipeline, path = crops(SOURCES["tar"](tmp_path)()), tmp_path / "t-000001.tar.stk"
+
+    def opened(folder: Path, **options: Any) -> stoker.Pipeline:
+        read = stoker.tar(str(folder / "t-*.tar"), **options).shuffle(seed=3)
+        return read.image("jpg", RandomResizedCrop(64)).rename(jpg="image", cls="label").batch(5, drop_last=False)
+
+    pipeline, path = opened(tmp_path), tmp_path / "t-000001.tar.stk"
     tail = ShardIndex.read(LocalBlob(os.fsencode(path))).tail
     if change == "damaged":
         data = bytearray(path.read_bytes())
@@ -371,9 +399,10 @@ def test_a_tail_that_goes_bad_while_a_run_is_on_costs_speed_alone(
     else:
         path.write_bytes(b"something else")
     caplog.set_level(logging.WARNING, logger="stoker")
-    assert delivered(pipeline) == delivered(crops(SOURCES["tar"](made)(seek=False)))
+    assert delivered(pipeline) == delivered(opened(made, seek=False))
+    assert bool(recorder.kernel_calls) != drawn
     wrong = sum(n % 6 < 4 for n in range(7, 14))
-    assert (recorder.unfit, recorder.used, recorder.given) == (0, SOUGHT - wrong, SOUGHT - wrong)
+    assert (recorder.unfit, recorder.used) == (wrong, SOUGHT - wrong)
     assert len(told(caplog)) == 1
 
 
@@ -384,7 +413,7 @@ def test_a_damaged_sidecar_is_told_of_and_left_alone(photos: Path, recorder: Rec
     sidecar.write_bytes(data)
     caplog.set_level(logging.WARNING, logger="stoker")
     assert delivered(crops(stoker.files(photos))) == delivered(crops(stoker.files(photos, seek=False)))
-    assert recorder.given == 0
+    assert not recorder.used
     assert len(told(caplog)) == 1 and "its checksum is wrong" in told(caplog)[0] and "--jpeg --force" in told(caplog)[0]
 
 
@@ -413,7 +442,7 @@ def test_files_that_came_later_have_none(photos: Path, recorder: Recorder) -> No
     (photos / "c0" / "later.jpg").write_bytes(jpeg_bytes(300, 200, seed=5))
     (photos / "c0" / "000.jpg").unlink()
     assert delivered(crops(stoker.files(photos))) == delivered(crops(stoker.files(photos, seek=False)))
-    assert recorder.used == recorder.given == SOUGHT - 1
+    assert recorder.used == SOUGHT - 1
 
 
 def test_only_files_that_changed_are_read_again(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,14 +498,14 @@ def test_remote_shards_use_them_through_their_cache(
     plain = delivered(crops(SOURCES["tar"](made)(seek=False)))
     pipeline = crops(stoker.tar(url, cache=cache).rename(jpg="image", cls="label"))
     assert delivered(pipeline) == plain
-    assert recorder.used == recorder.given == SOUGHT and not recorder.unfit
+    assert recorder.used == SOUGHT and not recorder.unfit
     assert delivered(pipeline, epoch=0) == plain and cache.counts().damaged == 0
 
 
 def test_remote_shards_without_a_cache_are_decoded_without_them(server: Server, made: Path, recorder: Recorder) -> None:
     pipeline = crops(stoker.tar(f"{server.origin}/t-{{000000..000003}}.tar").rename(jpg="image", cls="label"))
     assert delivered(pipeline) == delivered(crops(SOURCES["tar"](made)(seek=False)))
-    assert recorder.given == 0
+    assert not recorder.used
 
 
 # ---- what is told -----------------------------------------------------------------------------------------------------------

@@ -260,6 +260,11 @@ def reference(struct: ctypes.Structure) -> Any:
     return ctypes.byref(struct)
 
 
+def where(struct: ctypes.Structure) -> int:
+    """Where in memory a struct is: it means something while somebody holds the struct."""
+    return ctypes.addressof(struct)
+
+
 def contiguous(array: NDArray[Any], dtype: type[np.generic], count: int, name: str) -> NDArray[Any]:
     """Return `array` as one run of `count` numbers of `dtype`; any other shape is a `KernelError`."""
     result = np.ascontiguousarray(array, dtype)

@@ -312,7 +312,7 @@ class Decoder(Owned):
         if count == 0:
             return rows
         _check_spans(data, starts, lengths, "data")
-        sought = None if seeks is None else checked_seeks(seeks, count)
+        sought = None if seeks is None else _seeks(seeks, count)
         height, width = _output_size(program, out, count)
         library().image_rows(
             self.handle, address(program._struct), address(data), address(starts), address(lengths),
@@ -373,7 +373,7 @@ class Spans(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def checked_seeks(spans: Spans, count: int) -> tuple[NDArray[np.uintp], Spans]:
+def _seeks(spans: Spans, count: int) -> tuple[NDArray[np.uintp], Spans]:
     """The struct for the library, and what must live as long."""
     starts = contiguous(spans.starts, np.int64, count, "the seek indices' starts")
     kept = Spans(spans.data, starts, contiguous(spans.lengths, np.int64, count, "the seek indices' lengths"))

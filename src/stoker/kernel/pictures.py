@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError
 from stoker.kernel.files import Arena, Paths
 from stoker.kernel.library import library, place
-from stoker.kernel.native import ROW_DTYPE, Decoder, Program, Spans, checked_seeks
+from stoker.kernel.native import ROW_DTYPE, Decoder, Program
 from stoker.kernel.records import RecordTable, Spots
 from stoker.kernel.status import Status
 
@@ -24,10 +24,25 @@ _INT64 = np.dtype(np.int64)
 _TOLD, _ANSWER, _ANSWER_AT = struct.Struct("10q3q"), struct.Struct("3q"), 80
 
 
+class StoredSeeks:
+    """Seek indices that lie in files, for one worker to find: those of file or record n are row n of a table of one field.
+
+    `longest` is the length of the longest; `sums` are the CRC-32C of the pictures, where these are to be compared.
+    """
+
+    def __init__(self, table: RecordTable, fds: NDArray[np.int32], longest: int, sums: NDArray[np.uint32] | None = None) -> None:
+        self._records = table.opened(fds)
+        self._buffer = np.empty(max(1, longest), np.uint8)
+        self._sums = None if sums is None else np.ascontiguousarray(sums, np.uint32)
+        at = [self._records.at, place(self._buffer), self._buffer.size, 0 if self._sums is None else place(self._sums)]
+        self._struct = np.array(at, np.int64)
+        self.at = place(self._struct)
+
+
 class Pictures:
     """Pictures of one program and size (height, width), made by one worker.
 
-    `seeks` are seek indices, one a picture, as for `Decoder.rows`. After a call `rows` tells what became of each (`ROW_DTYPE`;
+    `seeks` are the seek indices of all files or records. After a call `rows` tells what became of each (`ROW_DTYPE`;
     valid until the next call), `bad` how many have a status other than 0, and `read_s` the time spent reading. `out`, as long as
     `positions`, holds the pixels; those of bad ones are undefined.
     """
@@ -56,12 +71,11 @@ class Pictures:
         epoch: int,
         positions: NDArray[np.int64],
         out: NDArray[Any],
-        seeks: Spans | None = None,
+        seeks: StoredSeeks | None = None,
     ) -> int:
         """Make picture i from file ``which[i]``; returns `bad`. A file that cannot be read has `Status.IO`, errno in `where`."""
         which, positions = np.ascontiguousarray(which, _INT64), np.ascontiguousarray(positions, _INT64)
-        sought = None if seeks is None else checked_seeks(seeks, len(positions))
-        count = self._prepare(which, epoch, positions, out, sought)
+        count = self._prepare(which, epoch, positions, out, seeks)
         if paths is not self._paths:
             self._paths, self._paths_at = paths, (place(paths.names), place(paths.starts), len(paths))
         arena, call = self._arena, library().image_files
@@ -85,15 +99,14 @@ class Pictures:
         *,
         behind: int = 0,
         gap: int = 0,
-        seeks: Spans | None = None,
+        seeks: StoredSeeks | None = None,
     ) -> Spots | None:
         """Read columns as `RecordTable.read` does, and make picture i from column ``fields[image]`` of record ``indices[i]``.
 
         None, and no picture, when a span could not be read or a record has no image.
         """
         positions = np.ascontiguousarray(positions, _INT64)
-        sought = None if seeks is None else checked_seeks(seeks, len(positions))
-        count = self._prepare(indices, epoch, positions, out, sought)
+        count = self._prepare(indices, epoch, positions, out, seeks)
         spots = table.read(fds, indices, fields, self._arena, behind, gap, into=(image, self._struct_at))
         self._told()
         return spots if self._done == count else None
@@ -109,7 +122,7 @@ class Pictures:
         epoch: int,
         positions: NDArray[np.int64],
         out: NDArray[Any],
-        sought: tuple[NDArray[np.uintp], Spans] | None,
+        seeks: StoredSeeks | None,
     ) -> int:
         count = self._count = len(positions)
         shape = out.shape
@@ -120,7 +133,7 @@ class Pictures:
         if count > len(self.rows):
             self.rows = np.zeros(max(count, 2 * len(self.rows)), ROW_DTYPE)
             self._rows_at = place(self.rows)
-        seeks_at = 0 if sought is None else place(sought[0])
+        seeks_at = 0 if seeks is None else seeks.at
         _TOLD.pack_into(
             self._struct, 0, self._decoder.handle, self._program_at, seeks_at, place(positions), epoch, self._width, self._height,
             place(out), self._stride, self._rows_at, 0, 0, 0,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stoker.errors import KernelError
 from stoker.kernel.files import Arena
-from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, reference
+from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, reference, where
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -110,6 +110,14 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
 Spots: TypeAlias = tuple[Ints, Ints, NDArray[np.int32]]
 
 
+class OpenTable:
+    """A table with descriptors at one place in memory, `at`; it holds what it points to."""
+
+    def __init__(self, table: RecordTable, fds: NDArray[np.int32], records: Records) -> None:
+        self._held = table, fds, records
+        self.at = where(records)
+
+
 class RecordTable:
     """Where the records of some files lie, prepared once for many reads.
 
@@ -162,6 +170,10 @@ class RecordTable:
         ):  # fmt: skip
             arena.grow(int(needed[0]), keep=0)
         return at, lengths, status
+
+    def opened(self, fds: NDArray[np.int32]) -> OpenTable:
+        """The table with these descriptors, for whoever gives it to another call."""
+        return OpenTable(self, *self._with(fds))
 
     def _with(self, fds: NDArray[np.int32]) -> tuple[NDArray[np.int32], Records]:
         """The table with these descriptors; mostly they are the same as last time, and then it is too."""

@@ -107,6 +107,7 @@ class Drawing:
     epoch: int
     positions: Ints
     out: NDArray[Any]
+    sought: bool = False  # whether seek indices were at hand
 
 
 class Rows:

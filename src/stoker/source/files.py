@@ -55,13 +55,16 @@ class LabelledFiles(Source):
         return Rows(columns, self._errors(indices, failed))
 
     def draws(self, field: str) -> bool:
-        return field == "image" and self._seeks is None
+        return field == "image"
 
     def draw(
         self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
-    ) -> Rows:
-        pictures = drawing.pictures
-        bad = pictures.files(self._paths, indices, drawing.epoch, drawing.positions, drawing.out)
+    ) -> Rows | None:
+        seeks = None if self._seeks is None else self._seeks.stored(scratch)
+        if seeks is None and self._seeks is not None:
+            return None
+        pictures, drawing.sought = drawing.pictures, seeks is not None
+        bad = pictures.files(self._paths, indices, drawing.epoch, drawing.positions, drawing.out, seeks)
         columns: dict[str, Column] = {"image": drawing.out}
         if "label" in wanted:
             columns["label"] = self._label(indices, out)

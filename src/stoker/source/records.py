@@ -220,14 +220,16 @@ class RecordSource(Source):
 
         What it gives has no errors, and no record that lacks a field.
         """
-        held = self._hold(indices)
+        known = self._seeks.get(drawing.field)
+        seeks = None if known is None else known.stored(scratch)
+        held = self._hold(indices) if known is None or seeks is not None else None
         if held is None:
             return None
-        arena = scratch.arena
+        arena, drawing.sought = scratch.arena, seeks is not None
         try:
             spots = drawing.pictures.records(
                 self._table, held.fds, indices, np.asarray(fields, np.int64), image, drawing.epoch, drawing.positions,
-                drawing.out, gap=LocalBlob.gap,
+                drawing.out, gap=LocalBlob.gap, seeks=seeks,
             )  # fmt: skip
         finally:
             held.release()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..kernel.files import Arena
 from ..kernel.native import Spans
+from ..kernel.pictures import StoredSeeks
 from ..kernel.records import RecordTable, crc32c_spans
 from ..storage.blob import Blob
 from ..storage.fetch import fetch
@@ -72,6 +73,19 @@ class SeekTable:
         if self._pictures is not None:
             lengths, wrong = self._fitting(rows, lengths, column)
         return self._read(rows, lengths, wrong, scratch)
+
+    def stored(self, scratch: Scratch) -> StoredSeeks | None:
+        """The table as the native call that reads and decodes takes it; None where it has to be read beforehand."""
+        fds = self._files.descriptors() if self._local else None
+        if fds is None:
+            return None
+        self.asked = True
+        found: StoredSeeks = scratch.keep(self, lambda: self._stored(fds))
+        return found
+
+    def _stored(self, fds: NDArray[np.int32]) -> StoredSeeks:
+        sums = None if self._pictures is None else self._pictures[1]
+        return StoredSeeks(self._table, fds, int(self._length.max(initial=0)), sums)
 
     def strings(self, rows: Ints, scratch: Scratch) -> tuple[list[bytes], Ints]:
         """The seek indices of the given records as they are stored, and which rows' cannot be had; those are empty."""

@@ -61,7 +61,7 @@ class TarSource(RecordSource):
         return Rows(columns, read.errors)
 
     def draws(self, field: str) -> bool:
-        return field in self.stored and self.fields[field] == BYTES and field not in self._seeks
+        return field in self.stored and self.fields[field] == BYTES
 
     def draw(
         self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing

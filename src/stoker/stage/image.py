@@ -63,6 +63,8 @@ class ImageStage(Stage):
 
     def drawn(self, chunk: Chunk, drawing: Drawing, encoded: Callable[[int], bytes] | None, scratch: Scratch) -> None:
         """Settle the rows of a chunk whose pictures the source has made."""
+        if drawing.sought:
+            _note_seeks(drawing.pictures.rows["seek"][: len(chunk)], (), chunk, scratch)
         if drawing.pictures.bad and encoded is not None:
             self._settle(chunk, drawing.pictures.rows[: len(chunk)], encoded, None, drawing.out, scratch)
 
@@ -198,13 +200,12 @@ def encoded(column: Column) -> Column:
 
 def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chunk, scratch: Scratch) -> None:
     """Count what became of the seek indices of a chunk's images; `unfit` are rows whose index was left out beforehand."""
-    notes = scratch.seeks
-    notes.used += int(np.count_nonzero(uses == SeekUse.USED))
-    wrong = np.flatnonzero(uses == SeekUse.UNFIT)
-    count = len(wrong) + len(unfit)
-    if count:
-        notes.unfit += count
-        notes.example = notes.example or chunk.place(int(unfit[0] if len(unfit) else wrong[0]))
+    notes, became = scratch.seeks, uses.tolist()
+    notes.used += became.count(SeekUse.USED)
+    count = became.count(SeekUse.UNFIT)
+    if count or len(unfit):
+        notes.unfit += count + len(unfit)
+        notes.example = notes.example or chunk.place(int(unfit[0]) if len(unfit) else became.index(SeekUse.UNFIT))
 
 
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
