@@ -127,6 +127,40 @@ static void every_byte_may_be_wrong(judge *j) {
   }
 }
 
+/* ---- the end --------------------------------------------------------------------------------------------------------- */
+
+/* A gray image whose every block takes 64 * 31 bits, all zeros: the most a block can take. With `end`, it has an end marker. */
+static jpeg endless(int64_t zeros, int end) {
+  static const uint8_t frame[] = {0xFF, 0xC0, 0, 11, 8, 0, 40, 0, 40, 1, 1, 0x11, 0};
+  static const uint8_t scan[] = {0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0};
+  const int64_t head = 2 + 69 + (int64_t)sizeof frame + 2 * 22 + (int64_t)sizeof scan;
+  jpeg made = {calloc(1, (size_t)(head + zeros + 2 * end)), head + zeros + 2 * end};
+  CHECK(made.data);
+  uint8_t *at = made.data;
+  *at++ = 0xFF, *at++ = 0xD8;
+  *at++ = 0xFF, *at++ = 0xDB, *at++ = 0, *at++ = 67, *at++ = 0;
+  memset(at, 1, 64), at += 64;
+  memcpy(at, frame, sizeof frame), at += sizeof frame;
+  for (int class = 0; class < 2; class++) {
+    const uint8_t table[22] = {0xFF, 0xC4, 0, 20, (uint8_t)(class << 4), [20] = 1, [21] = 15}; /* one code, of 16 bits */
+    memcpy(at, table, sizeof table), at += sizeof table;
+  }
+  memcpy(at, scan, sizeof scan), at += sizeof scan + zeros;
+  if (end) *at++ = 0xFF, *at++ = 0xD9;
+  return made;
+}
+
+static void blocks_may_run_as_far_past_the_end_as_blocks_can(judge *j) {
+  for (int64_t zeros = 0; zeros < 3 * 248; zeros++) {
+    for (int end = 0; end < 2; end++) {
+      dice d = dice_of((uint64_t)zeros);
+      const jpeg image = endless(zeros, end);
+      check_damaged(j, &image, NULL, &d, "an image of the longest blocks", zeros);
+      free(image.data);
+    }
+  }
+}
+
 /* ---- random damage --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -200,6 +234,7 @@ int main(int count, char **arguments) {
   } else {
     j.max_pixels = 1 << 16;
     j.always_libjpeg = 1;
+    blocks_may_run_as_far_past_the_end_as_blocks_can(&j);
     every_byte_may_be_wrong(&j);
     generated_files_may_have_random_wounds(&j);
     tally_print(&j.tally);
