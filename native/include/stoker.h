@@ -21,7 +21,7 @@
 #define STK_API __attribute__((visibility("default")))
 #endif
 
-#define STK_ABI 4
+#define STK_ABI 5
 
 typedef enum {
   STK_OK = 0,
@@ -336,19 +336,75 @@ typedef struct {
 /* Reads the header only; takes no memory from the size it finds there. */
 STK_API stk_status stk_jpeg_header(const uint8_t *data, int64_t length, stk_jpeg_info *info);
 
+#define STK_MAX_PARAMS 12
+
 typedef enum {
   STK_OP_RESIZE_SHORT = 1,        /* p0 size: shorter side becomes size, the longer int(size * long / short) */
   STK_OP_RESIZE = 2,              /* p0 height, p1 width */
   STK_OP_CENTER_CROP = 3,         /* p0 height, p1 width; outside the image: zeros (a resize after that is STK_GEOMETRY) */
   STK_OP_RANDOM_RESIZED_CROP = 4, /* p0 height, p1 width, p2 p3 area range, p4 p5 aspect range; uses 40 draws */
   STK_OP_CROP_BOX = 5,            /* crop to the sample's box, clipped to the image; p0 nonzero: the box is relative (0..1) */
-  STK_OP_HFLIP = 6                /* p0 probability; uses 1 draw */
+  STK_OP_HFLIP = 6,               /* p0 probability; uses 1 draw */
+  STK_OP_VFLIP = 7,               /* p0 probability; uses 1 draw */
+  STK_OP_PAD = 8,                 /* p0 left, p1 top, p2 right, p3 bottom, p4 stk_border, p5 p6 p7 its colour */
+  STK_OP_RANDOM_CROP = 9,         /* p0 height, p1 width; draws: top, left */
+
+  /* Effects: they work on finished pixels, in order. p[11] is their probability, drawn before all else from block 255. */
+  STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees, p2 p3 translation (most, as shares of width and height), p4 p5 scale,
+                       * p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray level); draws in this order */
+  STK_OP_COLOR_JITTER = 21, /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns); p8 nonzero: in
+                             * random order. Draws: the four in this order, then the order */
+  STK_OP_GRAYSCALE = 22,
+  STK_OP_BLUR = 23,      /* Gaussian: p0 side of the kernel (odd), p1 p2 sigma; draws: sigma */
+  STK_OP_SOLARIZE = 24,  /* p0 threshold: values from there on are inverted */
+  STK_OP_POSTERIZE = 25, /* p0 bits kept, 0 to 8 */
+  STK_OP_EQUALIZE = 26,
+  STK_OP_AUTO_CONTRAST = 27,
+  STK_OP_SHARPNESS = 28, /* p0 p1 factor; draws: factor */
+  STK_OP_INVERT = 29,
+  STK_OP_ERASE = 30, /* p0 p1 area (share), p2 p3 aspect (height / width); or p4 p5 height and width of a rectangle whose centre
+                      * may be any pixel (Cutout). p6 p7 p8 colour, p9 nonzero: noise. Draws: see effects.c */
+  STK_OP_POLICY = 40 /* p0 first choice, p1 number of choices, p2 how often one is drawn and applied */
 } stk_op_kind;
+
+typedef enum { STK_BORDER_CONSTANT = 0, STK_BORDER_REFLECT = 1, STK_BORDER_EDGE = 2 } stk_border;
+
+/* What a policy may choose: up to two effects, each with a probability and a magnitude, as torchvision's AutoAugment,
+ * RandAugment and TrivialAugment have them. */
+typedef enum {
+  STK_AUG_IDENTITY = 0,
+  STK_AUG_SHEAR_X = 1, /* magnitude: tangent */
+  STK_AUG_SHEAR_Y = 2,
+  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a share of the side */
+  STK_AUG_TRANSLATE_Y = 4,
+  STK_AUG_ROTATE = 5,     /* degrees */
+  STK_AUG_BRIGHTNESS = 6, /* factor 1 + magnitude, and so for the next three */
+  STK_AUG_COLOR = 7,
+  STK_AUG_CONTRAST = 8,
+  STK_AUG_SHARPNESS = 9,
+  STK_AUG_POSTERIZE = 10, /* bits kept */
+  STK_AUG_SOLARIZE = 11,  /* threshold */
+  STK_AUG_AUTO_CONTRAST = 12,
+  STK_AUG_EQUALIZE = 13,
+  STK_AUG_INVERT = 14
+} stk_augment_kind;
+
+typedef struct {
+  int32_t kind;     /* stk_augment_kind */
+  int32_t mirrored; /* nonzero: the sign of the magnitude is drawn */
+  int32_t relative; /* nonzero: the magnitude of a translation is a share of the side */
+  int32_t fill;     /* gray level of what comes in from outside */
+  double probability, magnitude;
+} stk_augment;
+
+typedef struct {
+  stk_augment effect[2];
+} stk_choice;
 
 typedef struct {
   int32_t kind;    /* stk_op_kind */
   uint32_t stream; /* random stream of this operation, see stk_uniforms */
-  double p[6];
+  double p[STK_MAX_PARAMS];
 } stk_op;
 
 #define STK_MAX_OPS 16
@@ -374,6 +430,8 @@ typedef struct {
   int32_t n_ops;
   float scale[3], bias[3];
   stk_op ops[STK_MAX_OPS];
+  const stk_choice *choices; /* of policies */
+  int64_t n_choices;
 } stk_program;
 
 /*
@@ -393,12 +451,14 @@ typedef struct {
   int32_t dest[4];
   int32_t clip[4];
   double view[4];
-  int64_t where; /* byte offset in the data at which a fault was noticed, -1 unknown */
+  double matrix[6]; /* where pixels of the source come to lie: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5, effects included */
+  int64_t where;    /* byte offset in the data at which a fault was noticed, -1 unknown */
   char message[120];
 } stk_row;
 
 /* Computes the geometry of `program` for images of the given sizes: fills rows[i] (status STK_OK or STK_GEOMETRY; shrink 1).
- * boxes: count x 4 floats (ymin, xmin, ymax, xmax) or NULL when no operation needs them. */
+ * view, clip, dest, flip and matrix are those of the leading operations, out_width and out_height those of all. boxes: count x 4
+ * floats (ymin, xmin, ymax, xmax) or NULL when no operation needs them. */
 STK_API stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                                   const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows);
 
@@ -491,10 +551,18 @@ STK_API stk_status stk_image_records(const stk_records *table, const int64_t *in
                                      int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
                                      int64_t *lengths, int32_t *statuses, int64_t *needed, int64_t image, stk_pictures *to);
 
-/* The same from decoded pixels: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), row_stride bytes apart; *row is a plan
- * made by stk_image_plan for this size. Writes out_width x out_height as the row says. */
-STK_API stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, const uint8_t *pixels, int32_t width,
-                                  int32_t height, int32_t channels, int64_t row_stride, const stk_row *row, void *out);
+/* Decoded images of one size in memory: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), rows row_stride bytes apart,
+ * images `stride`. */
+typedef struct {
+  const uint8_t *pixels;
+  int64_t stride, row_stride;
+  int32_t width, height, channels;
+} stk_images;
+
+/* The same as stk_image_rows, from decoded pixels. */
+STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,
+                                   const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width,
+                                   int32_t out_height, void *out, int64_t out_stride, stk_row *rows);
 
 /* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size stk_jpeg_header told; capacity is out's size in bytes.
  * Limits, lenience and exactness are taken from program; its operations are ignored. What became of the image is in *row; the

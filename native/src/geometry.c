@@ -179,8 +179,29 @@ static void apply(virtual_image *v, const stk_program *program, const stk_op *op
   }
 }
 
-void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
-                  stk_row *row) {
+/* Where pixels of the source come to lie, from view, dest and flip. */
+static void matrix_of(const virtual_image *v, double m[6]) {
+  const double sx = (v->dest[2] - v->dest[0]) / (v->view[2] - v->view[0]);
+  const double sy = (v->dest[3] - v->dest[1]) / (v->view[3] - v->view[1]);
+  memset(m, 0, 6 * sizeof *m);
+  m[0] = v->flip ? -sx : sx;
+  m[2] = v->flip ? v->dest[2] + v->view[0] * sx : v->dest[0] - v->view[0] * sx;
+  m[4] = sy;
+  m[5] = v->dest[1] - v->view[1] * sy;
+}
+
+void stk_matrix_join(double matrix[6], const double next[6]) {
+  double m[6];
+  memcpy(m, matrix, sizeof m);
+  for (int r = 0; r < 6; r += 3) {
+    matrix[r] = next[r] * m[0] + next[r + 1] * m[3];
+    matrix[r + 1] = next[r] * m[1] + next[r + 1] * m[4];
+    matrix[r + 2] = next[r] * m[2] + next[r + 1] * m[5] + next[r + 2];
+  }
+}
+
+void stk_geometry_of(const stk_program *program, int32_t first, int32_t stop, int32_t width, int32_t height, const float *box,
+                     uint32_t epoch, int64_t position, stk_row *row) {
   virtual_image v = {.view = {0, 0, width, height},
                      .clip = {0, 0, width, height},
                      .dest = {0, 0, width, height},
@@ -188,7 +209,7 @@ void stk_geometry(const stk_program *program, int32_t width, int32_t height, con
                      .height = height};
   row->width = width;
   row->height = height;
-  for (int32_t i = 0; i < program->n_ops && row->status == STK_OK; i++) {
+  for (int32_t i = first; i < stop && row->status == STK_OK; i++) {
     apply(&v, program, &program->ops[i], box, epoch, position, row);
   }
   row->out_width = v.width;
@@ -197,6 +218,12 @@ void stk_geometry(const stk_program *program, int32_t width, int32_t height, con
   memcpy(row->view, v.view, sizeof v.view);
   memcpy(row->clip, v.clip, sizeof v.clip);
   memcpy(row->dest, v.dest, sizeof v.dest);
+  matrix_of(&v, row->matrix);
+}
+
+void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
+                  stk_row *row) {
+  stk_geometry_of(program, 0, stk_leading(program), width, height, box, epoch, position, row);
 }
 
 static int is_side(double p) {
@@ -220,8 +247,14 @@ static int op_valid(const stk_op *op, int boxes) {
     case STK_OP_HFLIP:
       return p[0] >= 0 && p[0] <= 1;
     default:
-      return 0;
+      return stk_effect_valid(op);
   }
+}
+
+static int choices_valid(const stk_program *program, const stk_op *op) {
+  const double *p = op->p;
+  return program->choices && p[0] >= 0 && p[1] >= 1 && p[0] == floor(p[0]) && p[1] == floor(p[1]) &&
+         p[0] + p[1] <= (double)program->n_choices && p[2] >= 0 && p[2] <= 64 && p[2] == floor(p[2]);
 }
 
 int stk_program_valid(const stk_program *program, int boxes) {
@@ -230,6 +263,7 @@ int stk_program_valid(const stk_program *program, int boxes) {
   if ((program->layout | 1) != 1 || (program->out_type | 1) != 1) return 0;
   for (int32_t i = 0; i < program->n_ops; i++) {
     if (!op_valid(&program->ops[i], boxes)) return 0;
+    if (program->ops[i].kind == STK_OP_POLICY && !choices_valid(program, &program->ops[i])) return 0;
   }
   return 1;
 }

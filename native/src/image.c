@@ -13,8 +13,22 @@ stk_decoder *stk_decoder_new(void) {
 void stk_decoder_free(stk_decoder *decoder) {
   if (!decoder) return;
   stk_sampler_free(&decoder->sampler);
+  stk_effects_free(&decoder->effects);
   stk_own_free(decoder);
   free(decoder);
+}
+
+/* Crops and resizes behind an effect change the size once more. */
+static void final_size(const stk_program *program, uint32_t epoch, int64_t position, stk_row *row) {
+  for (int32_t i = stk_leading(program); i < program->n_ops && row->status == STK_OK; i++) {
+    if (!stk_is_leading(&program->ops[i])) continue;
+    stk_row next;
+    stk_row_clear(&next);
+    stk_geometry_of(program, i, i + 1, row->out_width, row->out_height, NULL, epoch, position, &next);
+    if (next.status != STK_OK) stk_row_fail(row, (stk_status)next.status, next.where, "%s", next.message);
+    row->out_width = next.out_width;
+    row->out_height = next.out_height;
+  }
 }
 
 stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
@@ -27,6 +41,7 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
   for (int64_t i = 0; i < count; i++) {
     stk_row_clear(&rows[i]);
     stk_geometry(program, widths[i], heights[i], boxes ? boxes + 4 * i : NULL, epochs[i], positions[i], &rows[i]);
+    final_size(program, epochs[i], positions[i], &rows[i]);
   }
   return STK_OK;
 }
@@ -52,18 +67,8 @@ typedef struct {
   int64_t position;
 } sample;
 
-static void decode_one(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width,
-                       int32_t out_height, void *out, stk_row *row) {
-  stk_markers markers;
-  stk_row_clear(row);
-  if (stk_markers_admit(program, from->data, from->length, &markers, row) != STK_OK) return;
-  stk_geometry(program, markers.info.width, markers.info.height, from->box, from->epoch, from->position, row);
-  if (row->status != STK_OK) return;
-  if (row->out_width != out_width || row->out_height != out_height) {
-    stk_row_fail(row, STK_ARGUMENT, -1, "the operations give %dx%d pixels; the output holds %dx%d", row->out_width,
-                 row->out_height, out_width, out_height);
-    return;
-  }
+/* Decodes and resamples to `out`, as the row's geometry says. */
+static void decode_to(stk_decoder *decoder, const stk_program *program, const sample *from, stk_row *row, void *out) {
   if (!program->exact) row->shrink = choose_shrink(row);
   if (program->decoder != STK_TURBO) {
     const stk_row before = *row;
@@ -77,6 +82,52 @@ static void decode_one(stk_decoder *decoder, const stk_program *program, const s
     return;
   }
   stk_turbo_sample(&decoder->sampler, program, from->data, from->length, row);
+}
+
+static int size_fits(stk_row *row, int32_t out_width, int32_t out_height) {
+  if (row->out_width == out_width && row->out_height == out_height) return 1;
+  stk_row_fail(row, STK_ARGUMENT, -1, "the operations give %dx%d pixels; the output holds %dx%d", row->out_width, row->out_height,
+               out_width, out_height);
+  return 0;
+}
+
+/* Pixels for the effects: as they are, bytes side by side. */
+static stk_program before_effects(const stk_program *program) {
+  stk_program plain = *program;
+  plain.layout = plain.out_type = 0;
+  return plain;
+}
+
+static stk_status effects_room(stk_decoder *decoder, const stk_program *program, stk_row *row) {
+  const stk_status status = stk_picture_room(&decoder->effects.now, row->out_width, row->out_height, program->channels);
+  if (status != STK_OK) stk_row_fail(row, status, -1, "no memory for %dx%d pixels", row->out_width, row->out_height);
+  return status;
+}
+
+static void finish_effects(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width,
+                           int32_t out_height, void *out, stk_row *row) {
+  stk_effects *e = &decoder->effects;
+  const int32_t first = stk_leading(program);
+  if (row->status != STK_OK) return;
+  if (stk_effects_run(e, &decoder->sampler, program, first, from->epoch, from->position, row) != STK_OK) return;
+  if (size_fits(row, out_width, out_height)) stk_effects_put(e, program, out);
+}
+
+static void decode_one(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width,
+                       int32_t out_height, void *out, stk_row *row) {
+  stk_markers markers;
+  stk_row_clear(row);
+  if (stk_markers_admit(program, from->data, from->length, &markers, row) != STK_OK) return;
+  stk_geometry(program, markers.info.width, markers.info.height, from->box, from->epoch, from->position, row);
+  if (row->status != STK_OK) return;
+  if (stk_leading(program) == program->n_ops) {
+    if (size_fits(row, out_width, out_height)) decode_to(decoder, program, from, row, out);
+    return;
+  }
+  const stk_program plain = before_effects(program);
+  if (effects_room(decoder, program, row) != STK_OK) return;
+  decode_to(decoder, &plain, from, row, decoder->effects.now.pixels);
+  finish_effects(decoder, program, from, out_width, out_height, out, row);
 }
 
 stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
@@ -118,20 +169,8 @@ static void copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int3
   }
 }
 
-static int row_fits(const stk_row *row, int32_t width, int32_t height) {
-  const int32_t *d = row->dest, *c = row->clip;
-  const double *v = row->view;
-  return row->status == STK_OK && row->width == width && row->height == height && 0 <= d[0] && d[0] < d[2] &&
-         d[2] <= row->out_width && 0 <= d[1] && d[1] < d[3] && d[3] <= row->out_height && 0 <= c[0] && c[0] < c[2] &&
-         c[2] <= width && 0 <= c[1] && c[1] < c[3] && c[3] <= height && v[0] >= -1 && v[0] < v[2] && v[2] <= width + 1 &&
-         v[1] >= -1 && v[1] < v[3] && v[3] <= height + 1;
-}
-
-stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, const uint8_t *pixels, int32_t width, int32_t height,
-                          int32_t channels, int64_t row_stride, const stk_row *row, void *out) {
-  if (!decoder || !stk_program_valid(program, 1) || !pixels || !row || !out || !row_fits(row, width, height)) return STK_ARGUMENT;
-  if (channels != 1 && channels != 3 && channels != 4) return STK_ARGUMENT;
-  stk_sampler *s = &decoder->sampler;
+stk_status stk_pixels_sample(stk_sampler *s, const stk_program *program, const uint8_t *pixels, int32_t channels,
+                             int64_t row_stride, const stk_row *row, void *out) {
   stk_row plan = *row;
   plan.shrink = 1;
   if (stk_sampler_begin(s, program, &plan, out) != STK_OK) return STK_NOMEM;
@@ -140,6 +179,44 @@ stk_status stk_pixels_row(stk_decoder *decoder, const stk_program *program, cons
   for (int32_t y = s->y.low; y < s->y.high; y++) {
     copy_pixels(pixels + y * row_stride + (int64_t)low * channels, channels, stk_sampler_slot(s, y), program->channels, columns);
     stk_sampler_push(s, y);
+  }
+  return STK_OK;
+}
+
+static void pixels_one(stk_decoder *decoder, const stk_program *program, const stk_images *images, const sample *from,
+                       int32_t out_width, int32_t out_height, void *out, stk_row *row) {
+  stk_row_clear(row);
+  stk_geometry(program, images->width, images->height, from->box, from->epoch, from->position, row);
+  if (row->status != STK_OK) return;
+  const int plainly = stk_leading(program) == program->n_ops;
+  if (plainly && !size_fits(row, out_width, out_height)) return;
+  const stk_program plain = before_effects(program);
+  if (!plainly && effects_room(decoder, program, row) != STK_OK) return;
+  if (stk_pixels_sample(&decoder->sampler, plainly ? program : &plain, from->data, images->channels, images->row_stride, row,
+                        plainly ? out : decoder->effects.now.pixels) != STK_OK) {
+    stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");
+  } else if (!plainly) {
+    finish_effects(decoder, program, from, out_width, out_height, out, row);
+  }
+}
+
+stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,
+                           const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height,
+                           void *out, int64_t out_stride, stk_row *rows) {
+  if (!decoder || !stk_program_valid(program, boxes != NULL) || !images || count < 0 || out_width < 1 || out_height < 1) {
+    return STK_ARGUMENT;
+  }
+  if (count && (!images->pixels || !epochs || !positions || !out || !rows)) return STK_ARGUMENT;
+  if (images->width < 1 || images->height < 1 || images->row_stride < (int64_t)images->width * images->channels ||
+      (images->channels != 1 && images->channels != 3 && images->channels != 4)) {
+    return STK_ARGUMENT;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    const sample from = {.data = images->pixels + i * images->stride,
+                         .box = boxes ? boxes + 4 * i : NULL,
+                         .epoch = epochs[i],
+                         .position = positions[i]};
+    pixels_one(decoder, program, images, &from, out_width, out_height, (uint8_t *)out + i * out_stride, &rows[i]);
   }
   return STK_OK;
 }

@@ -170,9 +170,20 @@ void stk_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 /* 1 when every operation and setting of the program makes sense; `boxes` says whether boxes are at hand. */
 int stk_program_valid(const stk_program *program, int boxes);
 
-/* Fills the geometry of a cleared row for an image of this size; sets STK_GEOMETRY when nothing is left to see. */
+/* Whether an operation only chooses and scales a rectangle; how many of those a program begins with. */
+int stk_effect_valid(const stk_op *op);
+int stk_is_leading(const stk_op *op);
+int32_t stk_leading(const stk_program *program);
+
+/* Fills the geometry of a cleared row for an image of this size and operations first .. stop-1, which are all of that kind; sets
+ * STK_GEOMETRY when nothing is left to see. */
+void stk_geometry_of(const stk_program *program, int32_t first, int32_t stop, int32_t width, int32_t height, const float *box,
+                     uint32_t epoch, int64_t position, stk_row *row);
+/* The same for all leading operations. */
 void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
                   stk_row *row);
+/* matrix becomes: first what it says, then what `next` says. */
+void stk_matrix_join(double matrix[6], const double next[6]);
 
 /* ---- resampling ------------------------------------------------------------------------------------------------------- */
 
@@ -507,7 +518,36 @@ void stk_planes_free(stk_planes *planes);
 
 /* ---- JPEG ------------------------------------------------------------------------------------------------------------- */
 
+/* ---- effects ------------------------------------------------------------------------------------------------------------- */
+
+/* uint8, interleaved, rows without gaps, STK_SLACK bytes behind the last. */
+typedef struct {
+  uint8_t *pixels;
+  int32_t width, height, channels;
+  int64_t stride;
+  stk_scratch memory;
+} stk_picture;
+
+typedef struct {
+  stk_picture now, spare;
+  stk_scratch planes;
+  stk_scratch tables; /* for whoever needs some */
+} stk_effects;
+
+stk_status stk_picture_room(stk_picture *picture, int32_t width, int32_t height, int32_t channels);
+/* Applies operations `first` and later to e->now. Sets row's status, out_width and out_height. */
+stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_program *program, int32_t first, uint32_t epoch,
+                           int64_t position, stk_row *row);
+/* e->now to the caller's layout and type. */
+void stk_effects_put(stk_effects *e, const stk_program *program, void *out);
+void stk_effects_free(stk_effects *e);
+
+/* Resamples pixels in memory (channels 1, 3 or 4) as the row, made for their size, says. */
+stk_status stk_pixels_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *pixels, int32_t channels,
+                             int64_t row_stride, const stk_row *row, void *out);
+
 struct stk_decoder {
+  stk_effects effects;
   stk_sampler sampler;
   stk_planes planes;
   struct stk_jpeg *jpeg; /* NULL until the first picture of our own decoder */

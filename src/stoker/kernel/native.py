@@ -20,7 +20,7 @@ from stoker.kernel.status import SeekUse as SeekUse
 from stoker.kernel.status import Status as Status
 from stoker.kernel.status import error_of as error_of
 
-MAX_OPS = 16
+MAX_OPS, MAX_PARAMS = 16, 12
 SEEK_STEP = 16  # MCUs between two states of a seek index
 _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is made from
 
@@ -28,7 +28,20 @@ _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is m
 # ---- structs, laid out as C does ---------------------------------------------------------------------------------------
 
 _INFO = np.dtype([(name, np.int32) for name in ("width", "height", "components", "progressive", "scans", "supported")])
-_OP = np.dtype([("kind", np.int32), ("stream", np.uint32), ("p", np.float64, 6)], align=True)
+_OP = np.dtype([("kind", np.int32), ("stream", np.uint32), ("p", np.float64, MAX_PARAMS)], align=True)
+_AUGMENT = np.dtype(
+    [
+        *((name, np.int32) for name in ("kind", "mirrored", "relative", "fill")),
+        ("probability", np.float64),
+        ("magnitude", np.float64),
+    ]
+)
+_CHOICE = np.dtype([("effect", _AUGMENT, 2)])
+_IMAGES = np.dtype(
+    [("pixels", np.uintp), ("stride", np.int64), ("row_stride", np.int64)]
+    + [(name, np.int32) for name in ("width", "height", "channels")],
+    align=True,
+)
 _PROGRAM = np.dtype(
     [
         ("seed", np.uint64),
@@ -37,6 +50,8 @@ _PROGRAM = np.dtype(
         ("scale", np.float32, 3),
         ("bias", np.float32, 3),
         ("ops", _OP, MAX_OPS),
+        ("choices", np.uintp),
+        ("n_choices", np.int64),
     ],
     align=True,
 )
@@ -48,6 +63,7 @@ ROW_DTYPE = np.dtype(
         ("dest", np.int32, 4),
         ("clip", np.int32, 4),
         ("view", np.float64, 4),
+        ("matrix", np.float64, 6),
         ("where", np.int64),
         ("message", "S120"),
     ],
@@ -185,8 +201,19 @@ def seek_fits(data: Bytes, seek: Bytes) -> bool:
     return library().seek_check(address(array), array.size, address(index), index.size) == Status.OK
 
 
+class Augment(NamedTuple):
+    """One effect of a policy; see ``stk_augment``."""
+
+    kind: int
+    mirrored: bool = False
+    relative: bool = False
+    fill: int = 0
+    probability: float = 1.0
+    magnitude: float = 0.0
+
+
 class Op(NamedTuple):
-    """One operation: what, which random stream, and up to six numbers."""
+    """One operation: what, which random stream, and up to twelve numbers."""
 
     kind: OpKind
     stream: int
@@ -212,14 +239,21 @@ class Program:
     max_pixels: int = 100_000_000
     max_scans: int = 100
     decoder: DecoderKind = DecoderKind.ANY
+    choices: tuple[tuple[Augment, Augment], ...] = ()  # of policies
+    _choices: NDArray[np.void] = field(init=False, repr=False, compare=False)
     _struct: NDArray[np.void] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Build the struct the library reads."""
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
-        struct = np.zeros(1, _PROGRAM)
+        struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
+        for place, pair in zip(choices["effect"], self.choices):
+            for slot, effect in zip(place, pair):
+                slot[...] = tuple(effect)
+        object.__setattr__(self, "_choices", choices)
         told = struct[0]
+        told["choices"], told["n_choices"] = choices.ctypes.data, len(self.choices)
         told["seed"], told["max_pixels"], told["max_scans"] = self.seed & (1 << 64) - 1, self.max_pixels, self.max_scans
         told["channels"], told["layout"], told["out_type"] = self.channels, self.planar, self.as_float
         told["exact"], told["lenient"], told["decoder"], told["n_ops"] = self.exact, self.lenient, self.decoder, len(self.ops)
@@ -321,19 +355,37 @@ class Decoder(Owned):
         )  # fmt: skip
         return rows
 
-    def pixels(self, program: Program, pixels: NDArray[np.uint8], row: NDArray[np.void] | np.void, out: NDArray[Any]) -> None:
-        """Transform decoded pixels (HWC or HW uint8) as `row`, made by `plan` for their size, says."""
-        height, width = pixels.shape[:2]
-        channels = pixels.shape[2] if pixels.ndim == 3 else 1
-        if pixels.dtype != np.uint8 or pixels.strides[1] != channels or (pixels.ndim == 3 and pixels.strides[2] != 1):
-            raise KernelError("pixels must be uint8 with contiguous rows")
-        record = np.asarray(row, ROW_DTYPE).reshape(1)
-        if _output_size(program, out[None], 1) != (int(record["out_height"][0]), int(record["out_width"][0])):
-            raise KernelError(f"the plan gives {record['out_height'][0]}x{record['out_width'][0]}, out has shape {out.shape}")
-        library().pixels_row(
-            self.handle, address(program._struct), address(pixels), width, height, channels, pixels.strides[0],
-            address(record), address(out),
+    def pixel_rows(
+        self,
+        program: Program,
+        pixels: NDArray[np.uint8],
+        boxes: NDArray[np.float32] | None,
+        epochs: NDArray[np.uint32],
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+    ) -> NDArray[np.void]:
+        """Transform decoded images of one size, (n, h, w) or (n, h, w, c) of uint8, as `rows` does with encoded ones."""
+        count = len(positions)
+        epochs = contiguous(epochs, np.uint32, count, "epochs")
+        positions = contiguous(positions, np.int64, count, "positions")
+        boxes = _optional_boxes(boxes, count)
+        rows = np.zeros(count, ROW_DTYPE)
+        if count == 0:
+            return rows
+        channels = pixels.shape[3] if pixels.ndim == 4 else 1
+        dense = pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == count and pixels.strides[2] == channels
+        if not dense or (pixels.ndim == 4 and pixels.strides[3] != 1) or min(pixels.strides) < 0:
+            raise KernelError(
+                f"pixels must be {count} images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}"
+            )
+        height, width = _output_size(program, out, count)
+        images = np.zeros(1, _IMAGES)
+        images[0] = (pixels.ctypes.data, pixels.strides[0], pixels.strides[1], pixels.shape[2], pixels.shape[1], channels)
+        library().pixels_rows(
+            self.handle, address(program._struct), address(images), address(boxes), address(epochs), address(positions),
+            count, width, height, address(out), out.strides[0], address(rows),
         )  # fmt: skip
+        return rows
 
     def decode(self, program: Program, data: Bytes) -> NDArray[np.uint8]:
         """Decode a whole JPEG to HWC pixels of ``program.channels``; raises an `ImageError` when that fails."""

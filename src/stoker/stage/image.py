@@ -48,6 +48,8 @@ class ImageStage(Stage):
         boxes = self._boxes(chunk)
         if isinstance(column, BytesColumn) and self._spec.fixed:
             chunk.columns[self._field] = self._run_fixed(chunk, column, boxes, targets, scratch)
+        elif self._spec.fixed and _holds_pixels(column):
+            chunk.columns[self._field] = self._run_pixels(chunk, column, boxes, targets, scratch)
         else:
             chunk.columns[self._field] = self._run_each(chunk, column, boxes, targets, scratch)
         return chunk
@@ -92,6 +94,20 @@ class ImageStage(Stage):
         if column.seeks is not None:
             _note_seeks(rows["seek"], unfit, chunk, scratch)
         self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
+        return out
+
+    def _run_pixels(
+        self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
+    ) -> NDArray[Any]:
+        """Decoded images of one size, such as those of arrays, in one call."""
+        out, epochs = self._out(len(chunk), targets), np.full(len(chunk), chunk.epoch, np.uint32)
+        rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
+        for row in np.flatnonzero(rows["status"]).tolist():
+            if row not in chunk.failures:
+                try:
+                    _raise(rows[row])
+                except SampleError as error:
+                    chunk.fail(row, _placed(error, chunk, row))
         return out
 
     def _settle(
@@ -150,13 +166,18 @@ class ImageStage(Stage):
     ) -> NDArray[Any]:
         height, width = pixels.shape[:2]
         at = np.array([row])
-        planned = self._geometry(chunk, at, np.array([width], np.int32), np.array([height], np.int32), boxes)[0]
-        if planned["status"]:
-            _raise(planned)
         if out is None:
+            planned = self._geometry(chunk, at, np.array([width], np.int32), np.array([height], np.int32), boxes)[0]
+            if planned["status"]:
+                _raise(planned)
             shape = self._program.shape(int(planned["out_height"]), int(planned["out_width"]))
             out = np.empty(shape, self._program.dtype)
-        scratch.decoder.pixels(self._program, pixels, planned, out)
+        made = scratch.decoder.pixel_rows(
+            self._program, pixels[None], None if boxes is None else boxes[at], np.full(1, chunk.epoch, np.uint32),
+            chunk.positions[at], out[None],
+        )[0]  # fmt: skip
+        if made["status"]:
+            _raise(made)
         return out
 
     def _geometry(self, chunk: Chunk, rows: Any, widths: Any, heights: Any, boxes: Any) -> NDArray[np.void]:
@@ -184,6 +205,13 @@ class ImageStage(Stage):
         if target is not None:
             return target
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
+
+
+def _holds_pixels(column: Column) -> bool:
+    """Whether a column is images of one size, ready for the kernel."""
+    return isinstance(column, np.ndarray) and column.dtype == np.uint8 and (
+        column.ndim == 3 or (column.ndim == 4 and column.shape[3] in (1, 3, 4))
+    ) and column.size > 0 and column[0].flags.c_contiguous  # fmt: skip
 
 
 def encoded(column: Column) -> Column:

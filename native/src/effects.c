@@ -1,0 +1,139 @@
+/*
+ * effects.c: runs the operations behind the resampling, in order.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "effects.h"
+
+int stk_is_leading(const stk_op *op) {
+  return op->kind < STK_OP_AFFINE;
+}
+
+int32_t stk_leading(const stk_program *program) {
+  int32_t n = 0;
+  while (n < program->n_ops && stk_is_leading(&program->ops[n])) n++;
+  return n;
+}
+
+/* Finite numbers, ranges in order, a probability: the rest is for the ones that make operations to look at. */
+int stk_effect_valid(const stk_op *op) {
+  for (int i = 0; i < STK_MAX_PARAMS; i++) {
+    if (!isfinite(op->p[i])) return 0;
+  }
+  return op->kind == STK_OP_POLICY || (op->kind >= STK_OP_AFFINE && op->kind <= STK_OP_ERASE && op->p[11] >= 0 && op->p[11] <= 1);
+}
+
+void stk_effect_draw(const stk_subject *s, const stk_op *op, uint32_t block, double out[4]) {
+  stk_uniform_block(s->program->seed, s->position, s->epoch, op->stream, block, out);
+}
+
+int stk_effect_happens(const stk_subject *s, const stk_op *op) {
+  double u[4];
+  if (op->p[11] >= 1) return 1;
+  stk_effect_draw(s, op, 255, u);
+  return u[0] < op->p[11];
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------------- */
+
+stk_status stk_picture_room(stk_picture *p, int32_t width, int32_t height, int32_t channels) {
+  p->pixels = stk_scratch_get(&p->memory, (int64_t)width * height * channels + STK_SLACK);
+  p->width = width;
+  p->height = height;
+  p->channels = channels;
+  p->stride = (int64_t)width * channels;
+  return p->pixels ? STK_OK : STK_NOMEM;
+}
+
+void stk_effects_swap(stk_effects *e) {
+  const stk_picture now = e->now;
+  e->now = e->spare;
+  e->spare = now;
+}
+
+void stk_effects_free(stk_effects *e) {
+  stk_scratch_free(&e->now.memory);
+  stk_scratch_free(&e->spare.memory);
+  stk_scratch_free(&e->planes);
+  stk_scratch_free(&e->tables);
+}
+
+/* ---- policies ------------------------------------------------------------------------------------------------------------ */
+
+static int augment(stk_effects *e, const stk_subject *s, const stk_augment *a, const double u[4]) {
+  if (a->kind == STK_AUG_IDENTITY || u[0] >= a->probability) return 1;
+  const double magnitude = a->mirrored && u[1] < 0.5 ? -a->magnitude : a->magnitude;
+  if (a->kind > STK_AUG_ROTATE) return stk_colour_augment(e, a->kind, magnitude);
+  const double side = a->kind == STK_AUG_TRANSLATE_X ? e->now.width : e->now.height;
+  return stk_warp_augment(e, s, a->kind, a->relative ? magnitude * side : magnitude, a->fill);
+}
+
+/* Draw d of a policy: blocks 3 d (which), 3 d + 1 and 3 d + 2 (the two effects: whether, and the sign). */
+static int32_t policy_run(stk_effects *e, const stk_subject *s, int32_t first) {
+  const stk_op *op = &s->program->ops[first];
+  const int32_t base = (int32_t)op->p[0], count = (int32_t)op->p[1], times = (int32_t)op->p[2];
+  for (int32_t d = 0; d < times; d++) {
+    double u[4];
+    stk_effect_draw(s, op, (uint32_t)(3 * d), u);
+    int32_t which = (int32_t)(u[0] * count);
+    if (which >= count) which = count - 1;
+    for (int32_t k = 0; k < 2; k++) {
+      stk_effect_draw(s, op, (uint32_t)(3 * d + 1 + k), u);
+      if (!augment(e, s, &s->program->choices[base + which].effect[k], u)) return -1;
+    }
+  }
+  return first + 1;
+}
+
+/* ---- in order -------------------------------------------------------------------------------------------------------------- */
+
+/* A run of crops, resizes and flips behind an effect: one more resampling. */
+static int32_t resample_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
+  int32_t stop = first;
+  while (stop < s->program->n_ops && stk_is_leading(&s->program->ops[stop])) stop++;
+  stk_row row;
+  stk_row_clear(&row);
+  stk_geometry_of(s->program, first, stop, e->now.width, e->now.height, NULL, s->epoch, s->position, &row);
+  if (row.status != STK_OK) {
+    stk_row_fail(s->row, (stk_status)row.status, row.where, "%s", row.message);
+    return s->program->n_ops;
+  }
+  if (stk_picture_room(&e->spare, row.out_width, row.out_height, e->now.channels) != STK_OK) return -1;
+  stk_program plain = *s->program;
+  plain.layout = plain.out_type = 0;
+  if (stk_pixels_sample(sampler, &plain, e->now.pixels, e->now.channels, e->now.stride, &row, e->spare.pixels) != STK_OK)
+    return -1;
+  stk_matrix_join(s->row->matrix, row.matrix);
+  stk_effects_swap(e);
+  return stop;
+}
+
+stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_program *program, int32_t first, uint32_t epoch,
+                           int64_t position, stk_row *row) {
+  const stk_subject s = {program, epoch, position, row};
+  for (int32_t i = first; i < program->n_ops && row->status == STK_OK;) {
+    const int32_t kind = program->ops[i].kind;
+    i = kind < STK_OP_AFFINE    ? resample_run(e, sampler, &s, i)
+        : kind == STK_OP_POLICY ? policy_run(e, &s, i)
+        : kind == STK_OP_AFFINE ? stk_warp_run(e, &s, i)
+        : kind == STK_OP_ERASE  ? stk_erase_run(e, &s, i)
+                                : stk_colour_run(e, &s, i);
+    if (i < 0) {
+      stk_row_fail(row, STK_NOMEM, -1, "no memory for an effect");
+      return STK_NOMEM;
+    }
+  }
+  row->out_width = e->now.width;
+  row->out_height = e->now.height;
+  return (stk_status)row->status;
+}
+
+void stk_effects_put(stk_effects *e, const stk_program *program, void *out) {
+  stk_canvas canvas;
+  const stk_picture *p = &e->now;
+  stk_canvas_open(&canvas, program, p->width, p->height, out);
+  canvas.plane_stride = (int64_t)p->width + STK_SLACK;
+  canvas.planes = stk_scratch_get(&e->planes, 3 * canvas.plane_stride);
+  for (int32_t y = 0; canvas.planes && y < p->height; y++) stk_canvas_put(&canvas, 0, y, p->width, p->pixels + y * p->stride);
+}

@@ -1,0 +1,49 @@
+/*
+ * effects.h: what works on finished pixels: colours, warps, erasing, policies.
+ *
+ * A program's leading operations, which only choose and scale a rectangle, become one resampling (geometry.c). From the first
+ * other operation on, pixels stand in `now`, uint8 and interleaved, and operations are applied in order: effects.c takes them one
+ * by one, or several at once where they compose. An effect works in place, or writes to `spare` and swaps.
+ */
+#ifndef STOKER_EFFECTS_H
+#define STOKER_EFFECTS_H
+
+#include "internal.h"
+
+/* Whose turn it is: everything random is a function of these. */
+typedef struct {
+  const stk_program *program;
+  uint32_t epoch;
+  int64_t position;
+  stk_row *row; /* effects that move pixels put it into row->matrix */
+} stk_subject;
+
+/* Four uniforms of operation `op`. Block 255 has the probability's. */
+void stk_effect_draw(const stk_subject *s, const stk_op *op, uint32_t block, double out[4]);
+/* Whether op, whose probability is p[11], is to happen. */
+int stk_effect_happens(const stk_subject *s, const stk_op *op);
+
+/* Room in `spare` for another size; STK_NOMEM. */
+stk_status stk_picture_room(stk_picture *picture, int32_t width, int32_t height, int32_t channels);
+void stk_effects_swap(stk_effects *e);
+
+/* ---- colour.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Applies operation `first`, and those behind it that join it in one pass; returns the number of the next one, or -1: no memory.
+ */
+int32_t stk_colour_run(stk_effects *e, const stk_subject *s, int32_t first);
+/* One effect of a policy; 0: no memory. */
+int stk_colour_augment(stk_effects *e, int32_t kind, double magnitude);
+
+/* ---- warp.c -----------------------------------------------------------------------------------------------------------------
+ */
+
+int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first);
+int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill);
+
+/* ---- erase.c ----------------------------------------------------------------------------------------------------------------
+ */
+
+int32_t stk_erase_run(stk_effects *e, const stk_subject *s, int32_t first);
+
+#endif
