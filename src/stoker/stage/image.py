@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,7 +207,7 @@ class ImageStage(Stage):
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
 
 
-def _holds_pixels(column: Column) -> bool:
+def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
     """Whether a column is images of one size, ready for the kernel."""
     return isinstance(column, np.ndarray) and column.dtype == np.uint8 and (
         column.ndim == 3 or (column.ndim == 4 and column.shape[3] in (1, 3, 4))
