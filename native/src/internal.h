@@ -361,6 +361,9 @@ typedef struct {
   void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+  /* a becomes what lies between b and a, see stk_blend; weight is below 2^15. No slack. */
+  void (*blend_bytes)(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
+  void (*blend_floats)(float *a, const float *b, int64_t count, float weight);
 
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
@@ -392,6 +395,11 @@ STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)
 STK_DECLARE_KERNELS(neon)
+
+void stk_blend_bytes_scalar(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
+void stk_blend_bytes_avx2(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
+void stk_blend_floats_scalar(float *a, const float *b, int64_t count, float weight);
+void stk_blend_floats_avx2(float *a, const float *b, int64_t count, float weight);
 
 int64_t stk_unstuff_scalar(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
 int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);

@@ -27,7 +27,9 @@ _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is m
 
 # ---- structs, laid out as C does ---------------------------------------------------------------------------------------
 
-_INFO = np.dtype([(name, np.int32) for name in ("width", "height", "components", "progressive", "scans", "supported")])
+_INFO = np.dtype(
+    [(name, np.int32) for name in ("width", "height", "components", "progressive", "scans", "supported", "orientation")]
+)
 _OP = np.dtype([("kind", np.int32), ("stream", np.uint32), ("p", np.float64, MAX_PARAMS)], align=True)
 _AUGMENT = np.dtype(
     [
@@ -46,7 +48,7 @@ _PROGRAM = np.dtype(
     [
         ("seed", np.uint64),
         ("max_pixels", np.int64),
-        *((name, np.int32) for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops")),
+        *((name, np.int32) for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops", "orient")),
         ("scale", np.float32, 3),
         ("bias", np.float32, 3),
         ("ops", _OP, MAX_OPS),
@@ -182,6 +184,7 @@ class JpegInfo:
     progressive: bool
     scans: int
     supported: bool
+    orientation: int = 0  # of its Exif segment, 1 to 8; 0: it does not say
 
 
 def jpeg_header(data: Bytes) -> JpegInfo:
@@ -191,8 +194,8 @@ def jpeg_header(data: Bytes) -> JpegInfo:
         library().jpeg_header(address(array), array.size, address(told))
     except StokerError as error:
         raise type(error)(f"not a usable JPEG header in {array.size} bytes: {error}") from None
-    width, height, components, progressive, scans, supported = told[0].tolist()
-    return JpegInfo(width, height, components, bool(progressive), scans, bool(supported))
+    width, height, components, progressive, scans, supported, orientation = told[0].tolist()
+    return JpegInfo(width, height, components, bool(progressive), scans, bool(supported), orientation)
 
 
 def seek_fits(data: Bytes, seek: Bytes) -> bool:
@@ -239,6 +242,7 @@ class Program:
     max_pixels: int = 100_000_000
     max_scans: int = 100
     decoder: DecoderKind = DecoderKind.ANY
+    orient: bool = False  # leave JPEGs that have to be turned upright to others
     choices: tuple[tuple[Augment, Augment], ...] = ()  # of policies
     _choices: NDArray[np.void] = field(init=False, repr=False, compare=False)
     _struct: NDArray[np.void] = field(init=False, repr=False, compare=False)
@@ -257,6 +261,7 @@ class Program:
         told["seed"], told["max_pixels"], told["max_scans"] = self.seed & (1 << 64) - 1, self.max_pixels, self.max_scans
         told["channels"], told["layout"], told["out_type"] = self.channels, self.planar, self.as_float
         told["exact"], told["lenient"], told["decoder"], told["n_ops"] = self.exact, self.lenient, self.decoder, len(self.ops)
+        told["orient"] = self.orient
         told["scale"][: len(self.scale)] = self.scale
         told["bias"][: len(self.bias)] = self.bias
         for slot, op in zip(told["ops"], self.ops):
