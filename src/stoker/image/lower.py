@@ -20,6 +20,7 @@ def lower(
     out: str = "uint8",
     fast: bool = True,
     max_pixels: int = MAX_PIXELS,
+    orient: bool = False,
 ) -> Program:
     """One program for all of `ops`; operation i draws from random stream ``stream + i``."""
     channels = 1 if color == "gray" else 3
@@ -55,6 +56,7 @@ def lower(
         exact=not fast,
         max_pixels=max_pixels,
         max_scans=MAX_SCANS,
+        orient=orient,
     )
 
 

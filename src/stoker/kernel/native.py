@@ -48,7 +48,10 @@ _PROGRAM = np.dtype(
     [
         ("seed", np.uint64),
         ("max_pixels", np.int64),
-        *((name, np.int32) for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops", "orient")),
+        *(
+            (name, np.int32)
+            for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops", "orient")
+        ),
         ("scale", np.float32, 3),
         ("bias", np.float32, 3),
         ("ops", _OP, MAX_OPS),
