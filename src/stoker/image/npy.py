@@ -45,11 +45,11 @@ def _pixels(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
             f"an npy of {dtype}{list(shape)} is not an image: decode() takes uint8 (height, width[, 1, 3 or 4]); "
             "for other arrays use .map(field=fn)"
         )
+    if min(shape) < 1:
+        raise CorruptImage(f"an npy of shape {list(shape)} has no pixel")
     if shape[0] * shape[1] > max_pixels:
         raise ImageTooLarge(f"{shape[1]} x {shape[0]} pixels are more than the {max_pixels:,} allowed")
     size, left = math.prod(shape), len(data) - stream.tell()
-    if not size:
-        raise CorruptImage(f"an npy of shape {list(shape)} has no pixel")
     if size > left:
         raise TruncatedImage(f"the header of this npy says {size:,} bytes of pixels, and {left:,} follow")
     if size < left:
