@@ -2,8 +2,9 @@
  * internal.h: what the files of the library share with each other and with nobody else.
  *
  * The way of an image: markers.c looks at the bytes and admits or refuses them; geometry.c turns the program into "which
- * source rectangle goes where"; turbo.c produces just the rows and columns that needs; sampler.c resamples them as they arrive,
- * with the kernels dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins the five.
+ * source rectangle goes where"; our own decoder (decode.c and jpeg.h) produces just what that needs, and planes.c resamples its
+ * components as their rows arrive; what that decoder declines goes through turbo.c (libjpeg-turbo) and sampler.c; the kernels are
+ * those dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins them.
  *
  * Record files each have a file of their own, tar.c (with tarheader.c), tfrecord.c, example.c (with examplestats.c) and lmdb.c,
  * which lean on crc.c, on fault.c to say what is wrong, and on strings.c to keep names. They take any bytes: a length is compared
