@@ -16,12 +16,14 @@ int32_t stk_leading(const stk_program *program) {
   return n;
 }
 
-/* Finite numbers, ranges in order, a probability: the rest is for the ones that make operations to look at. */
+/* Finite numbers, a probability, and what colours need: the rest is for the ones that make operations to look at. */
 int stk_effect_valid(const stk_op *op) {
   for (int i = 0; i < STK_MAX_PARAMS; i++) {
     if (!isfinite(op->p[i])) return 0;
   }
-  return op->kind == STK_OP_POLICY || (op->kind >= STK_OP_AFFINE && op->kind <= STK_OP_ERASE && op->p[11] >= 0 && op->p[11] <= 1);
+  return op->kind == STK_OP_POLICY ||
+         (op->kind >= STK_OP_AFFINE && op->kind <= STK_OP_ERASE && op->p[11] >= 0 && op->p[11] <= 1 &&
+          (op->kind == STK_OP_AFFINE || op->kind == STK_OP_ERASE || stk_colour_valid(op)));
 }
 
 void stk_effect_draw(const stk_subject *s, const stk_op *op, uint32_t block, double out[4]) {

@@ -29,6 +29,8 @@ void stk_effects_swap(stk_effects *e);
 
 /* ---- colour.c ------------------------------------------------------------------------------------------------------------ */
 
+/* Whether the numbers of a colour effect make sense. */
+int stk_colour_valid(const stk_op *op);
 /* Applies operation `first`, and those behind it that join it in one pass; returns the number of the next one, or -1: no memory.
  */
 int32_t stk_colour_run(stk_effects *e, const stk_subject *s, int32_t first);

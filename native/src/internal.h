@@ -333,6 +333,40 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 #define STK_CB_FROM_GREEN 11277 /* 0.344136 */
 #define STK_CR_FROM_GREEN 23401 /* 0.714136 */
 
+/* ---- colours ---------------------------------------------------------------------------------------------------------- */
+
+/* ITU-R 601 luma as Pillow rounds it: (R, G, B weighed by these + 32768) >> 16. */
+#define STK_LUMA_RED 19595
+#define STK_LUMA_GREEN 38470
+#define STK_LUMA_BLUE 7471
+
+/* from + factor * (to - from), rounded down and clamped: (from * 2^shift + factor * (to - from) + STK_BLEND_BIAS) >> shift. The
+ * bias makes up for the rounding of the factor: products that are whole numbers stay whole. */
+typedef struct {
+  int32_t factor; /* fits 16 bits */
+  int32_t shift;  /* 7 .. 14 */
+} stk_blend;
+#define STK_BLEND_BIAS 128
+
+/* A table for each channel. Where `ramp` is set, the tables are also clamp(offset + factor * (x - pivot)) in float, truncated:
+ * table and formula agree in every entry, so a kernel may take either. */
+typedef struct {
+  uint8_t table[3][256];
+  int32_t alike; /* the three are the same */
+  int32_t ramp;
+  float factor[3], pivot[3], offset[3];
+} stk_tables;
+
+/* What is done to each pixel for itself. */
+typedef enum { STK_STROKE_TABLES = 0, STK_STROKE_SATURATE = 1, STK_STROKE_HUE = 2 } stk_stroke_kind;
+
+typedef struct {
+  int32_t kind;
+  int32_t turn;    /* of the hue: 2^13 a sixth of a circle, no more than half a circle either way; see colour.c */
+  stk_blend blend; /* from luma to the colour */
+  stk_tables tables;
+} stk_stroke;
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
@@ -363,6 +397,19 @@ typedef struct {
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 
+  /* Each sample by its channel's table, in place; channels 1 or 3. */
+  void (*look_up)(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);
+  /* Steps in order on RGB pixels, in place; the sum of the luma that comes out, where that is asked for (else 0). Tables are
+   * among the steps where they are ramps, or where `mixed` is set. */
+  int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);
+  int32_t mixed;
+  /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
+   * weights and the row's ends go up to j = 2 * pairs - 1. May write STK_SLACK bytes too many. */
+  void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
+  /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
+   * sums is scratch for a row. May write STK_SLACK bytes too many. */
+  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums, uint8_t *out);
+
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
   /* Entropy-coded bytes without their stuffing, up to a marker; *written of them at out, which has room for `length` and
@@ -388,7 +435,13 @@ typedef struct {
   void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,        \
                         uint8_t *const out[3]);                                                                             \
   void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
-  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);         \
+  void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                     \
+  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);                    \
+  void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
+                       uint8_t *out);                                                                                       \
+  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,  \
+                         uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)
