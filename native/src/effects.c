@@ -21,6 +21,7 @@ int stk_effect_valid(const stk_op *op) {
   for (int i = 0; i < STK_MAX_PARAMS; i++) {
     if (!isfinite(op->p[i])) return 0;
   }
+  if (op->kind == STK_OP_AFFINE && !stk_warp_valid(op)) return 0;
   return op->kind == STK_OP_POLICY || (op->kind >= STK_OP_AFFINE && op->kind <= STK_OP_ERASE && op->p[11] >= 0 && op->p[11] <= 1);
 }
 

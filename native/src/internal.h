@@ -334,6 +334,13 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
+/* A straight way through a picture: from (x, y), in pixels with 32 bits behind the point, in steps of (dx, dy). */
+typedef struct {
+  const uint8_t *pixels; /* of place (0, 0) */
+  int64_t stride;
+  int64_t x, y, dx, dy;
+} stk_walk;
+
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
  * STK_SLACK bytes of slack; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
 typedef struct {
@@ -362,6 +369,11 @@ typedef struct {
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 
+  /* Bilinear: pixel i is what lies at (x + i dx, y + i dy) of RGB or gray pixels. All four neighbours of every place are there,
+   * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
+  void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
+  void (*warp1)(const stk_walk *walk, int32_t count, uint8_t *out);
+
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
   /* Entropy-coded bytes without their stuffing, up to a marker; *written of them at out, which has room for `length` and
@@ -387,7 +399,9 @@ typedef struct {
   void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,        \
                         uint8_t *const out[3]);                                                                             \
   void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
-  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);         \
+  void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
+  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)
