@@ -350,8 +350,11 @@ typedef enum {
   STK_OP_RANDOM_CROP = 9,         /* p0 height, p1 width; draws: top, left */
 
   /* Effects: they work on finished pixels, in order. p[11] is their probability, drawn before all else from block 255. */
-  STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees, p2 p3 translation (most, as shares of width and height), p4 p5 scale,
-                       * p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray level); draws in this order */
+  STK_OP_AFFINE = 20,       /* about the centre: p0 p1 degrees clockwise, p2 p3 translation (most, as shares of width and height,
+                             * rounded to whole pixels), p4 p5 scale, p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray
+                             * level). Draws: the angle, x and y of the translation, the scale; from block 1 on the two shears. The
+                             * order and the matrix are those of torchvision's affine; bilinear. The fill lies around the image without
+                             * end: pixels on the border blend with it. With those next to it, and with flips, one resampling */
   STK_OP_COLOR_JITTER = 21, /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns); p8 nonzero: in
                              * random order. Draws: the four in this order, then the order */
   STK_OP_GRAYSCALE = 22,
@@ -373,12 +376,12 @@ typedef enum { STK_BORDER_CONSTANT = 0, STK_BORDER_REFLECT = 1, STK_BORDER_EDGE 
  * RandAugment and TrivialAugment have them. */
 typedef enum {
   STK_AUG_IDENTITY = 0,
-  STK_AUG_SHEAR_X = 1, /* magnitude: tangent */
-  STK_AUG_SHEAR_Y = 2,
-  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a share of the side */
-  STK_AUG_TRANSLATE_Y = 4,
-  STK_AUG_ROTATE = 5,     /* degrees */
-  STK_AUG_BRIGHTNESS = 6, /* factor 1 + magnitude, and so for the next three */
+  STK_AUG_SHEAR_X = 1,     /* magnitude: tangent; about the upper left corner, rows move to the left */
+  STK_AUG_SHEAR_Y = 2,     /* as it, columns move up. These five are bilinear, with torchvision's directions */
+  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a share of the side; cut to a whole number; to the right */
+  STK_AUG_TRANSLATE_Y = 4, /* down */
+  STK_AUG_ROTATE = 5,      /* degrees, against the clock, about the centre */
+  STK_AUG_BRIGHTNESS = 6,  /* factor 1 + magnitude, and so for the next three */
   STK_AUG_COLOR = 7,
   STK_AUG_CONTRAST = 8,
   STK_AUG_SHARPNESS = 9,

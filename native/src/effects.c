@@ -21,9 +21,9 @@ int stk_effect_valid(const stk_op *op) {
   for (int i = 0; i < STK_MAX_PARAMS; i++) {
     if (!isfinite(op->p[i])) return 0;
   }
-  return op->kind == STK_OP_POLICY ||
-         (op->kind >= STK_OP_AFFINE && op->kind <= STK_OP_ERASE && op->p[11] >= 0 && op->p[11] <= 1 &&
-          (op->kind == STK_OP_AFFINE || op->kind == STK_OP_ERASE || stk_colour_valid(op)));
+  if (op->kind == STK_OP_POLICY) return 1;
+  if (op->kind < STK_OP_AFFINE || op->kind > STK_OP_ERASE || op->p[11] < 0 || op->p[11] > 1) return 0;
+  return op->kind == STK_OP_AFFINE ? stk_warp_valid(op) : op->kind == STK_OP_ERASE || stk_colour_valid(op);
 }
 
 void stk_effect_draw(const stk_subject *s, const stk_op *op, uint32_t block, double out[4]) {

@@ -40,6 +40,8 @@ int stk_colour_augment(stk_effects *e, int32_t kind, double magnitude);
 /* ---- warp.c -----------------------------------------------------------------------------------------------------------------
  */
 
+int stk_warp_valid(const stk_op *op);
+/* As stk_colour_run: STK_OP_AFFINE, and the flips behind it. */
 int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first);
 int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill);
 

@@ -369,6 +369,13 @@ typedef struct {
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
+/* A straight way through a picture: from (x, y), in pixels with 32 bits behind the point, in steps of (dx, dy). */
+typedef struct {
+  const uint8_t *pixels; /* of place (0, 0) */
+  int64_t stride;
+  int64_t x, y, dx, dy;
+} stk_walk;
+
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
  * STK_SLACK bytes of slack; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
 typedef struct {
@@ -409,6 +416,10 @@ typedef struct {
   /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
    * sums is scratch for a row. May write STK_SLACK bytes too many. */
   void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums, uint8_t *out);
+  /* Bilinear: pixel i is what lies at (x + i dx, y + i dy) of RGB or gray pixels. All four neighbours of every place are there,
+   * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
+  void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
+  void (*warp1)(const stk_walk *walk, int32_t count, uint8_t *out);
 
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
@@ -442,6 +453,8 @@ typedef struct {
                        uint8_t *out);                                                                                       \
   void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,  \
                          uint8_t *out);
+  void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
+  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)

@@ -372,14 +372,17 @@ class Decoder(Owned):
         if count == 0:
             return rows
         channels = pixels.shape[3] if pixels.ndim == 4 else 1
-        dense = pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == count and pixels.strides[2] == channels
-        if not dense or (pixels.ndim == 4 and pixels.strides[3] != 1) or min(pixels.strides) < 0:
+        dense = pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == count and pixels[:1, :1].flags.c_contiguous
+        # Strides along an axis of one mean nothing and may be any number.
+        stride = pixels.strides[0] if count > 1 else 0
+        row_stride = pixels.strides[1] if dense and pixels.shape[1] > 1 else pixels[0, :1].size
+        if not dense or stride < 0 or row_stride < 0:
             raise KernelError(
                 f"pixels must be {count} images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}"
             )
         height, width = _output_size(program, out, count)
         images = np.zeros(1, _IMAGES)
-        images[0] = (pixels.ctypes.data, pixels.strides[0], pixels.strides[1], pixels.shape[2], pixels.shape[1], channels)
+        images[0] = (pixels.ctypes.data, stride, row_stride, pixels.shape[2], pixels.shape[1], channels)
         library().pixels_rows(
             self.handle, address(program._struct), address(images), address(boxes), address(epochs), address(positions),
             count, width, height, address(out), out.strides[0], address(rows),
