@@ -35,6 +35,27 @@ void stk_split3_avx2(const uint8_t *pixels, int32_t count, uint8_t *const out[3]
   stk_split3_scalar(pixels + 3 * (int64_t)i, count - i, rest);
 }
 
+/* The last fifteen of sixteen bytes, or the first, as five pixels backwards. */
+static const int8_t BACKWARDS[2][16] = {{13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1},
+                                        {12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, -1}};
+
+void stk_mirror3_avx2(const uint8_t *pixels, int32_t count, uint8_t *out) {
+  if (count < 6) {
+    stk_mirror3_scalar(pixels, count, out);
+    return;
+  }
+  const __m128i last15 = _mm_loadu_si128((const __m128i *)BACKWARDS[0]), first15 = _mm_loadu_si128((const __m128i *)BACKWARDS[1]);
+  const uint8_t *from = pixels + 3 * (int64_t)count - 16;
+  uint8_t *to = out, *const end = out + 3 * (int64_t)(count - 5);
+  for (; to < end; to += 15, from -= 15) {
+    _mm_storeu_si128((__m128i *)to, _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)from), last15));
+  }
+  /* The five that end the row, some of them for the second time, and not a byte behind them. */
+  const __m128i head = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)pixels), first15);
+  _mm_storel_epi64((__m128i *)end, head);
+  _mm_storel_epi64((__m128i *)(end + 7), _mm_srli_si128(head, 7));
+}
+
 static inline void eight(const uint8_t *pixels, const float *scale, const float *bias, float *out) {
   const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)pixels)));
   _mm256_storeu_ps(out, _mm256_add_ps(_mm256_mul_ps(value, _mm256_loadu_ps(scale)), _mm256_loadu_ps(bias)));
