@@ -67,8 +67,13 @@ class ImageStage(Stage):
         """Settle the rows of a chunk whose pictures the source has made."""
         if drawing.sought:
             _note_seeks(drawing.pictures.rows["seek"][: len(chunk)], (), chunk, scratch)
-        if drawing.pictures.bad and encoded is not None:
-            self._settle(chunk, drawing.pictures.rows[: len(chunk)], encoded, None, drawing.out, scratch)
+        if not drawing.pictures.bad:
+            return
+        rows = drawing.pictures.rows[: len(chunk)]
+        if encoded is None:
+            _settle_pixels(chunk, rows)
+        else:
+            self._settle(chunk, rows, encoded, None, drawing.out, scratch)
 
     def _pictures(self, scratch: Scratch) -> Pictures:
         height, width = self._size
@@ -102,12 +107,7 @@ class ImageStage(Stage):
         """Decoded images of one size, such as those of arrays, in one call."""
         out, epochs = self._out(len(chunk), targets), np.full(len(chunk), chunk.epoch, np.uint32)
         rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
-        for row in np.flatnonzero(rows["status"]).tolist():
-            if row not in chunk.failures:
-                try:
-                    _raise(rows[row])
-                except SampleError as error:
-                    chunk.fail(row, _placed(error, chunk, row))
+        _settle_pixels(chunk, rows)
         return out
 
     def _settle(
@@ -207,11 +207,19 @@ class ImageStage(Stage):
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
 
 
+def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:
+    """What the kernel refused of images that are decoded already is an error of its row."""
+    for row in np.flatnonzero(rows["status"]).tolist():
+        if row not in chunk.failures:
+            try:
+                _raise(rows[row])
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row))
+
+
 def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
     """Whether a column is images of one size, ready for the kernel."""
-    return isinstance(column, np.ndarray) and column.dtype == np.uint8 and (
-        column.ndim == 3 or (column.ndim == 4 and column.shape[3] in (1, 3, 4))
-    ) and column.size > 0 and column[0].flags.c_contiguous  # fmt: skip
+    return isinstance(column, np.ndarray) and native.Images.fit(column)
 
 
 def encoded(column: Column) -> Column:
