@@ -17,7 +17,7 @@ from ..kernel.pictures import Pictures
 from ..plan.fields import boxes_of, image_spec, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints
+from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 
@@ -105,9 +105,14 @@ class ImageStage(Stage):
         self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
     ) -> NDArray[Any]:
         """Decoded images of one size, such as those of arrays, in one call."""
-        out, epochs = self._out(len(chunk), targets), np.full(len(chunk), chunk.epoch, np.uint32)
-        rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
-        _settle_pixels(chunk, rows)
+        out, count = self._out(len(chunk), targets), len(chunk)
+        if boxes is None:
+            pictures = scratch.keep(self, lambda: self._pictures(scratch))
+            if pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out):
+                _settle_pixels(chunk, pictures.rows[:count])
+        else:
+            epochs = np.full(count, chunk.epoch, np.uint32)
+            _settle_pixels(chunk, scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out))
         return out
 
     def _settle(
