@@ -14,6 +14,8 @@ from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
 from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
 from stoker.kernel.library import Bytes as Bytes
+from stoker.kernel.status import AugmentKind as AugmentKind
+from stoker.kernel.status import Border as Border
 from stoker.kernel.status import DecoderKind as DecoderKind
 from stoker.kernel.status import OpKind as OpKind
 from stoker.kernel.status import SeekUse as SeekUse
@@ -249,8 +251,7 @@ class Program:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
         struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
         for place, pair in zip(choices["effect"], self.choices):
-            for slot, effect in zip(place, pair):
-                slot[...] = tuple(effect)
+            place[:] = [tuple(effect) for effect in pair]
         object.__setattr__(self, "_choices", choices)
         told = struct[0]
         told["choices"], told["n_choices"] = choices.ctypes.data, len(self.choices)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Union
 
 from ..errors import ConfigError
-from ..image.ops import CropBox, Operation, Size
+from ..image.geometry import CropBox
+from ..image.operation import Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
 from .nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode
 
