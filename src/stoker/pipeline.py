@@ -165,8 +165,9 @@ class Pipeline:
         """Decode an image field and transform it, in one pass.
 
         `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
-        ``"float32"`` (0 to 1, or as `Normalize` says; the default with `Normalize` or `ToFloat`). ``fast=False`` decodes at full resolution
-        with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused unread.
+        ``"float32"`` (0 to 1, or as `Normalize` says; the default with `ToFloat` or `Normalize`). ``fast=False`` decodes at full
+        resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused
+        unread.
         """
         for op in ops:
             if not isinstance(op, Operation):

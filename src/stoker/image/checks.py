@@ -14,6 +14,8 @@ from .operation import Operation
 Range = tuple[float, float]
 #: the longest side of an image an operation may ask for
 MAX_SIDE = 65535
+#: the strongest change of brightness, contrast, saturation, sharpness
+MAX_FACTOR = 100
 #: what people write several numbers as
 _ROW = (tuple, list, np.ndarray)
 
@@ -92,11 +94,11 @@ def around(operation: Operation, name: str, value: Any, limit: float) -> Range:
 
 def factors(operation: Operation, name: str, value: Any) -> Range:
     """A range of factors; one number x means from 1 - x (not below 0) to 1 + x."""
-    if is_number(value) and value >= 0:
+    if is_number(value) and 0 <= value <= MAX_FACTOR - 1:
         return (max(0.0, 1 - float(value)), 1 + float(value))
     if is_number(value):
-        raise wrong(operation, name, value, "a number from 0 on or a range (low, high)")
-    return span(operation, name, value, 0, math.inf)
+        raise wrong(operation, name, value, f"a number from 0 to {MAX_FACTOR - 1} or a range (low, high)")
+    return span(operation, name, value, 0, MAX_FACTOR)
 
 
 def level(operation: Operation, name: str, value: Any) -> int:
@@ -130,7 +132,4 @@ def numbers(operation: Operation, name: str, value: Any, counts: tuple[int, ...]
 
 
 def _span(low: float, high: float, open_low: bool = False) -> str:
-    start = f"above {low:g}" if open_low else f"from {low:g}"
-    if math.isinf(high):
-        return start if open_low else f"{start} on"
-    return f"{start}, at most {high:g}" if open_low else f"{start} to {high:g}"
+    return f"above {low:g}, at most {high:g}" if open_low else f"from {low:g} to {high:g}"

@@ -9,7 +9,7 @@ from .checks import Range, put
 from .operation import Operation
 
 #: sides of the kernel of a blur
-MAX_KERNEL = 99
+MAX_KERNEL = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Sharpness(Operation):
     @property
     def range(self) -> Range:
         """Least and greatest factor."""
-        return checks.span(self, "factor", self.factor, 0, 1000)
+        return checks.span(self, "factor", self.factor, 0, checks.MAX_FACTOR)
 
 
 @dataclass(frozen=True, slots=True)
