@@ -14,6 +14,8 @@ from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
 from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library, place
 from stoker.kernel.library import Bytes as Bytes
+from stoker.kernel.status import AugmentKind as AugmentKind
+from stoker.kernel.status import Border as Border
 from stoker.kernel.status import DecoderKind as DecoderKind
 from stoker.kernel.status import OpKind as OpKind
 from stoker.kernel.status import SeekUse as SeekUse

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedImage
-from ..image import pillow
-from ..image.lower import lower
+from ..image import draws, pillow
+from ..image.lower import lower, steps_of
+from ..image.operation import Size
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
@@ -30,6 +31,7 @@ class ImageStage(Stage):
     def __init__(self, node: Image, seed: int, stream: int) -> None:
         self.name = f"image {node.field}"
         self._field, self._spec = node.field, image_spec(node)
+        self._ops, self._stream = node.ops, stream
         self._program = lower(
             node.ops,
             seed=seed,
@@ -86,6 +88,20 @@ class ImageStage(Stage):
         sizes = [_size(column, row, self._program, scratch) for row in range(len(chunk))]
         heights, widths = (np.array(side, np.int32) for side in zip(*sizes))
         return self._geometry(chunk, np.arange(len(chunk)), widths, heights, self._boxes(chunk))
+
+    def draws_of(self, chunk: Chunk, planned: NDArray[np.void]) -> list[list[dict[str, Any]]]:
+        """What the operations drew for every row, for `explain`; `planned` is what `plan` returned."""
+        steps, choices = steps_of(self._ops, stream=self._stream)
+        rows = []
+        for position, row in zip(chunk.positions.tolist(), planned):
+            place = draws.Place(self._program.seed, chunk.epoch, position)
+            size: Size = (int(row["height"]), int(row["width"]))
+            told = []
+            for step in steps:
+                told.append(draws.told(step, place, size, choices))
+                size = step.operation.size_after(size)
+            rows.append([made for made in told if made is not None])
+        return rows
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
