@@ -163,8 +163,13 @@ def test_what_is_wrong_with_an_image_is_said_with_its_place(stage: Any) -> None:
 def test_pixels_that_are_decoded_already_are_not_decoded_again() -> None:
     with pytest.raises(ConfigError, match="not encoded bytes"):
         stoker.arrays(image=np.zeros((2, 8, 8, 3), np.uint8)).decode("image").explain()
-    with pytest.raises(UnsupportedImage, match="ndarray is not an encoded image"):
-        next(iter(stoker.stream(lambda: [{"image": np.zeros((4, 4, 3), np.uint8)}]).decode("image")))
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    (passed,) = stoker.stream(lambda: [{"image": pixels}]).decode("image")
+    np.testing.assert_array_equal(passed["image"], pixels)
+    with pytest.raises(UnsupportedImage, match="int64"):
+        next(iter(stoker.stream(lambda: [{"image": np.zeros((4, 4, 3), int)}]).decode("image")))
+    with pytest.raises(UnsupportedImage, match="str is not an encoded image"):
+        next(iter(stoker.stream(lambda: [{"image": "a.jpg"}]).decode("image")))
 
 
 def test_a_batch_printed_by_accident_stays_short() -> None:

@@ -29,7 +29,7 @@ static void blend_one(uint8_t *image, const uint8_t *partner, int64_t values, in
   }
 }
 
-stk_status stk_blend(void *images, int64_t count, int64_t values, int32_t type, double share, void *spare) {
+stk_status stk_mixup(void *images, int64_t count, int64_t values, int32_t type, double share, void *spare) {
   if (count < 0 || values < 0 || (type != 0 && type != 1) || !(share >= 0 && share <= 1)) return STK_ARGUMENT;
   if (count < 2 || values == 0) return STK_OK;
   if (!images || !spare) return STK_ARGUMENT;
@@ -58,7 +58,7 @@ static int box_valid(const stk_box *box, int64_t bytes) {
   return box->first + (box->planes - 1) * box->plane_step + (box->runs - 1) * box->run_step + box->run_bytes <= bytes;
 }
 
-stk_status stk_paste(void *images, int64_t count, int64_t bytes, const stk_box *box, void *spare) {
+stk_status stk_cutmix(void *images, int64_t count, int64_t bytes, const stk_box *box, void *spare) {
   if (count < 0 || bytes < 0 || !box_valid(box, bytes)) return STK_ARGUMENT;
   if (count < 2 || bytes == 0) return STK_OK;
   if (!images || !spare) return STK_ARGUMENT;

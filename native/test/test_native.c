@@ -279,13 +279,13 @@ static void an_orientation_is_read_from_exif_alone(void) {
 
 static void images_meet_the_ones_before_them(void) {
   uint8_t images[6] = {10, 20, 30, 40, 50, 60}, spare[2];
-  CHECK(stk_blend(images, 3, 2, 0, 1.0, spare) == STK_OK && images[0] == 10 && images[5] == 60);
-  CHECK(stk_blend(images, 3, 2, 0, 0.0, spare) == STK_OK && images[0] == 50 && images[2] == 10 && images[5] == 40);
-  CHECK(stk_blend(images, 3, 2, 0, 1.5, spare) == STK_ARGUMENT && stk_blend(images, 3, 2, 2, 0.5, spare) == STK_ARGUMENT);
+  CHECK(stk_mixup(images, 3, 2, 0, 1.0, spare) == STK_OK && images[0] == 10 && images[5] == 60);
+  CHECK(stk_mixup(images, 3, 2, 0, 0.0, spare) == STK_OK && images[0] == 50 && images[2] == 10 && images[5] == 40);
+  CHECK(stk_mixup(images, 3, 2, 0, 1.5, spare) == STK_ARGUMENT && stk_mixup(images, 3, 2, 2, 0.5, spare) == STK_ARGUMENT);
   stk_box box = {.first = 1, .run_bytes = 1, .runs = 1, .run_step = 2, .planes = 1, .plane_step = 2};
-  CHECK(stk_paste(images, 3, 2, &box, spare) == STK_OK && images[0] == 50 && images[1] == 40 && images[3] == 60);
+  CHECK(stk_cutmix(images, 3, 2, &box, spare) == STK_OK && images[0] == 50 && images[1] == 40 && images[3] == 60);
   box.first = 2;
-  CHECK(stk_paste(images, 3, 2, &box, spare) == STK_ARGUMENT);
+  CHECK(stk_cutmix(images, 3, 2, &box, spare) == STK_ARGUMENT);
 }
 
 /* Whoever decodes what is left to others relies on it: limits and an early end are told first. */

@@ -24,7 +24,7 @@ def blend(images: NDArray[Any], share: float) -> None:
         raise KernelError(f"blend takes bytes or float32 and a share from 0 to 1, not {images.dtype} and {share}")
     if len(images) > 1:
         spare = np.empty_like(images[0])
-        library().blend(address(images), len(images), spare.size, int(images.dtype == np.float32), share, address(spare))
+        library().mixup(address(images), len(images), spare.size, int(images.dtype == np.float32), share, address(spare))
 
 
 def paste(images: NDArray[Any], box: tuple[int, int, int, int], planar: bool) -> None:
@@ -45,7 +45,7 @@ def paste(images: NDArray[Any], box: tuple[int, int, int, int], planar: bool) ->
     if len(images) > 1:
         told = np.array([top * row + left * pixel, (right - left) * pixel, bottom - top, row, planes, height * row], np.int64)
         spare = np.empty_like(images[0])
-        library().paste(address(images), len(images), spare.nbytes, address(told), address(spare))
+        library().cutmix(address(images), len(images), spare.nbytes, address(told), address(spare))
 
 
 def _check(images: NDArray[Any]) -> None:

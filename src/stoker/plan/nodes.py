@@ -8,7 +8,7 @@ from typing import Any, Union
 
 from ..image.limits import MAX_PIXELS
 from ..image.mixing import Mixing
-from ..image.ops import Operation
+from ..image.operation import Operation
 
 Function = Callable[..., Any]
 
