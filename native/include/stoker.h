@@ -352,15 +352,19 @@ typedef enum {
   /* Effects: they work on finished pixels, in order. p[11] is their probability, drawn before all else from block 255. */
   STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees, p2 p3 translation (most, as shares of width and height), p4 p5 scale,
                        * p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray level); draws in this order */
-  STK_OP_COLOR_JITTER = 21, /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns); p8 nonzero: in
-                             * random order. Draws: the four in this order, then the order */
-  STK_OP_GRAYSCALE = 22,
-  STK_OP_BLUR = 23,      /* Gaussian: p0 side of the kernel (odd), p1 p2 sigma; draws: sigma */
-  STK_OP_SOLARIZE = 24,  /* p0 threshold: values from there on are inverted */
-  STK_OP_POSTERIZE = 25, /* p0 bits kept, 0 to 8 */
-  STK_OP_EQUALIZE = 26,
-  STK_OP_AUTO_CONTRAST = 27,
-  STK_OP_SHARPNESS = 28, /* p0 p1 factor; draws: factor */
+  /* Colours; how each is rounded stands in colour.c. Factors are 0 .. 100, and 1 changes nothing. Gray pictures have no
+   * saturation and no hue. */
+  STK_OP_COLOR_JITTER = 21,  /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns, -1 .. 1); p8
+                              * nonzero: in random order. Draws: the four in this order; then three for the order: which of the
+                              * four, of the three left (the one chosen has changed places with the first), of the two left */
+  STK_OP_GRAYSCALE = 22,     /* luma (ITU-R 601) in all channels */
+  STK_OP_BLUR = 23,          /* Gaussian: p0 side of the kernel (odd, up to 255), p1 p2 sigma (above 0); draws: sigma. The picture
+                              * is mirrored at its outermost pixels, as often as need be */
+  STK_OP_SOLARIZE = 24,      /* p0 threshold: values from there on are inverted */
+  STK_OP_POSTERIZE = 25,     /* p0 bits kept, 0 to 8 */
+  STK_OP_EQUALIZE = 26,      /* each channel's histogram made even; one of a single value stays */
+  STK_OP_AUTO_CONTRAST = 27, /* each channel stretched to 0 .. 255; one of a single value stays */
+  STK_OP_SHARPNESS = 28,     /* p0 p1 factor; draws: factor. 0 is smooth (3x3, the middle weighs 5); outermost pixels stay */
   STK_OP_INVERT = 29,
   STK_OP_ERASE = 30, /* p0 p1 area (share), p2 p3 aspect (height / width); or p4 p5 height and width of a rectangle whose centre
                       * may be any pixel (Cutout). p6 p7 p8 colour, p9 nonzero: noise. Draws: see effects.c */

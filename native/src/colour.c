@@ -7,11 +7,11 @@
  * about the pixels as they are by then: the mean makes the list run, histogram and extremes are taken through a waiting table
  * instead. Blur and sharpness look at neighbours: they write to `spare`.
  *
- * Rounding. Tables, gray and brightness, contrast are Pillow's to the last bit: blends in float, truncated; the mean of the gray
- * image rounded to a whole level; the luma rounded. Saturation and sharpness are Pillow's blends with a factor of 15 bits: at
- * most one level off. Hue turns the colour in HSV with 4 fractional bits, rounded to the nearest: no more than a level off the
- * exact turn (Pillow's HSV has 8 bits for the hue and is further off). Blur has weights of 14 bits, 6 fractional bits between its
- * passes and rounds to the nearest: at most one level off torchvision's.
+ * Rounding. Tables, gray, brightness and contrast are Pillow's to the last bit: luma rounded; blends in float, truncated; the
+ * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_blend): one level
+ * more here and there, up to a factor of 32. Hue turns colours in HSV with 4 fractional bits, rounded to the nearest: less than a
+ * level off the exact turn (Pillow itself, with 8 bits for the hue, is further off). Blur has weights of 14 bits, 6 fractional
+ * bits between its passes, and rounds to the nearest: less than a level off the exact Gaussian.
  */
 #include <math.h>
 #include <string.h>
@@ -81,11 +81,11 @@ static inline void turn_one(uint8_t *p, int32_t turn) {
 
 int64_t stk_paint_scalar(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
   int64_t sum = 0;
-  for (const stk_stroke *s = strokes; s < strokes + n; s++) {
-    if (s->kind == STK_STROKE_SATURATE) {
-      saturate(pixels, count, s->blend);
+  for (int32_t k = 0; k < n; k++) {
+    if (strokes[k].kind == STK_STROKE_SATURATE) {
+      saturate(pixels, count, strokes[k].blend);
     } else {
-      for (int64_t i = 0; i < count; i++) turn_one(pixels + 3 * i, s->turn);
+      for (int64_t i = 0; i < count; i++) turn_one(pixels + 3 * i, strokes[k].turn);
     }
   }
   for (int64_t i = 0; luma && i < count; i++) sum += luma_of(pixels + 3 * i);
@@ -155,7 +155,7 @@ static int64_t flush(painter *p, int luma) {
   }
   p->n = 0;
   if (!luma || summed) return sum;
-  return now->channels == 3 ? p->kernels->paint(now->pixels, count, NULL, 0, 1) : sum_of(now->pixels, count);
+  return now->channels == 3 ? p->kernels->paint(now->pixels, count, p->strokes, 0, 1) : sum_of(now->pixels, count);
 }
 
 static stk_stroke *append(painter *p, stk_stroke_kind kind) {
