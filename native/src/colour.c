@@ -8,8 +8,8 @@
  * instead. Blur and sharpness look at neighbours: they write to `spare`.
  *
  * Rounding. Tables, gray, brightness and contrast are Pillow's to the last bit: luma rounded; blends in float, truncated; the
- * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_blend): one level
- * more here and there, up to a factor of 32. Hue turns colours in HSV with 4 fractional bits, rounded to the nearest: less than a
+ * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_blend): the
+ * same or one level more. Hue turns colours in HSV with 4 fractional bits, rounded to the nearest: less than a
  * level off the exact turn (Pillow itself, with 8 bits for the hue, is further off). Blur has weights of 14 bits, 6 fractional
  * bits between its passes, and rounds to the nearest: less than a level off the exact Gaussian.
  */

@@ -141,7 +141,7 @@ INLINE three turned(three t, int32_t turn) {
   return t;
 }
 
-/* ---- all strokes ------------------------------------------------------------------------------------------------------------- */
+/* ---- all strokes ------------------------------------------------------------------------------------------------------ */
 
 /* The pixels that do not fill a vector are the scalar twin's. */
 INLINE int64_t paint_all(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
