@@ -8,7 +8,7 @@
  * instead. Blur and sharpness look at neighbours: they write to `spare`.
  *
  * Rounding. Tables, gray, brightness and contrast are Pillow's to the last bit: luma rounded; blends in float, truncated; the
- * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_blend): the
+ * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_share): the
  * same or one level more. Hue turns colours in HSV with 4 fractional bits, rounded to the nearest: less than a
  * level off the exact turn (Pillow itself, with 8 bits for the hue, is further off). Blur has weights of 14 bits, 6 fractional
  * bits between its passes, and rounds to the nearest: less than a level off the exact Gaussian.
@@ -40,11 +40,11 @@ static inline int32_t luma_of(const uint8_t *p) {
   return (p[0] * STK_LUMA_RED + p[1] * STK_LUMA_GREEN + p[2] * STK_LUMA_BLUE + 32768) >> 16;
 }
 
-static inline uint8_t blend_of(int32_t from, int32_t to, stk_blend b) {
+static inline uint8_t blend_of(int32_t from, int32_t to, stk_share b) {
   return to_byte((from * (1 << b.shift) + ((128 * (to - from) * b.factor + (1 << 14)) >> 15) + 1) >> b.shift);
 }
 
-static void saturate(uint8_t *pixels, int64_t count, stk_blend blend) {
+static void saturate(uint8_t *pixels, int64_t count, stk_share blend) {
   for (uint8_t *p = pixels; p < pixels + 3 * count; p += 3) {
     const int32_t luma = luma_of(p);
     for (int c = 0; c < 3; c++) p[c] = blend_of(luma, p[c], blend);
@@ -101,7 +101,7 @@ void stk_smear_scalar(const int16_t *row, const int16_t *weights, int32_t pairs,
   }
 }
 
-void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,
+void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
                         uint8_t *out) {
   for (int32_t i = 0; i < samples; i++) sums[i] = (uint16_t)(rows[0][i] + rows[1][i] + rows[2][i]);
   for (int32_t i = channels; i < samples - channels; i++) {
@@ -386,8 +386,8 @@ static void add_equalize(painter *p) {
 /* ---- saturation and hue -------------------------------------------------------------------------------------------------- */
 
 /* As many fractional bits as keep a blend within 16 bits: 255 levels more, on either side, than the factor makes of 255. */
-static stk_blend blend_by(double factor) {
-  stk_blend b = {0, 6};
+static stk_share blend_by(double factor) {
+  stk_share b = {0, 6};
   while (b.shift && fabs(factor) * (1 << (b.shift + 8)) > 32766) b.shift--;
   b.factor = (int32_t)lrint(factor * (1 << (b.shift + 8)));
   return b;
@@ -497,7 +497,7 @@ static int sharpen(painter *p, double factor) {
   const int32_t samples = now->width * now->channels, channels = now->channels;
   uint16_t *sums = stk_scratch_get(&e->tables, 2 * ((int64_t)samples + 2 * STK_SLACK));
   if (!sums || stk_picture_room(&e->spare, now->width, now->height, channels) != STK_OK) return 0;
-  const stk_blend blend = blend_by(factor);
+  const stk_share blend = blend_by(factor);
   for (int32_t y = 0; y < now->height; y++) {
     const uint8_t *row = now->pixels + y * now->stride;
     uint8_t *out = e->spare.pixels + y * e->spare.stride;

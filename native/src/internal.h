@@ -345,7 +345,7 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 typedef struct {
   int32_t factor; /* fits 16 bits; with shift + 8 fractional bits */
   int32_t shift;  /* 0 .. 6 */
-} stk_blend;
+} stk_share;
 
 /* A table for each channel. Where `ramp` is set, the tables are also clamp(offset + factor * (x - pivot)) in float, truncated:
  * table and formula agree in every entry, so a kernel may take either. */
@@ -362,7 +362,7 @@ typedef enum { STK_STROKE_TABLES = 0, STK_STROKE_SATURATE = 1, STK_STROKE_HUE = 
 typedef struct {
   int32_t kind;
   int32_t turn;    /* of the hue: 2^13 a sixth of a circle, no more than half a circle either way; see colour.c */
-  stk_blend blend; /* from luma to the colour */
+  stk_share blend; /* from luma to the colour */
   stk_tables tables;
 } stk_stroke;
 
@@ -405,7 +405,7 @@ typedef struct {
   void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
   /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
    * sums is scratch for a row. May write STK_SLACK bytes too many. */
-  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums, uint8_t *out);
+  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums, uint8_t *out);
 
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
@@ -437,7 +437,7 @@ typedef struct {
   int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma);                  \
   void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
                        uint8_t *out);                                                                                       \
-  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,  \
+  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,  \
                          uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)

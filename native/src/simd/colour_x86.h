@@ -58,7 +58,7 @@ typedef struct {
   __m128i shift;
 } blender;
 
-INLINE blender blender_of(stk_blend b) {
+INLINE blender blender_of(stk_share b) {
   return (blender){DO(set1_epi16)((int16_t)b.factor), _mm_cvtsi32_si128(b.shift)};
 }
 
@@ -72,7 +72,7 @@ INLINE V blend_start(V from, const blender *b) {
   return DO(add_epi16)(DO(sll_epi16)(from, b->shift), DO(set1_epi16)(1));
 }
 
-INLINE three saturated(three t, stk_blend blend) {
+INLINE three saturated(three t, stk_share blend) {
   const blender b = blender_of(blend);
   const V zero = BITS(setzero)();
   V luma[2];
