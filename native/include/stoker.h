@@ -331,6 +331,7 @@ typedef struct {
   int32_t scans;       /* SOS markers found; counted to the end of the data */
   int32_t supported;   /* 1: of a kind that is decoded here: 8 bit, gray or colour, baseline or extended sequential, and where
                           libjpeg-turbo is built in progressive and arithmetic too; 0: decoding answers STK_UNSUPPORTED */
+  int32_t orientation; /* 1 to 8, as the Exif segment says how the camera was held; 0: it does not say */
 } stk_jpeg_info;
 
 /* Reads the header only; takes no memory from the size it finds there. */
@@ -346,12 +347,16 @@ typedef enum {
   STK_OP_CROP_BOX = 5,            /* crop to the sample's box, clipped to the image; p0 nonzero: the box is relative (0..1) */
   STK_OP_HFLIP = 6,               /* p0 probability; uses 1 draw */
   STK_OP_VFLIP = 7,               /* p0 probability; uses 1 draw */
-  STK_OP_PAD = 8,                 /* p0 left, p1 top, p2 right, p3 bottom, p4 stk_border, p5 p6 p7 its colour */
-  STK_OP_RANDOM_CROP = 9,         /* p0 height, p1 width; draws: top, left */
+  STK_OP_PAD = 8,                 /* p0 left, p1 top, p2 right, p3 bottom, p4 stk_border, p5 p6 p7 its colour (gray: p5) */
+  STK_OP_RANDOM_CROP = 9,         /* p0 height, p1 width, no larger than the image (else STK_GEOMETRY). Uses 2 draws: top is
+                                   * floor(u * (image's height - height + 1)), then left */
 
   /* Effects: they work on finished pixels, in order. p[11] is their probability, drawn before all else from block 255. */
-  STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees, p2 p3 translation (most, as shares of width and height), p4 p5 scale,
-                       * p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray level); draws in this order */
+  STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees clockwise, p2 p3 translation (most, as shares of width and height,
+                       * rounded to whole pixels), p4 p5 scale, p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray
+                       * level). Draws: the angle, x and y of the translation, the scale; from block 1 on the two shears. The
+                       * order and the matrix are those of torchvision's affine; bilinear. The fill lies around the image without
+                       * end: pixels on the border blend with it. With those next to it, and with flips, one resampling */
   /* Colours; how each is rounded stands in colour.c. Factors are 0 .. 100, and 1 changes nothing. Gray pictures have no
    * saturation and no hue. */
   STK_OP_COLOR_JITTER = 21,  /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns, -1 .. 1); p8
@@ -366,23 +371,31 @@ typedef enum {
   STK_OP_AUTO_CONTRAST = 27, /* each channel stretched to 0 .. 255; one of a single value stays */
   STK_OP_SHARPNESS = 28,     /* p0 p1 factor; draws: factor. 0 is smooth (3x3, the middle weighs 5); outermost pixels stay */
   STK_OP_INVERT = 29,
-  STK_OP_ERASE = 30, /* p0 p1 area (share), p2 p3 aspect (height / width); or p4 p5 height and width of a rectangle whose centre
-                      * may be any pixel (Cutout). p6 p7 p8 colour, p9 nonzero: noise. Draws: see effects.c */
+  STK_OP_ERASE = 30, /* paints over a rectangle: p6 p7 p8 colour (gray: p6), p9 nonzero: noise instead. Two kinds:
+                      * p4 nonzero (Cutout): p4 height, p5 width; the centre is any pixel, what is outside is cut off. Draws: row,
+                      * column of the centre; the rectangle begins height / 2 rows and width / 2 columns before it.
+                      * p4 zero (RandomErasing): p0 p1 area (share), p2 p3 aspect (height / width), as torchvision: up to ten
+                      * tries, try t draws from block t: area, aspect, top, left; one that is not smaller than the image in both
+                      * directions is drawn anew, after ten nothing is done.
+                      * Noise: bytes 16 g .. 16 g + 15 of row y of the rectangle are the four words, lower bytes first, of
+                      * Philox4x32-10 with counter (g, y, w2, w3) and key (w0, w1), w being the words of block 10 */
   STK_OP_POLICY = 40 /* p0 first choice, p1 number of choices, p2 how often one is drawn and applied */
 } stk_op_kind;
 
+/* What stands in a border: a colour; the image mirrored at its outermost pixels, which are not repeated, as often as it takes (an
+ * image of one pixel: that pixel); its outermost pixels. */
 typedef enum { STK_BORDER_CONSTANT = 0, STK_BORDER_REFLECT = 1, STK_BORDER_EDGE = 2 } stk_border;
 
 /* What a policy may choose: up to two effects, each with a probability and a magnitude, as torchvision's AutoAugment,
  * RandAugment and TrivialAugment have them. */
 typedef enum {
   STK_AUG_IDENTITY = 0,
-  STK_AUG_SHEAR_X = 1, /* magnitude: tangent */
-  STK_AUG_SHEAR_Y = 2,
-  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a share of the side */
-  STK_AUG_TRANSLATE_Y = 4,
-  STK_AUG_ROTATE = 5,     /* degrees */
-  STK_AUG_BRIGHTNESS = 6, /* factor 1 + magnitude, and so for the next three */
+  STK_AUG_SHEAR_X = 1,     /* magnitude: tangent; about the upper left corner, rows move to the left */
+  STK_AUG_SHEAR_Y = 2,     /* as it, columns move up. These five are bilinear, with torchvision's directions */
+  STK_AUG_TRANSLATE_X = 3, /* pixels, or with `relative` a share of the side; cut to a whole number; to the right */
+  STK_AUG_TRANSLATE_Y = 4, /* down */
+  STK_AUG_ROTATE = 5,      /* degrees, against the clock, about the centre */
+  STK_AUG_BRIGHTNESS = 6,  /* factor 1 + magnitude, and so for the next three */
   STK_AUG_COLOR = 7,
   STK_AUG_CONTRAST = 8,
   STK_AUG_SHARPNESS = 9,
@@ -432,11 +445,15 @@ typedef struct {
   int32_t lenient; /* 0: a warning about the image data is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
   int32_t decoder; /* stk_decoder_kind: who may decode; 0 for users */
   int32_t n_ops;
+  int32_t orient; /* 1: a JPEG whose Exif orientation is 2 to 8 is STK_UNSUPPORTED, left to a caller who turns it upright */
   float scale[3], bias[3];
   stk_op ops[STK_MAX_OPS];
   const stk_choice *choices; /* of policies */
   int64_t n_choices;
 } stk_program;
+
+/* Mirrored left to right; upside down. */
+typedef enum { STK_FLIP_X = 1, STK_FLIP_Y = 2 } stk_flip;
 
 /*
  * What happened to one image. The geometry says: the output pixels of the rectangle dest (x0, y0, x1, y1 in output pixels; the
@@ -447,7 +464,7 @@ typedef struct {
   int32_t status; /* stk_status */
   int32_t width, height;
   int32_t out_width, out_height;
-  int32_t flip;     /* 1: mirrored left to right */
+  int32_t flip;     /* stk_flip, or both of them, or 0 */
   int32_t shrink;   /* 1, 2, 4 or 8: DCT-domain scale used */
   int32_t warnings; /* of the decoder */
   int32_t decoder;  /* stk_decoder_kind: who decoded it; 0 nobody */
@@ -563,6 +580,11 @@ typedef struct {
   int32_t width, height, channels;
 } stk_images;
 
+/* Row i from image indices[i] of `total` images that stand in memory, read from where they stand. A number out of range is
+ * STK_ARGUMENT, and nothing is made. */
+STK_API stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count,
+                                    stk_pictures *to);
+
 /* The same as stk_image_rows, from decoded pixels. */
 STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,
                                    const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width,
@@ -573,5 +595,24 @@ STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *prog
  * call itself answers STK_OK, or STK_SHORT when capacity is too small. */
 STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
                                    void *out, int64_t capacity, stk_row *row);
+
+/* ---- batches of images --------------------------------------------------------------------------------------------- */
+
+/*
+ * MixUp in place: each of `count` images that lie side by side becomes share * itself + (1 - share) * the one before it as it
+ * was; the one before the first is the last. An image has `values` values; type 0: bytes, b + (((a - b) * w + 2^14) >> 15) with w
+ * = int(share * 2^15 + 0.5); type 1: floats, with two products and one sum, so that NaN spreads. spare: room for one image. Fewer
+ * than two images stay as they are.
+ */
+STK_API stk_status stk_blend(void *images, int64_t count, int64_t values, int32_t type, double share, void *spare);
+
+/* A part of an image of `bytes` bytes: `planes` times `runs` runs of run_bytes, the first at byte `first`. */
+typedef struct {
+  int64_t first, run_bytes, runs, run_step, planes, plane_step;
+} stk_box;
+
+/* CutMix in place: in each of `count` images of `bytes` bytes the box becomes what it was in the image before it (the one before
+ * the first is the last). spare: room for one image. */
+STK_API stk_status stk_paste(void *images, int64_t count, int64_t bytes, const stk_box *box, void *spare);
 
 #endif

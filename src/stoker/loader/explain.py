@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
+from ..image.mixing import Mixing, Mixture, draw
 from ..plan.deal import Deal
+from ..plan.fields import is_planar
+from ..plan.nodes import Blend
 from ..plan.plan import Plan
 from ..source.base import Source
 from ..source.chunk import Ints
@@ -13,6 +16,7 @@ from ..stage.fields import FieldsStage
 from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
 from ..storage.scratch import Scratch
+from .build import finish_of
 
 
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
@@ -33,6 +37,9 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
         }
         for row, (position, index) in enumerate(zip(places.positions, places.indices))
     ]
+    mixed = blends(plan, epoch, int(places.positions[0]))
+    for row in told:
+        row.update(mixed)
     scratch = Scratch()
     try:
         chunk = Reader(plan.source, plan.wanted)(places, {}, scratch)
@@ -41,12 +48,34 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
                 chunk = stage.run(chunk, {}, scratch)
                 continue
             if isinstance(stage, ImageStage) and not chunk.failures:
-                for row, planned in zip(told, stage.plan(chunk, scratch)):
-                    row[stage.name] = _geometry(planned)
+                planned = stage.plan(chunk, scratch)
+                for row, geometry, drew in zip(told, planned, stage.draws_of(chunk, planned)):
+                    row[stage.name] = {**_geometry(geometry), "drawn": drew}
             break  # stages behind the first image stage see its pixels, not the file's; what a function makes is not known here
     finally:
         scratch.close()
     return told
+
+
+def blends(plan: Plan, epoch: int, position: int) -> dict[str, Any]:
+    """What `blend` does to the batch whose first row is at `position`, by verb; nothing where the size is not known here."""
+    finish = finish_of(plan)
+    told: dict[str, Any] = {}
+    for number, node in enumerate(finish.nodes, finish.first_stream):
+        spec = (plan.specs or {}).get(node.image) if isinstance(node, Blend) else None
+        if not isinstance(node, Blend) or spec is None or not spec.fixed:
+            continue
+        shape = tuple(n or 0 for n in spec.shape)
+        size = (shape[1], shape[2]) if is_planar(shape, node) else (shape[0], shape[1])
+        drawn = draw(node.ops, finish.seed, epoch, position, number << 8, size)
+        name = "blend" if "blend" not in told else f"blend {len(told) + 1}"
+        told[name] = None if drawn is None else _mixture(*drawn)
+    return told
+
+
+def _mixture(op: Mixing, mixture: Mixture) -> dict[str, Any]:
+    box = {} if mixture.box is None else {"box": dict(zip(("top", "left", "bottom", "right"), mixture.box))}
+    return {"operation": type(op).__name__, "share": round(mixture.share, 6), **box}
 
 
 def _positions(plan: Plan, deal: Deal, step: int) -> Ints:
@@ -69,6 +98,7 @@ def _geometry(row: Any) -> dict[str, Any]:
     return {
         "size": [int(row["height"]), int(row["width"])],
         "crop": {"top": y0, "left": x0, "bottom": y1, "right": x1},
-        "flipped": bool(row["flip"]),
+        "flipped": bool(row["flip"] & 1),
+        "upside_down": bool(row["flip"] & 2),
         "output": [int(row["out_height"]), int(row["out_width"])],
     }

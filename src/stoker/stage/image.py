@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedImage
-from ..image import pillow
-from ..image.lower import lower
+from ..image import draws, npy, pillow
+from ..image.lower import lower, steps_of
+from ..image.operation import Size
+from ..image.orient import upright
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
 from ..plan.fields import boxes_of, image_spec, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints
+from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 
@@ -30,6 +34,7 @@ class ImageStage(Stage):
     def __init__(self, node: Image, seed: int, stream: int) -> None:
         self.name = f"image {node.field}"
         self._field, self._spec = node.field, image_spec(node)
+        self._ops, self._stream = node.ops, stream
         self._program = lower(
             node.ops,
             seed=seed,
@@ -39,6 +44,7 @@ class ImageStage(Stage):
             out=node.out,
             fast=node.fast,
             max_pixels=node.max_pixels,
+            orient=node.orient,
         )
         self._box = next(iter(boxes_of(node)), None)
         self._size = size_after(node.ops)
@@ -67,8 +73,13 @@ class ImageStage(Stage):
         """Settle the rows of a chunk whose pictures the source has made."""
         if drawing.sought:
             _note_seeks(drawing.pictures.rows["seek"][: len(chunk)], (), chunk, scratch)
-        if drawing.pictures.bad and encoded is not None:
-            self._settle(chunk, drawing.pictures.rows[: len(chunk)], encoded, None, drawing.out, scratch)
+        if not drawing.pictures.bad:
+            return
+        rows = drawing.pictures.rows[: len(chunk)]
+        if encoded is None:
+            _settle_pixels(chunk, rows)
+        else:
+            self._settle(chunk, rows, encoded, None, drawing.out, scratch)
 
     def _pictures(self, scratch: Scratch) -> Pictures:
         height, width = self._size
@@ -81,6 +92,20 @@ class ImageStage(Stage):
         sizes = [_size(column, row, self._program, scratch) for row in range(len(chunk))]
         heights, widths = (np.array(side, np.int32) for side in zip(*sizes))
         return self._geometry(chunk, np.arange(len(chunk)), widths, heights, self._boxes(chunk))
+
+    def draws_of(self, chunk: Chunk, planned: NDArray[np.void]) -> list[list[dict[str, Any]]]:
+        """What the operations drew for every row, for `explain`; `planned` is what `plan` returned."""
+        steps, choices = steps_of(self._ops, stream=self._stream)
+        rows = []
+        for position, row in zip(chunk.positions.tolist(), planned):
+            place = draws.Place(self._program.seed, chunk.epoch, position)
+            size: Size = (int(row["height"]), int(row["width"]))
+            told = []
+            for step in steps:
+                told.append(draws.told(step, place, size, choices))
+                size = step.operation.size_after(size)
+            rows.append([made for made in told if made is not None])
+        return rows
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
@@ -100,14 +125,14 @@ class ImageStage(Stage):
         self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
     ) -> NDArray[Any]:
         """Decoded images of one size, such as those of arrays, in one call."""
-        out, epochs = self._out(len(chunk), targets), np.full(len(chunk), chunk.epoch, np.uint32)
-        rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
-        for row in np.flatnonzero(rows["status"]).tolist():
-            if row not in chunk.failures:
-                try:
-                    _raise(rows[row])
-                except SampleError as error:
-                    chunk.fail(row, _placed(error, chunk, row))
+        out, count = self._out(len(chunk), targets), len(chunk)
+        if boxes is None:
+            pictures = scratch.keep(self, lambda: self._pictures(scratch))
+            if pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out):
+                _settle_pixels(chunk, pictures.rows[:count])
+        else:
+            epochs = np.full(count, chunk.epoch, np.uint32)
+            _settle_pixels(chunk, scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out))
         return out
 
     def _settle(
@@ -129,7 +154,7 @@ class ImageStage(Stage):
                 length = len(value)
                 if rows["status"][row] == Status.UNSUPPORTED:
                     where = -1  # what the kernel said of it is no longer the point
-                    pixels = pillow.decode(value, self._program.channels, self._program.max_pixels)
+                    pixels = decode_elsewhere(value, self._program, scratch)
                     self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
@@ -207,11 +232,19 @@ class ImageStage(Stage):
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
 
 
+def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:
+    """What the kernel refused of images that are decoded already is an error of its row."""
+    for row in np.flatnonzero(rows["status"]).tolist():
+        if row not in chunk.failures:
+            try:
+                _raise(rows[row])
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row))
+
+
 def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
     """Whether a column is images of one size, ready for the kernel."""
-    return isinstance(column, np.ndarray) and column.dtype == np.uint8 and (
-        column.ndim == 3 or (column.ndim == 4 and column.shape[3] in (1, 3, 4))
-    ) and column.size > 0 and column[0].flags.c_contiguous  # fmt: skip
+    return isinstance(column, np.ndarray) and native.Images.fit(column)
 
 
 def encoded(column: Column) -> Column:
@@ -239,7 +272,7 @@ def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chu
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """The pixels (height, width, channels) of one row: decoded, or as they are."""
     value = column[row]
-    return decode_bytes(value, program, scratch) if _is_bytes(value) else _as_pixels(value)
+    return decode_bytes(value, program, scratch) if _is_bytes(value) else as_pixels(value)
 
 
 def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
@@ -249,14 +282,26 @@ def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArr
     try:
         return scratch.decoder.decode(program, value)
     except UnsupportedImage:
-        return pillow.decode(bytes(value), program.channels, program.max_pixels)
+        return decode_elsewhere(bytes(value), program, scratch)
+
+
+def decode_elsewhere(value: bytes, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
+    """A whole image that the kernel has declined: an array, a JPEG that has to be turned upright, or one for Pillow."""
+    if value.startswith(npy.MAGIC):
+        return npy.decode(value, program.channels, program.max_pixels)
+    if program.orient and value.startswith(b"\xff\xd8"):
+        with suppress(UnsupportedImage):  # then the kernel does not decode it at all
+            level = scratch.decoder.decode(replace(program, orient=False), value)
+            return upright(level, native.jpeg_header(value).orientation)
+    return pillow.decode(value, program.channels, program.max_pixels, program.orient)
 
 
 def _is_bytes(value: Any) -> bool:
     return isinstance(value, (bytes, bytearray, memoryview))
 
 
-def _as_pixels(value: Any) -> NDArray[np.uint8]:
+def as_pixels(value: Any) -> NDArray[np.uint8]:
+    """Pixels that are decoded already, after a look at their type and shape."""
     pixels = np.asarray(value)
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
         raise UnsupportedImage(
@@ -271,7 +316,8 @@ def _size(column: Column, row: int, program: native.Program, scratch: Scratch) -
     if isinstance(column, BytesColumn):
         try:
             info = native.jpeg_header(column[row])
-            return info.height, info.width
+            turned = program.orient and info.orientation >= 5
+            return (info.width, info.height) if turned else (info.height, info.width)
         except ImageError:
             pass
     height, width = decode_pixels(column, row, program, scratch).shape[:2]
