@@ -1,13 +1,253 @@
 /*
- * warp.c: nothing yet.
+ * warp.c: rotations, shears, scales and translations of finished pixels, and the flips between them.
+ *
+ * Operations next to each other become one matrix and one bilinear resampling; the image keeps its size. Pixel centres are at
+ * half integers, as torchvision has them. Around the image lies the fill, without end: a pixel whose four neighbours are partly
+ * outside is a blend with it. (Pillow has no blend: it takes the fill where the centre is outside, and repeats the edge within.)
+ * Nothing is smoothed where an image is made smaller; neither does torchvision's affine.
+ *
+ * The image is first copied into a frame of fill, one pixel wide. What is left for a row is then: fill, pixels that read nothing
+ * but the frame's inside, fill. Places in the source are 64 bit numbers with 32 behind the point, a start and a step: that of an
+ * output pixel is a function of its column and row alone, not of where a kernel began.
  */
+#include <math.h>
+#include <string.h>
+
 #include "effects.h"
 
-int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
-  (void)e, (void)s;
-  return first + 1;
+#define ONE ((int64_t)1 << 32)
+#define RADIANS 0.017453292519943295
+
+/* Beyond these a place might leave 64 bits. A picture shrunk more than that is smaller than a pixel, and all is fill. */
+static const double MAX_STEP = 4096, MAX_OFFSET = 1 << 28;
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------------- */
+
+/* The four weights of a pixel sum to 1 << 14, and none is negative. */
+static inline void warp_pixel(const stk_walk *walk, int32_t i, int32_t channels, uint8_t *out) {
+  const int64_t x = walk->x + i * walk->dx, y = walk->y + i * walk->dy;
+  const uint8_t *top = walk->pixels + (y >> 32) * walk->stride + (x >> 32) * channels, *bottom = top + walk->stride;
+  const int32_t fx = (int32_t)((uint32_t)x >> 18), fy = (int32_t)((uint32_t)y >> 18);
+  const int32_t w11 = fx * fy >> 14, w01 = fx - w11, w10 = fy - w11, w00 = (1 << 14) - fx - w10;
+  for (int32_t c = 0; c < channels; c++) {
+    const int32_t sum = top[c] * w00 + top[c + channels] * w01 + bottom[c] * w10 + bottom[c + channels] * w11;
+    out[c] = (uint8_t)((sum + (1 << 13)) >> 14);
+  }
 }
-int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill) {
-  (void)e, (void)s, (void)kind, (void)magnitude, (void)fill;
+
+void stk_warp3_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
+  for (int32_t i = 0; i < count; i++) warp_pixel(walk, i, 3, out + 3 * (int64_t)i);
+}
+
+void stk_warp1_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
+  for (int32_t i = 0; i < count; i++) warp_pixel(walk, i, 1, out + i);
+}
+
+/* ---- one warp -------------------------------------------------------------------------------------------------------------- */
+
+/* Where the output's pixels come from: pixel (x, y) from (x x0 + ...), in the source's pixels, counted at their centres. */
+typedef struct {
+  int64_t x, y;                           /* of output pixel (0, 0) */
+  int64_t x_by_x, x_by_y, y_by_x, y_by_y; /* per column and row of the output */
+} origin;
+
+static int64_t fixed(double value) {
+  return (int64_t)rint(value * (double)ONE);
+}
+
+/* The way back of a matrix; 0: there is none, or it leads too far. */
+static int way_back(const double m[6], origin *from) {
+  const double det = m[0] * m[4] - m[1] * m[3];
+  const double a = m[4] / det, b = -m[1] / det, c = -m[3] / det, d = m[0] / det;
+  const double x = (a + b) / 2 - a * m[2] - b * m[5] - 0.5, y = (c + d) / 2 - c * m[2] - d * m[5] - 0.5;
+  const double step = fmax(fmax(fabs(a), fabs(b)), fmax(fabs(c), fabs(d)));
+  if (!(fabs(det) > 0) || !(step < MAX_STEP) || !(fabs(x) < MAX_OFFSET) || !(fabs(y) < MAX_OFFSET)) return 0;
+  *from = (origin){fixed(x), fixed(y), fixed(a), fixed(b), fixed(c), fixed(d)};
   return 1;
+}
+
+static int stays(const origin *o) {
+  return o->x == 0 && o->y == 0 && o->x_by_x == ONE && o->y_by_y == ONE && o->x_by_y == 0 && o->y_by_x == 0;
+}
+
+/* The smallest i, at most count, from which on start + i * step has reached target, coming from the side step comes from. */
+static int32_t reached(int64_t start, int64_t step, double inverse, int64_t target, int32_t count) {
+  const double guess = (double)(target - start) * inverse;
+  const int64_t sign = step < 0 ? -1 : 1;
+  int32_t i = guess > 0 ? guess < count ? (int32_t)guess : count : 0;
+  while (i > 0 && (start + (i - 1) * step - target) * sign >= 0) i--;
+  while (i < count && (start + i * step - target) * sign < 0) i++;
+  return i;
+}
+
+/* Narrows [*first, *stop) to the i for which start + i * step is above -1 - 1 / ONE and below `side`. */
+static void narrow(int64_t start, int64_t step, double inverse, int32_t side, int32_t *first, int32_t *stop) {
+  const int64_t low = -ONE, high = side * ONE;
+  const int32_t count = *stop;
+  int32_t from = 0, to = start >= low && start < high ? count : 0;
+  if (step) {
+    from = reached(start, step, inverse, step > 0 ? low : high - 1, count);
+    to = reached(start, step, inverse, step > 0 ? high : low - 1, count);
+  }
+  if (from > *first) *first = from;
+  *stop = to > *first ? to : *first;
+}
+
+/* e->now in a frame of fill; the result is where its own first pixel is. */
+static const uint8_t *framed(stk_effects *e, int32_t fill, int64_t *stride) {
+  const stk_picture *p = &e->now;
+  const int64_t edge = p->channels, row = p->stride + 2 * edge;
+  uint8_t *out = stk_scratch_get(&e->tables, row * (p->height + 2) + STK_SLACK);
+  if (!out) return NULL;
+  memset(out, fill, (size_t)(row + edge));
+  uint8_t *at = out + row + edge;
+  for (int32_t y = 0; y < p->height; y++, at += row) {
+    memcpy(at, p->pixels + y * p->stride, (size_t)p->stride);
+    memset(at + p->stride, fill, (size_t)(2 * edge)); /* right of this row, and left of the next */
+  }
+  memset(at, fill, (size_t)(row - edge));
+  *stride = row;
+  return out + row + edge;
+}
+
+typedef void (*kernel)(const stk_walk *walk, int32_t count, uint8_t *out);
+
+/* One row: `inverses` are those of the walk's steps. */
+static void warp_row(const stk_walk *walk, const double inverses[2], const stk_picture *to, kernel run, int32_t fill,
+                     uint8_t *out) {
+  int32_t first = 0, stop = to->width;
+  narrow(walk->x, walk->dx, inverses[0], to->width, &first, &stop);
+  narrow(walk->y, walk->dy, inverses[1], to->height, &first, &stop);
+  stk_walk inside = *walk;
+  inside.x += first * walk->dx;
+  inside.y += first * walk->dy;
+  const int64_t channels = to->channels, start = first * channels, end = stop * channels;
+  if (start) memset(out, fill, (size_t)start);
+  if (walk->dx == ONE && walk->dy == 0 && !((walk->x | walk->y) & (ONE - 1))) {
+    memcpy(out + start, walk->pixels + (inside.y >> 32) * walk->stride + (inside.x >> 32) * channels, (size_t)(end - start));
+  } else {
+    run(&inside, stop - first, out + start);
+  }
+  /* Behind the kernel: it may write a little further than it was asked to. */
+  memset(out + end, fill, (size_t)(to->stride - end));
+}
+
+/* For a picture of so many bytes: vectors count in 32 bits. */
+static kernel chosen(int32_t channels, int64_t bytes) {
+  const stk_kernels *kernels = stk_kernels_now();
+  if (bytes > INT32_MAX) return channels == 3 ? stk_warp3_scalar : stk_warp1_scalar;
+  return channels == 3 ? kernels->warp3 : kernels->warp1;
+}
+
+/* Moves e->now by matrix; 0: no memory. */
+static int warp(stk_effects *e, const double matrix[6], int32_t fill) {
+  const stk_picture *p = &e->now;
+  origin from;
+  const int known = way_back(matrix, &from);
+  if (known && stays(&from)) return 1;
+  if (stk_picture_room(&e->spare, p->width, p->height, p->channels) != STK_OK) return 0;
+  if (!known) {
+    memset(e->spare.pixels, fill, (size_t)(p->stride * p->height));
+  } else {
+    stk_walk walk = {.dx = from.x_by_x, .dy = from.y_by_x};
+    const double inverses[2] = {1 / (double)walk.dx, 1 / (double)walk.dy};
+    walk.pixels = framed(e, fill, &walk.stride);
+    if (!walk.pixels) return 0;
+    const kernel run = chosen(p->channels, walk.stride * (p->height + 2));
+    for (int32_t y = 0; y < p->height; y++) {
+      walk.x = from.x + y * from.x_by_y;
+      walk.y = from.y + y * from.y_by_y;
+      warp_row(&walk, inverses, &e->spare, run, fill, e->spare.pixels + y * p->stride);
+    }
+  }
+  stk_effects_swap(e);
+  return 1;
+}
+
+/* ---- matrices: where pixels go --------------------------------------------------------------------------------------------- */
+
+/* torchvision's: shear, then scale, then turn clockwise, all about the centre; then move. */
+static void affine_matrix(const stk_picture *p, double degrees, const double move[2], double scale, const double shear[2],
+                          double m[6]) {
+  const double turn = degrees * RADIANS, sx = shear[0] * RADIANS, sy = shear[1] * RADIANS;
+  const double cx = p->width / 2.0, cy = p->height / 2.0;
+  m[0] = scale * cos(turn - sy) / cos(sy);
+  m[1] = scale * (-cos(turn - sy) * tan(sx) / cos(sy) - sin(turn));
+  m[3] = scale * sin(turn - sy) / cos(sy);
+  m[4] = scale * (-sin(turn - sy) * tan(sx) / cos(sy) + cos(turn));
+  m[2] = cx + move[0] - m[0] * cx - m[1] * cy;
+  m[5] = cy + move[1] - m[3] * cx - m[4] * cy;
+}
+
+static double between(double low, double high, double u) {
+  return low + (high - low) * u;
+}
+
+static void draw_affine(const stk_subject *s, const stk_op *op, const stk_picture *picture, double m[6]) {
+  const double *p = op->p;
+  double u[4], v[4];
+  stk_effect_draw(s, op, 0, u);
+  stk_effect_draw(s, op, 1, v);
+  const double dx = p[2] * picture->width, dy = p[3] * picture->height;
+  const double move[2] = {rint(between(-dx, dx, u[1])), rint(between(-dy, dy, u[2]))};
+  const double shear[2] = {between(p[6], p[7], v[0]), between(p[8], p[9], v[1])};
+  affine_matrix(picture, between(p[0], p[1], u[0]), move, between(p[4], p[5], u[3]), shear, m);
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------------------ */
+
+int stk_warp_valid(const stk_op *op) {
+  const double *p = op->p;
+  return p[0] <= p[1] && p[2] >= 0 && p[2] <= 1 && p[3] >= 0 && p[3] <= 1 && p[4] > 0 && p[4] <= p[5] && p[6] <= p[7] &&
+         p[6] > -90 && p[7] < 90 && p[8] <= p[9] && p[8] > -90 && p[9] < 90 && p[10] >= 0 && p[10] <= 255;
+}
+
+int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
+  double all[6] = {1, 0, 0, 0, 1, 0}, u[4];
+  int32_t i = first, fill = -1;
+  for (; i < s->program->n_ops; i++) {
+    const stk_op *op = &s->program->ops[i];
+    double m[6] = {1, 0, 0, 0, 1, 0};
+    if (op->kind == STK_OP_AFFINE) {
+      if (!stk_effect_happens(s, op)) continue;
+      const int32_t level = (int32_t)rint(op->p[10]);
+      if (fill >= 0 && level != fill) break; /* what came in from outside before has a colour of its own */
+      fill = level;
+      draw_affine(s, op, &e->now, m);
+    } else if (op->kind == STK_OP_HFLIP || op->kind == STK_OP_VFLIP) {
+      stk_effect_draw(s, op, 0, u);
+      if (u[0] >= op->p[0]) continue;
+      if (op->kind == STK_OP_HFLIP) m[0] = -1, m[2] = e->now.width;
+      if (op->kind == STK_OP_VFLIP) m[4] = -1, m[5] = e->now.height;
+    } else {
+      break;
+    }
+    stk_matrix_join(all, m);
+  }
+  stk_matrix_join(s->row->matrix, all);
+  return warp(e, all, fill < 0 ? 0 : fill) ? i : -1;
+}
+
+int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill) {
+  const double still[2] = {0, 0};
+  double m[6] = {1, 0, 0, 0, 1, 0};
+  switch (kind) {
+    case STK_AUG_SHEAR_X:
+      m[1] = -magnitude;
+      break;
+    case STK_AUG_SHEAR_Y:
+      m[3] = -magnitude;
+      break;
+    case STK_AUG_TRANSLATE_X:
+      m[2] = trunc(magnitude);
+      break;
+    case STK_AUG_TRANSLATE_Y:
+      m[5] = trunc(magnitude);
+      break;
+    case STK_AUG_ROTATE:
+      affine_matrix(&e->now, -magnitude, still, 1, still, m);
+      break;
+  }
+  stk_matrix_join(s->row->matrix, m);
+  return warp(e, m, fill < 0 ? 0 : fill > 255 ? 255 : fill);
 }

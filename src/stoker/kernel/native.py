@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError, StokerError
 from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
-from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
+from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library, place
 from stoker.kernel.library import Bytes as Bytes
 from stoker.kernel.status import AugmentKind as AugmentKind
 from stoker.kernel.status import Border as Border
@@ -307,6 +307,34 @@ def plan(
     return rows
 
 
+class Images:
+    """Decoded images of one size, (n, h, w) or (n, h, w, c) of uint8 with 1, 3 or 4 channels, prepared once for many calls.
+
+    The pixels of an image are contiguous; images, and their rows, may be any distance apart.
+    """
+
+    def __init__(self, pixels: NDArray[np.uint8]) -> None:
+        channels = pixels.shape[3] if pixels.ndim == 4 else 1
+        if not self.fit(pixels):
+            raise KernelError(f"pixels must be images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}")
+        self._array = pixels
+        self._struct = np.zeros(1, _IMAGES)
+        self._struct[0] = (pixels.ctypes.data, *pixels.strides[:2], pixels.shape[2], pixels.shape[1], channels)
+        self.at = place(self._struct)
+
+    @staticmethod
+    def fit(pixels: NDArray[Any]) -> bool:
+        """Whether an array is such images."""
+        if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size or min(pixels.strides) < 0:
+            return False
+        channels = pixels.shape[3] if pixels.ndim == 4 else 1
+        dense = pixels.strides[2] == channels and pixels.strides[1] >= pixels.shape[2] * channels
+        return channels in (1, 3, 4) and dense and (pixels.ndim == 3 or pixels.strides[3] == 1)
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+
 class Decoder(Owned):
     """Scratch memory for decoding images; one thread at a time. Use it with ``with``, or call `close`."""
 
@@ -373,17 +401,12 @@ class Decoder(Owned):
         rows = np.zeros(count, ROW_DTYPE)
         if count == 0:
             return rows
-        channels = pixels.shape[3] if pixels.ndim == 4 else 1
-        dense = pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == count and pixels.strides[2] == channels
-        if not dense or (pixels.ndim == 4 and pixels.strides[3] != 1) or min(pixels.strides) < 0:
-            raise KernelError(
-                f"pixels must be {count} images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}"
-            )
+        images = Images(pixels)
+        if len(images) != count:
+            raise KernelError(f"{len(images)} images at {count} positions")
         height, width = _output_size(program, out, count)
-        images = np.zeros(1, _IMAGES)
-        images[0] = (pixels.ctypes.data, pixels.strides[0], pixels.strides[1], pixels.shape[2], pixels.shape[1], channels)
         library().pixels_rows(
-            self.handle, address(program._struct), address(images), address(boxes), address(epochs), address(positions),
+            self.handle, address(program._struct), images.at, address(boxes), address(epochs), address(positions),
             count, width, height, address(out), out.strides[0], address(rows),
         )  # fmt: skip
         return rows

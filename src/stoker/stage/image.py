@@ -18,7 +18,7 @@ from ..kernel.pictures import Pictures
 from ..plan.fields import boxes_of, image_spec, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints
+from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 
@@ -69,8 +69,13 @@ class ImageStage(Stage):
         """Settle the rows of a chunk whose pictures the source has made."""
         if drawing.sought:
             _note_seeks(drawing.pictures.rows["seek"][: len(chunk)], (), chunk, scratch)
-        if drawing.pictures.bad and encoded is not None:
-            self._settle(chunk, drawing.pictures.rows[: len(chunk)], encoded, None, drawing.out, scratch)
+        if not drawing.pictures.bad:
+            return
+        rows = drawing.pictures.rows[: len(chunk)]
+        if encoded is None:
+            _settle_pixels(chunk, rows)
+        else:
+            self._settle(chunk, rows, encoded, None, drawing.out, scratch)
 
     def _pictures(self, scratch: Scratch) -> Pictures:
         height, width = self._size
@@ -116,14 +121,14 @@ class ImageStage(Stage):
         self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
     ) -> NDArray[Any]:
         """Decoded images of one size, such as those of arrays, in one call."""
-        out, epochs = self._out(len(chunk), targets), np.full(len(chunk), chunk.epoch, np.uint32)
-        rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
-        for row in np.flatnonzero(rows["status"]).tolist():
-            if row not in chunk.failures:
-                try:
-                    _raise(rows[row])
-                except SampleError as error:
-                    chunk.fail(row, _placed(error, chunk, row))
+        out, count = self._out(len(chunk), targets), len(chunk)
+        if boxes is None:
+            pictures = scratch.keep(self, lambda: self._pictures(scratch))
+            if pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out):
+                _settle_pixels(chunk, pictures.rows[:count])
+        else:
+            epochs = np.full(count, chunk.epoch, np.uint32)
+            _settle_pixels(chunk, scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out))
         return out
 
     def _settle(
@@ -223,11 +228,19 @@ class ImageStage(Stage):
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
 
 
+def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:
+    """What the kernel refused of images that are decoded already is an error of its row."""
+    for row in np.flatnonzero(rows["status"]).tolist():
+        if row not in chunk.failures:
+            try:
+                _raise(rows[row])
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row))
+
+
 def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
     """Whether a column is images of one size, ready for the kernel."""
-    return isinstance(column, np.ndarray) and column.dtype == np.uint8 and (
-        column.ndim == 3 or (column.ndim == 4 and column.shape[3] in (1, 3, 4))
-    ) and column.size > 0 and column[0].flags.c_contiguous  # fmt: skip
+    return isinstance(column, np.ndarray) and native.Images.fit(column)
 
 
 def encoded(column: Column) -> Column:

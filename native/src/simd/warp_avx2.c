@@ -1,0 +1,149 @@
+/*
+ * warp_avx2.c: the kernels of warp.c with AVX2, eight pixels at a time. Loads of the neighbours are plain ones: gathers are no
+ * faster, and much slower on machines that have to guard them. The last eight of a span may overlap those before: a pixel comes
+ * out the same whichever eight it is part of. Up to 4 bytes behind the span are written.
+ */
+#include <immintrin.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* The places of eight pixels along one axis: 0, 1, 4 and 5, and 2, 3, 6 and 7, so that halves of them come together in order. */
+typedef struct {
+  __m256i a, b, step; /* step: of eight pixels */
+} places;
+
+static inline places places_from(int64_t start, int64_t step) {
+  const __m256i from = _mm256_set1_epi64x(start);
+  return (places){_mm256_add_epi64(from, _mm256_setr_epi64x(0, step, 4 * step, 5 * step)),
+                  _mm256_add_epi64(from, _mm256_setr_epi64x(2 * step, 3 * step, 6 * step, 7 * step)),
+                  _mm256_set1_epi64x(8 * step)};
+}
+
+static inline places places_on(places p) {
+  return (places){_mm256_add_epi64(p.a, p.step), _mm256_add_epi64(p.b, p.step), p.step};
+}
+
+/* Pixels 0 to 7: what is before the point, and 14 bits of what is behind it. */
+static inline __m256i whole(places p) {
+  return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(p.a), _mm256_castsi256_ps(p.b), 0xDD));
+}
+
+static inline __m256i fraction(places p) {
+  const __m256 low = _mm256_shuffle_ps(_mm256_castsi256_ps(p.a), _mm256_castsi256_ps(p.b), 0x88);
+  return _mm256_srli_epi32(_mm256_castps_si256(low), 18);
+}
+
+static inline __m256i paired(__m256i low, __m256i high) {
+  return _mm256_or_si256(low, _mm256_slli_epi32(high, 16));
+}
+
+typedef struct {
+  __m256i w00, w01, w10, w11;
+} corners;
+
+static inline corners corners_of(__m256i fx, __m256i fy) {
+  corners w;
+  w.w11 = _mm256_srli_epi32(_mm256_madd_epi16(fx, fy), 14);
+  w.w01 = _mm256_sub_epi32(fx, w.w11);
+  w.w10 = _mm256_sub_epi32(fy, w.w11);
+  w.w00 = _mm256_sub_epi32(_mm256_sub_epi32(_mm256_set1_epi32(1 << 14), fx), w.w10);
+  return w;
+}
+
+/* Where the upper left neighbours of eight pixels are. */
+static inline void offsets_of(places x, places y, int64_t stride, int32_t channels, int32_t offsets[8]) {
+  const __m256i column = whole(x), down = _mm256_mullo_epi32(whole(y), _mm256_set1_epi32((int32_t)stride));
+  const __m256i across = channels == 1 ? column : _mm256_add_epi32(column, _mm256_add_epi32(column, column));
+  _mm256_store_si256((__m256i *)offsets, _mm256_add_epi32(down, across));
+}
+
+/* 8 bytes of the row at `at`, two RGB pixels and more, and 8 of the row below. */
+static inline __m128i two_rows(const uint8_t *at, int64_t stride) {
+  return _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)at), _mm_loadl_epi64((const __m128i *)(at + stride)));
+}
+
+/* Pixels k and k + 4 of eight, in the two halves, as four 32 bit numbers each: red, green, blue and nothing. */
+#define TWO_PIXELS(k)                                                                                                 \
+  const __m256i from##k = _mm256_inserti128_si256(_mm256_castsi128_si256(two_rows(pixels + offsets[k], stride)),      \
+                                                  two_rows(pixels + offsets[(k) + 4], stride), 1);                    \
+  const __m256i sum##k =                                                                                              \
+      _mm256_add_epi32(_mm256_madd_epi16(_mm256_shuffle_epi8(from##k, left), _mm256_shuffle_epi32(wl, (k) * 0x55)),   \
+                       _mm256_madd_epi16(_mm256_shuffle_epi8(from##k, right), _mm256_shuffle_epi32(wr, (k) * 0x55))); \
+  const __m256i rgb##k = _mm256_srli_epi32(_mm256_add_epi32(sum##k, half), 14);
+
+static inline void eight_colours(const uint8_t *pixels, int64_t stride, places x, places y, uint8_t *out) {
+  _Alignas(32) int32_t offsets[8];
+  offsets_of(x, y, stride, 3, offsets);
+  /* of 8 + 8 bytes, of the left and the right pixel: top and bottom of each colour, as 16 bit numbers */
+  const __m256i left = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 8, -1, 1, -1, 9, -1, 2, -1, 10, -1, -1, -1, -1, -1));
+  const __m256i right = _mm256_broadcastsi128_si256(_mm_setr_epi8(3, -1, 11, -1, 4, -1, 12, -1, 5, -1, 13, -1, -1, -1, -1, -1));
+  const __m256i close = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+  const __m256i half = _mm256_set1_epi32(1 << 13);
+  const corners w = corners_of(fraction(x), fraction(y));
+  const __m256i wl = paired(w.w00, w.w10), wr = paired(w.w01, w.w11);
+  TWO_PIXELS(0)
+  TWO_PIXELS(1)
+  TWO_PIXELS(2)
+  TWO_PIXELS(3)
+  const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(rgb0, rgb1), _mm256_packs_epi32(rgb2, rgb3));
+  const __m256i dense = _mm256_shuffle_epi8(bytes, close);
+  _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(dense));
+  _mm_storeu_si128((__m128i *)(out + 12), _mm256_extracti128_si256(dense, 1));
+}
+
+/* The four neighbours of a gray pixel. */
+static inline int32_t square(const uint8_t *at, int64_t stride) {
+  uint16_t top, bottom;
+  memcpy(&top, at, 2);
+  memcpy(&bottom, at + stride, 2);
+  return (int32_t)(top | (uint32_t)bottom << 16);
+}
+
+static inline void eight_grays(const uint8_t *pixels, int64_t stride, places x, places y, uint8_t *out) {
+  _Alignas(32) int32_t offsets[8];
+  offsets_of(x, y, stride, 1, offsets);
+  const __m256i top = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
+  const __m256i bottom = _mm256_broadcastsi128_si256(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
+  const corners w = corners_of(fraction(x), fraction(y));
+#define SQUARE(i) square(pixels + offsets[i], stride)
+  const __m256i from = _mm256_setr_epi32(SQUARE(0), SQUARE(1), SQUARE(2), SQUARE(3), SQUARE(4), SQUARE(5), SQUARE(6), SQUARE(7));
+#undef SQUARE
+  const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(_mm256_shuffle_epi8(from, top), paired(w.w00, w.w01)),
+                                       _mm256_madd_epi16(_mm256_shuffle_epi8(from, bottom), paired(w.w10, w.w11)));
+  const __m256i gray = _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << 13)), 14);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(gray), _mm256_extracti128_si256(gray, 1));
+  _mm_storel_epi64((__m128i *)out, _mm_packus_epi16(words, words));
+}
+
+typedef void (*eight)(const uint8_t *pixels, int64_t stride, places x, places y, uint8_t *out);
+
+static inline __attribute__((always_inline)) void run(const stk_walk *walk, int32_t count, int32_t channels, eight each,
+                                                      uint8_t *out) {
+  const stk_walk w = *walk;
+  places x = places_from(w.x, w.dx), y = places_from(w.y, w.dy);
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8, x = places_on(x), y = places_on(y)) {
+    each(w.pixels, w.stride, x, y, out + (int64_t)channels * i);
+  }
+  if (i < count) {
+    i = count - 8;
+    each(w.pixels, w.stride, places_from(w.x + i * w.dx, w.dx), places_from(w.y + i * w.dy, w.dy), out + (int64_t)channels * i);
+  }
+}
+
+void stk_warp3_avx2(const stk_walk *walk, int32_t count, uint8_t *out) {
+  if (count < 8) {
+    stk_warp3_scalar(walk, count, out);
+  } else {
+    run(walk, count, 3, eight_colours, out);
+  }
+}
+
+void stk_warp1_avx2(const stk_walk *walk, int32_t count, uint8_t *out) {
+  if (count < 8) {
+    stk_warp1_scalar(walk, count, out);
+  } else {
+    run(walk, count, 1, eight_grays, out);
+  }
+}
