@@ -11,6 +11,7 @@ import pytest
 import stoker
 from stoker.image import (
     Affine,
+    CenterCrop,
     ColorJitter,
     CropBox,
     Cutout,
@@ -18,6 +19,7 @@ from stoker.image import (
     HorizontalFlip,
     Invert,
     Operation,
+    Pad,
     Posterize,
     RandAugment,
     RandomCrop,
@@ -184,3 +186,11 @@ def test_a_loader_tells_what_made_a_batch(image_folder: Path) -> None:
         assert flip["flipped"] == row["flipped"] and not row["upside_down"]
         assert -10 <= turn["degrees"] <= 10 and 1 <= cut["height"] <= 4
     assert len({row["drawn"][2]["degrees"] for row in rows}) == 6
+
+
+def test_flips_behind_padding_and_effects_are_counted_too() -> None:
+    pixels = stoker.arrays(i=np.zeros((4, 8, 8, 3), np.uint8))
+    ops = [Pad(1), HorizontalFlip(1), Rotate(5), VerticalFlip(1), HorizontalFlip(1), HorizontalFlip(1), CenterCrop(8)]
+    with pixels.image("i", *ops).batch(2).loader() as loader:
+        row = loader.explain(0)[0]["image i"]
+    assert row["flipped"] and row["upside_down"]

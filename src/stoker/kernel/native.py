@@ -250,8 +250,8 @@ class Program:
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
         struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
-        for place, pair in zip(choices["effect"], self.choices):
-            place[:] = [tuple(effect) for effect in pair]
+        for both, pair in zip(choices["effect"], self.choices):
+            both[:] = [tuple(effect) for effect in pair]
         object.__setattr__(self, "_choices", choices)
         told = struct[0]
         told["choices"], told["n_choices"] = choices.ctypes.data, len(self.choices)
