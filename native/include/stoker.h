@@ -331,6 +331,7 @@ typedef struct {
   int32_t scans;       /* SOS markers found; counted to the end of the data */
   int32_t supported;   /* 1: of a kind that is decoded here: 8 bit, gray or colour, baseline or extended sequential, and where
                           libjpeg-turbo is built in progressive and arithmetic too; 0: decoding answers STK_UNSUPPORTED */
+  int32_t orientation; /* 1 to 8, as the Exif segment says how the camera was held; 0: it does not say */
 } stk_jpeg_info;
 
 /* Reads the header only; takes no memory from the size it finds there. */
@@ -440,6 +441,7 @@ typedef struct {
   int32_t lenient; /* 0: a warning about the image data is STK_CORRUPT or STK_TRUNCATED; 1: warnings are counted, pixels kept */
   int32_t decoder; /* stk_decoder_kind: who may decode; 0 for users */
   int32_t n_ops;
+  int32_t orient; /* 1: a JPEG whose Exif orientation is 2 to 8 is STK_UNSUPPORTED, left to a caller who turns it upright */
   float scale[3], bias[3];
   stk_op ops[STK_MAX_OPS];
   const stk_choice *choices; /* of policies */
@@ -589,5 +591,24 @@ STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *prog
  * call itself answers STK_OK, or STK_SHORT when capacity is too small. */
 STK_API stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
                                    void *out, int64_t capacity, stk_row *row);
+
+/* ---- batches of images --------------------------------------------------------------------------------------------- */
+
+/*
+ * MixUp in place: each of `count` images that lie side by side becomes share * itself + (1 - share) * the one before it as it
+ * was; the one before the first is the last. An image has `values` values; type 0: bytes, b + (((a - b) * w + 2^14) >> 15) with w
+ * = int(share * 2^15 + 0.5); type 1: floats, with two products and one sum, so that NaN spreads. spare: room for one image. Fewer
+ * than two images stay as they are.
+ */
+STK_API stk_status stk_blend(void *images, int64_t count, int64_t values, int32_t type, double share, void *spare);
+
+/* A part of an image of `bytes` bytes: `planes` times `runs` runs of run_bytes, the first at byte `first`. */
+typedef struct {
+  int64_t first, run_bytes, runs, run_step, planes, plane_step;
+} stk_box;
+
+/* CutMix in place: in each of `count` images of `bytes` bytes the box becomes what it was in the image before it (the one before
+ * the first is the last). spare: room for one image. */
+STK_API stk_status stk_paste(void *images, int64_t count, int64_t bytes, const stk_box *box, void *spare);
 
 #endif

@@ -40,11 +40,11 @@ static inline int32_t luma_of(const uint8_t *p) {
   return (p[0] * STK_LUMA_RED + p[1] * STK_LUMA_GREEN + p[2] * STK_LUMA_BLUE + 32768) >> 16;
 }
 
-static inline uint8_t blend_of(int32_t from, int32_t to, stk_blend b) {
+static inline uint8_t blend_of(int32_t from, int32_t to, stk_share b) {
   return to_byte((from * (1 << b.shift) + b.factor * (to - from) + STK_BLEND_BIAS) >> b.shift);
 }
 
-static void saturate(uint8_t *pixels, int64_t count, stk_blend blend) {
+static void saturate(uint8_t *pixels, int64_t count, stk_share blend) {
   for (uint8_t *p = pixels; p < pixels + 3 * count; p += 3) {
     const int32_t luma = luma_of(p);
     for (int c = 0; c < 3; c++) p[c] = blend_of(luma, p[c], blend);
@@ -103,7 +103,7 @@ void stk_smear_scalar(const int16_t *row, const int16_t *weights, int32_t pairs,
   }
 }
 
-void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,
+void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
                         uint8_t *out) {
   for (int32_t i = 0; i < samples; i++) sums[i] = (uint16_t)(rows[0][i] + rows[1][i] + rows[2][i]);
   for (int32_t i = channels; i < samples - channels; i++) {
@@ -392,8 +392,8 @@ static void add_equalize(painter *p) {
 
 /* ---- saturation and hue -------------------------------------------------------------------------------------------------- */
 
-static stk_blend blend_by(double factor) {
-  stk_blend b = {0, 14};
+static stk_share blend_by(double factor) {
+  stk_share b = {0, 14};
   while (fabs(factor) * (1 << b.shift) > 32766) b.shift--;
   b.factor = (int32_t)lrint(factor * (1 << b.shift));
   return b;
@@ -503,7 +503,7 @@ static int sharpen(painter *p, double factor) {
   const int32_t samples = now->width * now->channels, channels = now->channels;
   uint16_t *sums = stk_scratch_get(&e->tables, 2 * ((int64_t)samples + 2 * STK_SLACK));
   if (!sums || stk_picture_room(&e->spare, now->width, now->height, channels) != STK_OK) return 0;
-  const stk_blend blend = blend_by(factor);
+  const stk_share blend = blend_by(factor);
   for (int32_t y = 0; y < now->height; y++) {
     const uint8_t *row = now->pixels + y * now->stride;
     uint8_t *out = e->spare.pixels + y * e->spare.stride;

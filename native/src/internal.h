@@ -359,7 +359,7 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 typedef struct {
   int32_t factor; /* fits 16 bits */
   int32_t shift;  /* 7 .. 14 */
-} stk_blend;
+} stk_share;
 #define STK_BLEND_BIAS 128
 
 /* A table for each channel. Where `ramp` is set, the tables are also clamp(offset + factor * (x - pivot)) in float, truncated:
@@ -377,7 +377,7 @@ typedef enum { STK_STROKE_TABLES = 0, STK_STROKE_SATURATE = 1, STK_STROKE_HUE = 
 typedef struct {
   int32_t kind;
   int32_t turn;    /* of the hue: 2^13 a sixth of a circle, no more than half a circle either way; see colour.c */
-  stk_blend blend; /* from luma to the colour */
+  stk_share blend; /* from luma to the colour */
   stk_tables tables;
 } stk_stroke;
 
@@ -391,7 +391,8 @@ typedef struct {
 } stk_walk;
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
- * STK_SLACK bytes of slack; neither pixels nor `out` of mirror3 have; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
+ * STK_SLACK bytes of slack; neither pixels nor `out` of mirror3 have; `out` of floats, split3, interleaved, planar and joined is
+ * the caller's memory and has none. */
 typedef struct {
   /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
   void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
@@ -419,6 +420,9 @@ typedef struct {
   void (*mirror3)(const uint8_t *pixels, int32_t count, uint8_t *out);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+  /* a becomes what lies between b and a, see stk_share; weight is below 2^15. No slack. */
+  void (*blend_bytes)(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
+  void (*blend_floats)(float *a, const float *b, int64_t count, float weight);
 
   /* Each sample by its channel's table, in place; channels 1 or 3. */
   void (*look_up)(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);
@@ -431,7 +435,7 @@ typedef struct {
   void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
   /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
    * sums is scratch for a row. May write STK_SLACK bytes too many. */
-  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums, uint8_t *out);
+  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums, uint8_t *out);
   /* Bilinear: pixel i is what lies at (x + i dx, y + i dy) of RGB or gray pixels. All four neighbours of every place are there,
    * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
   void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
@@ -468,7 +472,7 @@ typedef struct {
   int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);                    \
   void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
                        uint8_t *out);                                                                                       \
-  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,  \
+  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,  \
                          uint8_t *out);                                                                                     \
   void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
   void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);
@@ -476,6 +480,11 @@ STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)
 STK_DECLARE_KERNELS(neon)
+
+void stk_blend_bytes_scalar(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
+void stk_blend_bytes_avx2(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
+void stk_blend_floats_scalar(float *a, const float *b, int64_t count, float weight);
+void stk_blend_floats_avx2(float *a, const float *b, int64_t count, float weight);
 
 int64_t stk_unstuff_scalar(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
 int64_t stk_unstuff_avx512(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
@@ -535,7 +544,7 @@ typedef struct {
   int32_t dest_x, dest_y, dest_end;
   int32_t upside_down; /* rows are placed from the bottom up */
   int32_t next;        /* next output row, counted from dest_y */
-  int32_t skip; /* samples in a stored row before column x.low */
+  int32_t skip;        /* samples in a stored row before column x.low */
   int32_t ring_rows;
   int64_t ring_stride, middle_stride, line_stride;
   stk_scratch ring, middle, line, planes, window;
@@ -617,7 +626,7 @@ typedef struct {
 typedef struct {
   stk_picture now, spare;
   stk_scratch planes;
-  stk_scratch tables; /* for whoever needs some */
+  stk_scratch tables;         /* for whoever needs some */
   stk_scratch lines[4], runs; /* of move.c */
 } stk_effects;
 

@@ -9,7 +9,7 @@
 #include "internal.h"
 
 enum { SOF0 = 0xC0, SOF1 = 0xC1, SOF2 = 0xC2, DHT = 0xC4, JPG = 0xC8, SOF10 = 0xCA, DAC = 0xCC, SOF15 = 0xCF };
-enum { TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA };
+enum { APP1 = 0xE1, TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA };
 
 typedef struct {
   const uint8_t *data;
@@ -52,6 +52,34 @@ static int kind_supported(int code, int precision, int components) {
   return (code == SOF0 || code == SOF1 || stk_turbo_takes(code)) && precision == 8 && (components == 1 || components == 3);
 }
 
+/* Numbers of a TIFF header, in the byte order it names. */
+static uint32_t tiff_number(const uint8_t *p, int bytes, int intel) {
+  uint32_t value = 0;
+  for (int i = 0; i < bytes; i++) value = value << 8 | p[intel ? bytes - 1 - i : i];
+  return value;
+}
+
+/* The orientation in an APP1 segment of `size` bytes behind its length; 0 where it is not Exif, or not there, or nonsense. */
+static int32_t orientation_of(const uint8_t *p, int64_t size) {
+  enum { HEAD = 6, TIFF = 8, ENTRY = 12, ORIENTATION = 0x0112, SHORT = 3, LONG = 4 };
+  if (size < HEAD + TIFF || memcmp(p, "Exif\0", HEAD) != 0) return 0;
+  p += HEAD, size -= HEAD;
+  const int intel = p[0] == 'I';
+  if (memcmp(p, intel ? "II" : "MM", 2) != 0 || tiff_number(p + 2, 2, intel) != 42) return 0;
+  const int64_t at = tiff_number(p + 4, 4, intel);
+  if (at + 2 > size) return 0;
+  const int64_t entries = tiff_number(p + at, 2, intel);
+  for (int64_t i = 0; i < entries && at + 2 + (i + 1) * ENTRY <= size; i++) {
+    const uint8_t *entry = p + at + 2 + i * ENTRY;
+    if (tiff_number(entry, 2, intel) != ORIENTATION) continue;
+    const uint32_t type = tiff_number(entry + 2, 2, intel);
+    if ((type != SHORT && type != LONG) || tiff_number(entry + 4, 4, intel) != 1) return 0;
+    const uint32_t value = tiff_number(entry + 8, type == SHORT ? 2 : 4, intel);
+    return value >= 1 && value <= 8 ? (int32_t)value : 0;
+  }
+  return 0;
+}
+
 static stk_status read_frame(const walk *w, int code, stk_markers *m, stk_row *row) {
   const uint8_t *p = w->data + w->at + 3;
   m->info.height = big_endian(p + 1);
@@ -84,6 +112,7 @@ static stk_status read_header(walk *w, stk_markers *m, stk_row *row) {
     const int64_t size = stands_alone(code) ? 1 : segment(w);
     if (size == -1) return cut_short(w, row);
     if (size == -2) return fail(w, row, STK_CORRUPT, "a marker's length is below 2");
+    if (code == APP1 && !m->info.orientation) m->info.orientation = orientation_of(w->data + w->at + 3, size - 3);
     if (is_frame(code)) {
       if (framed) return fail(w, row, STK_CORRUPT, "two frame headers");
       if (size < 9) return fail(w, row, STK_CORRUPT, "the frame header is too short");
@@ -149,6 +178,8 @@ stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, in
                      ? "a JPEG of a kind left to others: %d components, or 12 bit, lossless or hierarchical"
                      : "a JPEG left to others by a build without libjpeg-turbo: %d components, progressive or rarer",
                  m->info.components);
+  } else if (status == STK_OK && program->orient && m->info.orientation > 1) {
+    stk_row_fail(row, STK_UNSUPPORTED, -1, "a JPEG to be turned upright: its Exif orientation is %d", m->info.orientation);
   }
   return (stk_status)row->status;
 }

@@ -178,6 +178,19 @@ static void check_canvas_kernels(int32_t count) {
   free(floats);
 }
 
+static void check_blend_kernels(int32_t count) {
+  uint8_t a[300], b[300], want[300];
+  float x[300], y[300], want_float[300];
+  for (int32_t i = 0; i < count; i++) a[i] = (uint8_t)below(256), b[i] = (uint8_t)below(256);
+  for (int32_t i = 0; i < count; i++) x[i] = (float)below(2000) / 7 - 100, y[i] = (float)below(2000) / 3 - 100;
+  const int32_t weight = below(1 << 15);
+  memcpy(want, a, sizeof a), memcpy(want_float, x, sizeof x);
+  stk_blend_bytes_scalar(want, b, count, weight), stk_kernels_now()->blend_bytes(a, b, count, weight);
+  stk_blend_floats_scalar(want_float, y, count, (float)weight / 32768);
+  stk_kernels_now()->blend_floats(x, y, count, (float)weight / 32768);
+  CHECK(memcmp(a, want, (size_t)count) == 0 && memcmp(x, want_float, (size_t)count * sizeof *x) == 0);
+}
+
 static void vector_kernels_equal_their_scalar_twins(void) {
   if (stk_simd(-1) < 1) return;
   for (int round = 0; round < 200; round++) {
@@ -186,6 +199,7 @@ static void vector_kernels_equal_their_scalar_twins(void) {
     const double low = below(width) * 0.7, high = low + 0.1 + (width - low - 0.1) * below(1000) / 1000.0;
     check_horizontal(low, high, count, width, below(2) ? 3 : 1);
     check_canvas_kernels(1 + below(100));
+    check_blend_kernels(1 + below(300));
   }
 }
 #else
@@ -231,6 +245,49 @@ static void a_header_tells_which_kinds_are_decoded(void) {
 #endif
 }
 
+static void an_orientation_is_read_from_exif_alone(void) {
+  /* SOI, APP1 with one entry: orientation 6, first in Intel's order, then in Motorola's. */
+  static const uint8_t intel[] = {0xFF, 0xD8, 0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0,
+                                  0,    1,    0,    0x12, 1, 3,  0,   1,   0,   0,   0, 6, 0,   0,   0,  0, 0, 0, 0};
+  static const uint8_t motorola[] = {0xFF, 0xD8, 0xFF, 0xE1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0,
+                                     8,    0,    1,    1,    0x12, 0,  3,   0,   0,   0,   1, 0, 6,   0,   0, 0,  0, 0, 0};
+  const uint8_t *kinds[] = {intel, motorola};
+  for (int kind = 0; kind < 2; kind++) {
+    uint8_t data[200];
+    stk_jpeg_info info;
+    stk_markers markers;
+    stk_row row;
+    memcpy(data, kinds[kind], sizeof intel);
+    const int64_t length = (int64_t)sizeof intel + put_markers(data + sizeof intel, SOF0, 8, 3, 1, 1);
+    CHECK(stk_jpeg_header(data, length, &info) == STK_OK && info.orientation == 6);
+    stk_program program = {.max_pixels = 512, .max_scans = 3, .channels = 3};
+    stk_row_clear(&row);
+    CHECK(stk_markers_admit(&program, data, length, &markers, &row) == STK_OK);
+    program.orient = 1;
+    stk_row_clear(&row);
+    CHECK(stk_markers_admit(&program, data, length, &markers, &row) == STK_UNSUPPORTED);
+    for (size_t at = 6; at < sizeof intel; at++) { /* any damage is another orientation, or none */
+      for (int value = 0; value < 256; value++) {
+        const uint8_t before = data[at];
+        data[at] = (uint8_t)value;
+        CHECK(stk_jpeg_header(data, length, &info) == STK_OK && info.orientation >= 0 && info.orientation <= 8);
+        data[at] = before;
+      }
+    }
+  }
+}
+
+static void images_meet_the_ones_before_them(void) {
+  uint8_t images[6] = {10, 20, 30, 40, 50, 60}, spare[2];
+  CHECK(stk_blend(images, 3, 2, 0, 1.0, spare) == STK_OK && images[0] == 10 && images[5] == 60);
+  CHECK(stk_blend(images, 3, 2, 0, 0.0, spare) == STK_OK && images[0] == 50 && images[2] == 10 && images[5] == 40);
+  CHECK(stk_blend(images, 3, 2, 0, 1.5, spare) == STK_ARGUMENT && stk_blend(images, 3, 2, 2, 0.5, spare) == STK_ARGUMENT);
+  stk_box box = {.first = 1, .run_bytes = 1, .runs = 1, .run_step = 2, .planes = 1, .plane_step = 2};
+  CHECK(stk_paste(images, 3, 2, &box, spare) == STK_OK && images[0] == 50 && images[1] == 40 && images[3] == 60);
+  box.first = 2;
+  CHECK(stk_paste(images, 3, 2, &box, spare) == STK_ARGUMENT);
+}
+
 /* Whoever decodes what is left to others relies on it: limits and an early end are told first. */
 static void limits_hold_for_what_is_left_to_others(void) {
   static const int frames[] = {SOF0, SOF2, SOF3, SOF10};
@@ -273,7 +330,7 @@ static void a_decoder_that_is_not_built_in_says_so(void) {
 
 int main(void) {
   CHECK(stk_abi() == STK_ABI);
-  CHECK(sizeof(stk_row) == 280 && sizeof(stk_program) == 1752);
+  CHECK(sizeof(stk_row) == 280 && sizeof(stk_program) == 1760);
   philox_gives_the_known_answers();
   draws_do_not_depend_on_how_many_are_asked_for();
   permutations_are_bijective();
@@ -281,6 +338,8 @@ int main(void) {
   files_are_read_whole_and_a_short_arena_is_continued();
   vector_kernels_equal_their_scalar_twins();
   a_header_tells_which_kinds_are_decoded();
+  an_orientation_is_read_from_exif_alone();
+  images_meet_the_ones_before_them();
   limits_hold_for_what_is_left_to_others();
   a_decoder_that_is_not_built_in_says_so();
   printf("all native tests passed (%s)\n", stk_build());

@@ -12,6 +12,7 @@ import numpy as np
 from .errors import ConfigError, MissingExtra
 from .image.limits import MAX_PIXELS
 from .image.lower import lower
+from .image.mixing import CutMix, Mixing, MixUp
 from .image.operation import Operation
 from .image.output import Normalize, ToFloat
 from .loader import Loader
@@ -161,13 +162,14 @@ class Pipeline:
         out: str | None = None,
         fast: bool = True,
         max_pixels: int = MAX_PIXELS,
+        orient: bool = False,
     ) -> Pipeline:
         """Decode an image field and transform it, in one pass.
 
         `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
         ``"float32"`` (0 to 1, or as `Normalize` says; the default with `ToFloat` or `Normalize`). ``fast=False`` decodes at full
         resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused
-        unread.
+        unread. With ``orient=True`` images are first turned upright, as EXIF says.
         """
         for op in ops:
             if not isinstance(op, Operation):
@@ -182,15 +184,22 @@ class Pipeline:
             raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
         lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
-        return self._with(n.Image(field, ops, color, layout, out, fast, max_pixels))
+        return self._with(n.Image(field, ops, color, layout, out, fast, max_pixels, bool(orient)))
 
     def decode(
-        self, field: str, as_: str = "numpy", color: str = "rgb", out: str = "uint8", max_pixels: int = MAX_PIXELS
+        self,
+        field: str,
+        as_: str = "numpy",
+        color: str = "rgb",
+        out: str = "uint8",
+        max_pixels: int = MAX_PIXELS,
+        orient: bool = False,
     ) -> Pipeline:
-        """Decode an image field at full size.
+        """Decode an image field at full size: JPEG, PNG, WebP, PPM, BMP, TIFF, what else Pillow knows, and npy.
 
         `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
-        ``"float32"`` (0 to 1). Sizes vary, so batches hold a list of images.
+        ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Sizes vary, so batches hold a list
+        of images.
         """
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
@@ -200,7 +209,7 @@ class Pipeline:
         if as_ == "pil" and out != "uint8":
             raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
-        return self._with(n.Decode(field, as_, color, out, max_pixels))
+        return self._with(n.Decode(field, as_, color, out, max_pixels, bool(orient)))
 
     def map(self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
@@ -255,6 +264,24 @@ class Pipeline:
     def map_batch(self, fn: Function) -> Pipeline:
         """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict."""
         return self._with(n.MapBatch(_callable("map_batch()", fn)))
+
+    def blend(self, *ops: Mixing, image: str = "image", label: str = "label", layout: str | None = None) -> Pipeline:
+        """Mix the images and labels of every batch, in a worker and in place: `MixUp` and `CutMix` of `stoker.image`.
+
+        Of several operations one is chosen for each batch, each as likely. The label field becomes float32 (rows, classes), also
+        in batches an operation leaves as they are. `layout` is ``"hwc"`` or ``"chw"``, where the images' shape does not tell.
+        """
+        if not ops or not all(isinstance(op, (MixUp, CutMix)) for op in ops):
+            raise ConfigError(
+                f"blend{ops!r}: give operations over batches, e.g. blend(MixUp(0.2, classes=1000)); those over single images "
+                "stand in image(...)"
+            )
+        if len({op.classes for op in ops}) > 1:
+            raise ConfigError(f"blend(): the operations differ in classes: {', '.join(str(op.classes) for op in ops)}")
+        if layout is not None:
+            _choice("blend", "layout", layout, ("hwc", "chw"))
+        _names("blend", (image, label))
+        return self._with(n.Blend(ops, image, label, layout))
 
     def on_error(self, policy: str | n.SkipPolicy) -> Pipeline:
         """What a bad sample means: ``"raise"`` (the default), or ``stoker.skip(...)``.

@@ -14,7 +14,7 @@ import numpy as np
 import stoker
 from stoker import Pipeline
 from stoker.batch.fields import Batch, Sample
-from stoker.image import CenterCrop, HorizontalFlip, RandomResizedCrop, Resize
+from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandomResizedCrop, Resize
 from stoker.loader import Loader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,6 +79,15 @@ def numbers(n: int = N) -> Pipeline:
     return stoker.arrays(x=np.arange(n), y=np.random.default_rng(1).normal(size=(n, 5)).astype(np.float32))
 
 
+def pictures() -> Pipeline:
+    pixels = np.random.default_rng(2).integers(0, 256, (N, 6, 8, 3), dtype=np.uint8)
+    return stoker.arrays(image=pixels, label=np.arange(N) % 10, x=np.arange(N))
+
+
+def mixed(pipeline: Pipeline) -> Pipeline:
+    return pipeline.blend(MixUp(0.4, classes=10), CutMix(classes=10, p=0.8))
+
+
 def groups() -> Pipeline:
     return stoker.arrays(x=np.arange(N).reshape(N // 4, 4), y=np.arange(2.0 * N).reshape(N // 4, 4, 2))
 
@@ -99,6 +108,11 @@ PIPELINES: dict[str, Callable[[int], Pipeline]] = {
     "map with numbers": lambda size: numbers().shuffle(seed=2).map(jitter, rng=True).batch(size),
     "map of fields": lambda size: numbers().shuffle(seed=2).map(x=[add_noise, add_noise], y=add_noise, rng=True).batch(size),
     "map_batch": lambda size: numbers().shuffle(seed=2).batch(size).map_batch(spread).select("y", "x"),
+    "blend": lambda size: mixed(pictures().shuffle(seed=2).batch(size, drop_last=False)),
+    "blend behind filter": lambda size: mixed(pictures().shuffle(seed=2).filter(two_of_three).batch(size)),
+    "blend, bad samples left out": lambda size: mixed(
+        forgiving(pictures().shuffle(seed=2).map(x=bad_every_seventh).batch(size, drop_last=False))
+    ),
     "pad": lambda size: numbers().shuffle(seed=2).map(tokens).batch(size, pad={"t": -1}),
     "list": lambda size: numbers().map(tokens).batch(size, pad={"t": list}),
     "bad samples left out": lambda size: forgiving(
@@ -141,6 +155,10 @@ def image_pipelines(root: Path) -> dict[str, Pipeline]:
         "one size": images.image("image", Resize((24, 30)), layout="chw", out="float32").batch(5, drop_last=False),
         "short side, centre": images.image("image", Resize(40), CenterCrop(32), color="gray").batch(4),
         "sizes vary": images.image("image", Resize(20)).batch(4),
+        "blended": images.image("image", RandomResizedCrop(16), layout="chw", out="float32")
+        .batch(5, drop_last=False)
+        .blend(MixUp(classes=20), CutMix(classes=20)),
+        "upright": images.image("image", Resize((24, 30)), orient=True).batch(5),
         "full size": images.decode("image").batch(4),
         "crops behind a filter": images.filter(lambda s: s["label"] != 1).image("image", RandomResizedCrop(16)).batch(3),
     }

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "observe": {"errors", "units", "source", "plan"},
     "stage": {"errors", "units", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "units", "batch"},
-    "loader": {"errors", "units", "storage", "source", "plan", "engine", "batch", "stage", "observe", "device"},
+    "loader": {"errors", "units", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device"},
     "pipeline": {"errors", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "units", "kernel", "storage", "source", "image"},
     "__init__": {"errors", "engine", "pipeline", "source", "storage", "pack"},

@@ -211,7 +211,7 @@ INLINE __m256i sharp_words(const uint8_t *middle, const uint16_t *sums, int32_t 
   return blended(_mm256_mulhi_epu16(sum, _mm256_set1_epi16(5042)), x, b);
 }
 
-void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,
+void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
                       uint8_t *out) {
   const blender b = blender_of(blend);
   for (int32_t i = 0; i < samples; i += 16) {

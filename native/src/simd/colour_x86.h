@@ -101,7 +101,7 @@ typedef struct {
   __m128i shift;
 } blender;
 
-INLINE blender blender_of(stk_blend b) {
+INLINE blender blender_of(stk_share b) {
   return (blender){two_words(b.factor, 1 << b.shift), _mm256_set1_epi32(STK_BLEND_BIAS), _mm_cvtsi32_si128(b.shift)};
 }
 
@@ -113,7 +113,7 @@ INLINE __m256i blended(__m256i from, __m256i to, const blender *b) {
   return _mm256_packs_epi32(_mm256_sra_epi32(low, b->shift), _mm256_sra_epi32(high, b->shift));
 }
 
-INLINE three saturated(three t, stk_blend blend) {
+INLINE three saturated(three t, stk_share blend) {
   const blender b = blender_of(blend);
   const three low = widened(t, 0), high = widened(t, 1);
   const __m256i luma[2] = {luma_words(low), luma_words(high)};

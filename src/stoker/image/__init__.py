@@ -26,13 +26,14 @@ from .geometry import (
     Rotate,
     VerticalFlip,
 )
+from .mixing import CutMix, MixUp
 from .operation import Operation
 from .output import Normalize, ToFloat
 from .policies import AutoAugment, RandAugment, TrivialAugment
 
 __all__ = [
-    "Affine", "AutoAugment", "AutoContrast", "CenterCrop", "ColorJitter", "CropBox", "Cutout", "Equalize", "GaussianBlur",
-    "Grayscale", "HorizontalFlip", "Invert", "Normalize", "Operation", "Pad", "Posterize", "RandAugment", "RandomCrop",
-    "RandomErasing", "RandomResizedCrop", "Resize", "Rotate", "Sharpness", "Solarize", "ToFloat", "TrivialAugment",
-    "VerticalFlip",
+    "Affine", "AutoAugment", "AutoContrast", "CenterCrop", "ColorJitter", "CropBox", "CutMix", "Cutout", "Equalize",
+    "GaussianBlur", "Grayscale", "HorizontalFlip", "Invert", "MixUp", "Normalize", "Operation", "Pad", "Posterize",
+    "RandAugment", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Resize", "Rotate", "Sharpness", "Solarize",
+    "ToFloat", "TrivialAugment", "VerticalFlip",
 ]  # fmt: skip

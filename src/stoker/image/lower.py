@@ -31,6 +31,7 @@ def lower(
     out: str = "uint8",
     fast: bool = True,
     max_pixels: int = MAX_PIXELS,
+    orient: bool = False,
 ) -> Program:
     """One program for all of `ops`; operation i draws from random stream ``stream + i``."""
     ops = tuple(ops)
@@ -54,6 +55,7 @@ def lower(
         max_pixels=max_pixels,
         max_scans=MAX_SCANS,
         choices=choices,
+        orient=orient,
     )
 
 

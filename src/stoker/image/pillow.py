@@ -16,12 +16,18 @@ from numpy.typing import NDArray
 from ..errors import CorruptImage, ImageError, ImageTooLarge, TruncatedImage, UnsupportedImage
 from ..kernel import native
 from .limits import MAX_SCANS
+from .orient import orientation_of, upright
 
 _JPEG = b"\xff\xd8\xff"
+#: formats without 32-bit images: what Pillow holds in 32 bits are 16, from 0 to 65,535
+_SIXTEEN_BITS = ("PNG", "PPM")
 
 
-def decode(data: bytes, channels: int, max_pixels: int) -> NDArray[np.uint8]:
-    """Pixels (height, width, channels) of any image Pillow reads; raises an `ImageError` without the file's name."""
+def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) -> NDArray[np.uint8]:
+    """Pixels (height, width, channels) of any image Pillow reads; raises an `ImageError` without the file's name.
+
+    With `orient` they are turned upright, as EXIF says. A TIFF's own orientation is always followed, by Pillow itself.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -31,7 +37,8 @@ def decode(data: bytes, channels: int, max_pixels: int) -> NDArray[np.uint8]:
                 raise ImageTooLarge(f"{width} x {height} pixels are more than the {max_pixels:,} allowed")
             if channels == 1:
                 image.draft("L", None)  # the luminance a JPEG has, as the kernel takes it; other formats ignore this
-            return _to_pixels(image, channels)
+            pixels = _to_pixels(image, channels)
+            return upright(pixels, orientation_of(data, image)) if orient else pixels
     except ImageError:
         raise
     except UnidentifiedImageError as error:
@@ -64,12 +71,14 @@ def _open_jpeg(data: bytes) -> Any:
 
 
 def _to_pixels(image: Any, channels: int) -> NDArray[np.uint8]:
-    if image.mode.startswith("I;16"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _SIXTEEN_BITS):
         wide = np.asarray(image)
         gray = (wide >> 8).astype(np.uint8)
         return gray[:, :, None] if channels == 1 else np.repeat(gray[:, :, None], 3, axis=2)
     if image.mode in ("I", "F"):
         raise UnsupportedImage(f"images of mode {image.mode} (32 bits a channel) have no agreed range; convert them to 8 bits")
+    if image.mode == "LAB":
+        image = image.convert("RGB")  # there is no direct way to gray
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")  # what Pillow advises before dropping the alpha of a palette
     pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))

@@ -13,7 +13,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from ctypes import c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -61,6 +61,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_image_arrays": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
     "stk_pixels_rows": [*[c_void_p] * 6, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
+    "stk_blend": [c_void_p, c_int64, c_int64, c_int32, c_double, c_void_p],
+    "stk_paste": [c_void_p, c_int64, c_int64, c_void_p, c_void_p],
 }  # fmt: skip
 
 #: functions whose callers come again with more room
@@ -177,6 +179,8 @@ class Library:
         self.image_arrays: _Function = loaded.stk_image_arrays
         self.pixels_rows: _Function = loaded.stk_pixels_rows
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
+        self.blend: _Function = loaded.stk_blend
+        self.paste: _Function = loaded.stk_paste
         self.seek_make: _Function = loaded.stk_seek_make
         self.seek_check: Callable[[int, int, int, int], int] = brief.stk_seek_check
         brief.stk_seek_check.argtypes, brief.stk_seek_check.restype = [c_void_p, c_int64, c_void_p, c_int64], c_int32

@@ -29,7 +29,9 @@ _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is m
 
 # ---- structs, laid out as C does ---------------------------------------------------------------------------------------
 
-_INFO = np.dtype([(name, np.int32) for name in ("width", "height", "components", "progressive", "scans", "supported")])
+_INFO = np.dtype(
+    [(name, np.int32) for name in ("width", "height", "components", "progressive", "scans", "supported", "orientation")]
+)
 _OP = np.dtype([("kind", np.int32), ("stream", np.uint32), ("p", np.float64, MAX_PARAMS)], align=True)
 _AUGMENT = np.dtype(
     [
@@ -48,7 +50,10 @@ _PROGRAM = np.dtype(
     [
         ("seed", np.uint64),
         ("max_pixels", np.int64),
-        *((name, np.int32) for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops")),
+        *(
+            (name, np.int32)
+            for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops", "orient")
+        ),
         ("scale", np.float32, 3),
         ("bias", np.float32, 3),
         ("ops", _OP, MAX_OPS),
@@ -184,6 +189,7 @@ class JpegInfo:
     progressive: bool
     scans: int
     supported: bool
+    orientation: int = 0  # of its Exif segment, 1 to 8; 0: it does not say
 
 
 def jpeg_header(data: Bytes) -> JpegInfo:
@@ -193,8 +199,8 @@ def jpeg_header(data: Bytes) -> JpegInfo:
         library().jpeg_header(address(array), array.size, address(told))
     except StokerError as error:
         raise type(error)(f"not a usable JPEG header in {array.size} bytes: {error}") from None
-    width, height, components, progressive, scans, supported = told[0].tolist()
-    return JpegInfo(width, height, components, bool(progressive), scans, bool(supported))
+    width, height, components, progressive, scans, supported, orientation = told[0].tolist()
+    return JpegInfo(width, height, components, bool(progressive), scans, bool(supported), orientation)
 
 
 def seek_fits(data: Bytes, seek: Bytes) -> bool:
@@ -241,6 +247,7 @@ class Program:
     max_pixels: int = 100_000_000
     max_scans: int = 100
     decoder: DecoderKind = DecoderKind.ANY
+    orient: bool = False  # leave JPEGs that have to be turned upright to others
     choices: tuple[tuple[Augment, Augment], ...] = ()  # of policies
     _choices: NDArray[np.void] = field(init=False, repr=False, compare=False)
     _struct: NDArray[np.void] = field(init=False, repr=False, compare=False)
@@ -250,14 +257,15 @@ class Program:
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
         struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
-        for both, pair in zip(choices["effect"], self.choices):
-            both[:] = [tuple(effect) for effect in pair]
+        for slot, pair in zip(choices["effect"], self.choices):
+            slot[:] = [tuple(effect) for effect in pair]
         object.__setattr__(self, "_choices", choices)
         told = struct[0]
         told["choices"], told["n_choices"] = choices.ctypes.data, len(self.choices)
         told["seed"], told["max_pixels"], told["max_scans"] = self.seed & (1 << 64) - 1, self.max_pixels, self.max_scans
         told["channels"], told["layout"], told["out_type"] = self.channels, self.planar, self.as_float
         told["exact"], told["lenient"], told["decoder"], told["n_ops"] = self.exact, self.lenient, self.decoder, len(self.ops)
+        told["orient"] = self.orient
         told["scale"][: len(self.scale)] = self.scale
         told["bias"][: len(self.bias)] = self.bias
         for slot, op in zip(told["ops"], self.ops):
@@ -319,7 +327,10 @@ class Images:
             raise KernelError(f"pixels must be images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}")
         self._array = pixels
         self._struct = np.zeros(1, _IMAGES)
-        self._struct[0] = (pixels.ctypes.data, *pixels.strides[:2], pixels.shape[2], pixels.shape[1], channels)
+        # Strides along an axis of one mean nothing and may be any number.
+        stride = pixels.strides[0] if len(pixels) > 1 else 0
+        row_stride = pixels.strides[1] if pixels.shape[1] > 1 else pixels.shape[2] * channels
+        self._struct[0] = (pixels.ctypes.data, stride, row_stride, pixels.shape[2], pixels.shape[1], channels)
         self.at = place(self._struct)
 
     @staticmethod
@@ -328,8 +339,8 @@ class Images:
         if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size or min(pixels.strides) < 0:
             return False
         channels = pixels.shape[3] if pixels.ndim == 4 else 1
-        dense = pixels.strides[2] == channels and pixels.strides[1] >= pixels.shape[2] * channels
-        return channels in (1, 3, 4) and dense and (pixels.ndim == 3 or pixels.strides[3] == 1)
+        apart = pixels.shape[1] == 1 or pixels.strides[1] >= pixels.shape[2] * channels
+        return channels in (1, 3, 4) and apart and bool(pixels[:1, :1].flags.c_contiguous)
 
     def __len__(self) -> int:
         return len(self._array)

@@ -11,10 +11,11 @@ from ..engine.resources import usable_cores
 from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
-from ..plan.nodes import MapBatch
+from ..plan.nodes import Blend, MapBatch
 from ..plan.plan import Plan
 from ..source.base import Source
 from ..source.chunk import BYTES
+from ..stage.finish import Finish
 from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
 from .units import BatchMaker, Observer
@@ -71,8 +72,14 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
         stream += len(segment.nodes)
     stages = make_stages(plan.stages, plan.seed, stream)
     final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
-    joined = loose_fields(plan, layout) or any(isinstance(n, MapBatch) for n in plan.finish)
-    return BatchMaker(final, plan.finish, joined, layout.nbytes), runners
+    joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
+    return BatchMaker(final, finish_of(plan), joined, layout.nbytes), runners
+
+
+def finish_of(plan: Plan) -> Finish:
+    """What happens to whole batches; it draws from random streams behind those of all stages."""
+    stages = sum(len(segment.nodes) for segment in plan.segments) + len(plan.stages)
+    return Finish(plan.finish, plan.seed, stages)
 
 
 #: workers beside one a core, where reading waits for a network; each of them asks for many records at once

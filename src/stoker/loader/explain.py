@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError
+from ..image.mixing import Mixing, Mixture, draw
 from ..plan.deal import Deal
+from ..plan.fields import is_planar
+from ..plan.nodes import Blend
 from ..plan.plan import Plan
 from ..source.base import Source
 from ..source.chunk import Ints
@@ -13,6 +16,7 @@ from ..stage.fields import FieldsStage
 from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
 from ..storage.scratch import Scratch
+from .build import finish_of
 
 
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
@@ -33,6 +37,9 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
         }
         for row, (position, index) in enumerate(zip(places.positions, places.indices))
     ]
+    mixed = blends(plan, epoch, int(places.positions[0]))
+    for row in told:
+        row.update(mixed)
     scratch = Scratch()
     try:
         chunk = Reader(plan.source, plan.wanted)(places, {}, scratch)
@@ -48,6 +55,27 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
     finally:
         scratch.close()
     return told
+
+
+def blends(plan: Plan, epoch: int, position: int) -> dict[str, Any]:
+    """What `blend` does to the batch whose first row is at `position`, by verb; nothing where the size is not known here."""
+    finish = finish_of(plan)
+    told: dict[str, Any] = {}
+    for number, node in enumerate(finish.nodes, finish.first_stream):
+        spec = (plan.specs or {}).get(node.image) if isinstance(node, Blend) else None
+        if not isinstance(node, Blend) or spec is None or not spec.fixed:
+            continue
+        shape = tuple(n or 0 for n in spec.shape)
+        size = (shape[1], shape[2]) if is_planar(shape, node) else (shape[0], shape[1])
+        drawn = draw(node.ops, finish.seed, epoch, position, number << 8, size)
+        name = "blend" if "blend" not in told else f"blend {len(told) + 1}"
+        told[name] = None if drawn is None else _mixture(*drawn)
+    return told
+
+
+def _mixture(op: Mixing, mixture: Mixture) -> dict[str, Any]:
+    box = {} if mixture.box is None else {"box": dict(zip(("top", "left", "bottom", "right"), mixture.box))}
+    return {"operation": type(op).__name__, "share": round(mixture.share, 6), **box}
 
 
 def _positions(plan: Plan, deal: Deal, step: int) -> Ints:

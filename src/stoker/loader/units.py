@@ -15,10 +15,9 @@ from ..engine.executor import Outcome
 from ..engine.feed import Unit
 from ..errors import SampleError
 from ..plan.cursor import Cursor
-from ..plan.nodes import FinishNode
 from ..plan.order import Places
 from ..source.chunk import Chunk, Ints, numbers
-from ..stage.ragged import apply_finish
+from ..stage.finish import Finish
 from ..stage.runner import Report, Runner
 from ..storage.scratch import Scratch
 
@@ -127,8 +126,12 @@ class BatchUnit(Unit):
         assert self.draft is not None
         columns, rows, keys, kept = self.draft.finish(stop)
         self.draft, self.kept = None, kept
-        columns = apply_finish(self._make.finish, columns, rows, lambda row: keys()[row]) if rows else columns
-        self._batch = Batch(columns, rows, keys, self._mask(kept))
+        mask = self._mask(kept)
+        if rows:
+            real = rows if mask is None else int(mask.sum())
+            position = int(self._rows.positions[0])
+            columns = self._make.finish(columns, rows, real, self.epoch, position, lambda row: keys()[row])
+        self._batch = Batch(columns, rows, keys, mask)
 
     def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
         if not self._padded:
@@ -149,7 +152,7 @@ class BatchMaker:
     """What all batches of a loader have in common; as a function, the work of a task."""
 
     runner: Runner
-    finish: tuple[FinishNode, ...]
+    finish: Finish
     finishing: bool  # a worker joins the rows; else the consumer does, because it costs nothing
     nbytes: int
 

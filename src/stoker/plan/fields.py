@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Union
+
+import numpy as np
 
 from ..errors import ConfigError
 from ..image.fusion import last_write, passes
 from ..image.geometry import CropBox
 from ..image.operation import Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
-from .nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode
+from .nodes import Blend, Decode, Drop, Filter, FinishNode, Image, MapFields, Rename, Select, StageNode
 
 #: fields by name; None when a user's function decides them
 Specs = Union[Mapping[str, FieldSpec], None]
 
 
-def fields_after(node: StageNode, specs: Specs) -> Specs:
+def fields_after(node: StageNode | FinishNode, specs: Specs) -> Specs:
     """The fields behind a stage; raises when the stage names a field that is not there."""
     if isinstance(node, Select):
         return {name: _of(specs, name, node) for name in node.fields}
@@ -25,6 +27,9 @@ def fields_after(node: StageNode, specs: Specs) -> Specs:
     if isinstance(node, (Image, Decode)):
         _check_image(node, _of(specs, node.field, node), specs)
         return {**specs, node.field: image_spec(node) if isinstance(node, Image) else decode_spec(node)}
+    if isinstance(node, Blend):
+        _check_blend(node, specs)
+        return {**specs, node.label: array_spec("float32", node.ops[0].classes)}
     if isinstance(node, MapFields):
         for name, _ in node.fields:
             _of(specs, name, node)
@@ -38,7 +43,7 @@ def fields_after(node: StageNode, specs: Specs) -> Specs:
     return specs if isinstance(node, Filter) else None
 
 
-def wanted_fields(nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec]) -> tuple[str, ...]:
+def wanted_fields(nodes: Iterable[StageNode | FinishNode], specs: Mapping[str, FieldSpec]) -> tuple[str, ...]:
     """The source fields that some stage, or the user, will look at; the rest are never read."""
     need: set[str] | None = None  # None: all of them
     for node in reversed(list(nodes)):
@@ -53,9 +58,11 @@ def wanted_fields(nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec]) ->
         elif isinstance(node, (Image, Decode)) and need is not None:
             # A decode nobody looks at still has to find bad images, so its field is always read.
             need |= {node.field, *boxes_of(node)}
+        elif isinstance(node, Blend) and need is not None:
+            need |= {node.image, node.label}
         elif isinstance(node, MapFields) and need is not None:
             need |= {name for name, _ in node.fields}
-        elif not isinstance(node, (Select, Rename, Drop, Image, Decode, MapFields)):
+        elif not isinstance(node, (Select, Rename, Drop, Image, Decode, MapFields, Blend)):
             need = None
     return tuple(name for name in specs if need is None or name in need)
 
@@ -133,7 +140,7 @@ def decode_spec(node: Decode) -> FieldSpec:
     return array_spec(node.out, channels, None, None) if node.as_ == "torch" else array_spec(node.out, None, None, channels)
 
 
-def _of(specs: Specs, name: str, node: StageNode) -> FieldSpec:
+def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
     if specs is None:
         return OBJECT
     if name not in specs:
@@ -154,6 +161,42 @@ def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, Fiel
         )
     for name in boxes_of(node):
         _of(specs, name, node)
+
+
+def _check_blend(node: Blend, specs: Mapping[str, FieldSpec]) -> None:
+    """What is known of the fields before anything runs; the rest is found when a batch is mixed."""
+    image, label, classes = _of(specs, node.image, node), _of(specs, node.label, node), node.ops[0].classes
+    if image.kind == "bytes":
+        raise ConfigError(f"blend(image={node.image!r}): the field holds encoded bytes; decode it with .image(...) first")
+    if image.kind == "array" and not image.fixed:
+        raise ConfigError(
+            f"blend(image={node.image!r}): the field holds {image}, images of varying size; crop or resize them to one size"
+        )
+    if image.kind == "array":
+        if np.dtype(image.dtype) not in (np.uint8, np.float32) or len(image.shape) not in (2, 3):
+            raise ConfigError(f"blend(image={node.image!r}): the field holds {image}; it takes uint8 or float32 images")
+        is_planar(tuple(n or 0 for n in image.shape), node)
+    whole = label.kind == "array" and np.dtype(label.dtype).kind in "iu" and label.shape == ()
+    soft = label.kind == "array" and np.dtype(label.dtype).kind in "iuf" and label.shape == (classes,)
+    if label.kind != "object" and not whole and not soft:
+        raise ConfigError(
+            f"blend(label={node.label!r}): the field holds {label}; it takes one whole number a row, or {classes} numbers a row"
+        )
+
+
+def is_planar(shape: Sequence[int], node: Blend) -> bool:
+    """Whether images of this shape have their channels first, as `layout` says, or else as their shape does."""
+    if len(shape) == 2:
+        return False
+    first, last = shape[0] in (1, 3, 4), shape[-1] in (1, 3, 4)
+    if node.layout is not None:
+        return node.layout == "chw"
+    if first == last:
+        raise ConfigError(
+            f"blend(image={node.image!r}): images of shape {tuple(shape)} may have their channels first or last: say which with "
+            "layout='hwc' or layout='chw'"
+        )
+    return first
 
 
 def _renamed(node: Rename, specs: Mapping[str, FieldSpec]) -> Specs:

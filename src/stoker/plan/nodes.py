@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from ..image.limits import MAX_PIXELS
+from ..image.mixing import Mixing
 from ..image.operation import Operation
 
 Function = Callable[..., Any]
@@ -87,6 +88,7 @@ class Image:
     out: str = "uint8"
     fast: bool = True
     max_pixels: int = MAX_PIXELS
+    orient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Decode:
     color: str = "rgb"
     out: str = "uint8"
     max_pixels: int = MAX_PIXELS
+    orient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,16 @@ class MapBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Blend:
+    """MixUp or CutMix over a whole batch: one of `ops`, chosen for each batch. `layout` None: seen from the shape."""
+
+    ops: tuple[Mixing, ...]
+    image: str = "image"
+    label: str = "label"
+    layout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Regroup:
     """`batch`, functions over that batch, `unbatch`: made by the compiler from those three."""
 
@@ -204,8 +217,8 @@ class OnError:
 
 OrderNode = Union[Shuffle, Take, Skip, Repeat, Mix]
 StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, Select, Rename, Drop]
-FinishNode = Union[MapBatch, Select, Rename, Drop]
-Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, OnError]
+FinishNode = Union[MapBatch, Blend, Select, Rename, Drop]
+Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError]
 
 #: stages that change how many samples there are
 RAGGED = (Filter, FlatMap, Unbatch, Regroup)
@@ -219,7 +232,7 @@ def describe_function(fn: Function) -> str:
     return f"{module}.{name}"
 
 
-def describe(node: Node | Operation) -> str:
+def describe(node: Node | Operation | Mixing) -> str:
     """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made of it."""
     inside = ", ".join(f"{name}={_value(getattr(node, name))}" for name in _fields(node))
     return f"{type(node).__name__}({inside})"
@@ -246,6 +259,9 @@ def written(node: Node) -> str:
         inside = [f"{name}={', '.join(map(describe_function, functions))}" for name, functions in node.fields]
     elif isinstance(node, Image):
         inside = [repr(node.field), *(_short(op) for op in node.ops), *_differing(node, ("field", "ops"))]
+    elif isinstance(node, Blend):
+        inside = [*(f"{type(op).__name__}({op.alpha:g}, {', '.join(_differing(op, ('alpha',)))})" for op in node.ops)]
+        inside += _differing(node, ("ops",))
     else:
         first = [name for name in _fields(node) if name in ("fn", "size", "count", "field")]
         inside = [_value(getattr(node, name)) for name in first] + _differing(node, first)

@@ -13,13 +13,14 @@ from typing import Union, cast
 
 from ..errors import ConfigError
 from ..source.base import Source, digest
-from ..source.chunk import FieldSpec
+from ..source.chunk import OBJECT, FieldSpec
 from ..source.stream import StreamSource
 from .deal import Deal
 from .fields import Specs, fields_after, fields_read, varying_fields, wanted_fields
 from .nodes import (
     RAGGED,
     Batch,
+    Blend,
     Drop,
     Filter,
     FinishNode,
@@ -40,6 +41,7 @@ from .nodes import (
     Take,
     Unbatch,
     describe,
+    verb_of,
 )
 from .order import Order
 
@@ -174,9 +176,10 @@ class _Compiler:
             if self.batch is not None:
                 raise ConfigError("batch() appears twice; put unbatch() between, or batch once")
             self.batch = node
-        elif isinstance(node, MapBatch):
+        elif isinstance(node, (MapBatch, Blend)):
             if self.batch is None:
-                raise ConfigError("map_batch() needs a batch: put it behind batch(), or use map()")
+                instead = ", or use map()" if isinstance(node, MapBatch) else ""
+                raise ConfigError(f"{verb_of(node)}() needs a batch: put it behind batch(){instead}")
             self.finish.append(node)
         elif self.batch is not None:
             if not isinstance(node, (Select, Rename, Drop)):
@@ -252,7 +255,7 @@ class _Compiler:
         if self.ragged or not isinstance(self.source, Source):
             self._close()
         self.unit = batch.size
-        self.current.append(Regroup(batch, tuple(cast("list[FinishNode]", inner))))
+        self.current.append(Regroup(batch, tuple(cast("list[MapBatch | Select | Rename | Drop]", inner))))
         self._close()
 
     def plan(self) -> Plan:
@@ -270,14 +273,15 @@ class _Compiler:
         specs: Specs = source_specs
         for node in stages:
             specs = fields_after(node, specs)
-        finish_fields: Specs = specs
+        padded = {name for name, _ in self.batch.pad} if self.batch else set()
+        finish_fields: Specs = specs and {name: OBJECT if name in padded else spec for name, spec in specs.items()}
         for finisher in self.finish:
             finish_fields = None if isinstance(finisher, MapBatch) else fields_after(finisher, finish_fields)
         for name, _ in self.batch.pad if self.batch else ():
             if specs is not None and name not in specs:
                 raise ConfigError(f"batch(pad=...) names the field {name!r}, but the fields here are {', '.join(specs)}")
         # Select and drop behind batch() narrow what is read just as before it; a batch function may look at everything.
-        narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else cast("list[StageNode]", self.finish)
+        narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else self.finish
         wanted = wanted_fields([*stages, *narrowing], source_specs) if source_specs is not None else ()
         order = Order(tuple(self.verbs), len(self.source)) if isinstance(self.source, Source) else None
         pass_rows = order.length if order else None

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import SampleError
 from ..image.lower import lower
+from ..image.npy import in_channels
 from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
-from .image import decode_bytes, encoded, place_error
+from .image import as_pixels, decode_bytes, encoded, place_error
 
 
 class DecodeStage(Stage):
@@ -21,7 +23,7 @@ class DecodeStage(Stage):
     def __init__(self, node: Decode) -> None:
         self.name = f"decode {node.field}"
         self._node = node
-        self._program = lower((), seed=0, stream=0, color=node.color, fast=False, max_pixels=node.max_pixels)
+        self._program = lower((), seed=0, stream=0, color=node.color, fast=False, max_pixels=node.max_pixels, orient=node.orient)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self._node.field])
@@ -30,11 +32,17 @@ class DecodeStage(Stage):
             if row in chunk.failures:
                 continue
             try:
-                values[row] = self._convert(decode_bytes(column[row], self._program, scratch))
+                values[row] = self._convert(self._pixels(column[row], scratch))
             except SampleError as error:
                 chunk.fail(row, place_error(error, chunk, row))
         chunk.columns[self._node.field] = values
         return chunk
+
+    def _pixels(self, value: Any, scratch: Scratch) -> NDArray[np.uint8]:
+        """An image's pixels; an array, as shards give for `npy` fields, is decoded already."""
+        if isinstance(value, np.ndarray):
+            return in_channels(as_pixels(value), self._program.channels)
+        return decode_bytes(value, self._program, scratch)
 
     def _convert(self, pixels: Any) -> Any:
         """Pixels in the form asked for; floats are 0 to 1, torch has channels first, as each library's users expect."""

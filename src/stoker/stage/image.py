@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedImage
-from ..image import draws, pillow
+from ..image import draws, npy, pillow
 from ..image.lower import lower, steps_of
 from ..image.operation import Size
+from ..image.orient import upright
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
@@ -41,6 +44,7 @@ class ImageStage(Stage):
             out=node.out,
             fast=node.fast,
             max_pixels=node.max_pixels,
+            orient=node.orient,
         )
         self._box = next(iter(boxes_of(node)), None)
         self._size = size_after(node.ops)
@@ -150,7 +154,7 @@ class ImageStage(Stage):
                 length = len(value)
                 if rows["status"][row] == Status.UNSUPPORTED:
                     where = -1  # what the kernel said of it is no longer the point
-                    pixels = pillow.decode(value, self._program.channels, self._program.max_pixels)
+                    pixels = decode_elsewhere(value, self._program, scratch)
                     self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
@@ -268,7 +272,7 @@ def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chu
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """The pixels (height, width, channels) of one row: decoded, or as they are."""
     value = column[row]
-    return decode_bytes(value, program, scratch) if _is_bytes(value) else _as_pixels(value)
+    return decode_bytes(value, program, scratch) if _is_bytes(value) else as_pixels(value)
 
 
 def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
@@ -278,14 +282,26 @@ def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArr
     try:
         return scratch.decoder.decode(program, value)
     except UnsupportedImage:
-        return pillow.decode(bytes(value), program.channels, program.max_pixels)
+        return decode_elsewhere(bytes(value), program, scratch)
+
+
+def decode_elsewhere(value: bytes, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
+    """A whole image that the kernel has declined: an array, a JPEG that has to be turned upright, or one for Pillow."""
+    if value.startswith(npy.MAGIC):
+        return npy.decode(value, program.channels, program.max_pixels)
+    if program.orient and value.startswith(b"\xff\xd8"):
+        with suppress(UnsupportedImage):  # then the kernel does not decode it at all
+            level = scratch.decoder.decode(replace(program, orient=False), value)
+            return upright(level, native.jpeg_header(value).orientation)
+    return pillow.decode(value, program.channels, program.max_pixels, program.orient)
 
 
 def _is_bytes(value: Any) -> bool:
     return isinstance(value, (bytes, bytearray, memoryview))
 
 
-def _as_pixels(value: Any) -> NDArray[np.uint8]:
+def as_pixels(value: Any) -> NDArray[np.uint8]:
+    """Pixels that are decoded already, after a look at their type and shape."""
     pixels = np.asarray(value)
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
         raise UnsupportedImage(
@@ -300,7 +316,8 @@ def _size(column: Column, row: int, program: native.Program, scratch: Scratch) -
     if isinstance(column, BytesColumn):
         try:
             info = native.jpeg_header(column[row])
-            return info.height, info.width
+            turned = program.orient and info.orientation >= 5
+            return (info.width, info.height) if turned else (info.height, info.width)
         except ImageError:
             pass
     height, width = decode_pixels(column, row, program, scratch).shape[:2]

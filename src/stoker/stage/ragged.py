@@ -9,7 +9,6 @@ import numpy as np
 
 from ..batch.collate import collate
 from ..batch.fields import Batch
-from ..batch.strings import ByteStrings
 from ..errors import BatchError
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
 from ..source.chunk import OBJECT, Chunk, Ints
@@ -80,17 +79,6 @@ class RegroupStage(Stage):
         return _rows_chunk(chunk, rows, parents)
 
 
-def apply_finish(nodes: Iterable[Any], columns: dict[str, Any], rows: int, name: Any) -> dict[str, Any]:
-    """Batch functions, selections and renames over finished columns; the number of rows stays."""
-    for node in nodes:
-        if isinstance(node, MapBatch):
-            columns = map_batch(node.fn, columns, rows, name)
-            _check_rows(node.fn, columns, rows)
-        else:
-            columns = arrange(node, columns)
-    return columns
-
-
 def map_batch(fn: Function, columns: dict[str, Any], rows: int, name: Any) -> dict[str, Any]:
     """What a user's function makes of a batch."""
     try:
@@ -103,16 +91,6 @@ def map_batch(fn: Function, columns: dict[str, Any], rows: int, name: Any) -> di
         told = type(result).__name__
         raise BatchError(f"{describe_function(fn)} must return a mapping of field names to columns, not {told}")
     return dict(result)
-
-
-def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:
-    for name, column in columns.items():
-        length = len(column) if isinstance(column, (list, ByteStrings)) or getattr(column, "shape", ()) != () else rows
-        if length != rows:
-            raise BatchError(
-                f"{describe_function(fn)} made {length} rows of {rows} in the field {name!r}; a batch function keeps their "
-                "number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
-            )
 
 
 def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:

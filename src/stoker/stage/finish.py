@@ -1,0 +1,49 @@
+"""What happens to a batch whose rows are complete: batch functions, mixing, selections and renames, in the order written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..batch.strings import ByteStrings
+from ..errors import BatchError
+from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function
+from .blend import Place, blend
+from .fields import arrange
+from .ragged import map_batch
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The verbs behind `batch`. Number i of them draws from the random streams of stage ``first_stream + i``."""
+
+    nodes: tuple[FinishNode, ...]
+    seed: int
+    first_stream: int
+
+    def __call__(
+        self, columns: dict[str, Any], rows: int, real: int, epoch: int, position: int, name: Callable[[int], str]
+    ) -> dict[str, Any]:
+        """The finished columns of a batch whose first row is at `position`; `real` rows of it, the first ones, do not pad."""
+        ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
+        for number, node in enumerate(self.nodes, self.first_stream):
+            if isinstance(node, MapBatch):
+                columns = map_batch(node.fn, columns, rows, name)
+                _check_rows(node.fn, columns, rows)
+            elif isinstance(node, Blend):
+                columns = blend(node, columns, Place(self.seed, epoch, position, number << 8), real, ours, name)
+                ours |= {id(columns[field]): columns[field] for field in (node.image, node.label)}
+            else:
+                columns = arrange(node, columns)
+        return columns
+
+
+def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:
+    for name, column in columns.items():
+        length = len(column) if isinstance(column, (list, ByteStrings)) or getattr(column, "shape", ()) != () else rows
+        if length != rows:
+            raise BatchError(
+                f"{describe_function(fn)} made {length} rows of {rows} in the field {name!r}; a batch function keeps their "
+                "number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
+            )
