@@ -59,7 +59,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.image("image", CropBox("a"), CropBox("b")), "one image stage crops to one field, not to a and b"),
         (lambda p: p.image("image", Normalize(0, 1), Normalize(0, 1)), "second Normalize"),
         (lambda p: p.image("image", Normalize(0, 1), CenterCrop(8)), "put Normalize at the end"),
-        (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "normalised pixels are floats"),
+        (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "Normalize, which gives floats"),
         (lambda p: p.image("image", double), "not an operation"),
         (lambda p: p.image("image", max_pixels=0), "max_pixels=0"),
         (lambda p: p.decode("image", as_="jax"), "as_='jax'"),

@@ -352,20 +352,24 @@ typedef enum {
                                    * floor(u * (image's height - height + 1)), then left */
 
   /* Effects: they work on finished pixels, in order. p[11] is their probability, drawn before all else from block 255. */
-  STK_OP_AFFINE = 20,       /* about the centre: p0 p1 degrees clockwise, p2 p3 translation (most, as shares of width and height,
-                             * rounded to whole pixels), p4 p5 scale, p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray
-                             * level). Draws: the angle, x and y of the translation, the scale; from block 1 on the two shears. The
-                             * order and the matrix are those of torchvision's affine; bilinear. The fill lies around the image without
-                             * end: pixels on the border blend with it. With those next to it, and with flips, one resampling */
-  STK_OP_COLOR_JITTER = 21, /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns); p8 nonzero: in
-                             * random order. Draws: the four in this order, then the order */
-  STK_OP_GRAYSCALE = 22,
-  STK_OP_BLUR = 23,      /* Gaussian: p0 side of the kernel (odd), p1 p2 sigma; draws: sigma */
-  STK_OP_SOLARIZE = 24,  /* p0 threshold: values from there on are inverted */
-  STK_OP_POSTERIZE = 25, /* p0 bits kept, 0 to 8 */
-  STK_OP_EQUALIZE = 26,
-  STK_OP_AUTO_CONTRAST = 27,
-  STK_OP_SHARPNESS = 28, /* p0 p1 factor; draws: factor */
+  STK_OP_AFFINE = 20, /* about the centre: p0 p1 degrees clockwise, p2 p3 translation (most, as shares of width and height,
+                       * rounded to whole pixels), p4 p5 scale, p6 p7 and p8 p9 shear in degrees along x and y, p10 fill (a gray
+                       * level). Draws: the angle, x and y of the translation, the scale; from block 1 on the two shears. The
+                       * order and the matrix are those of torchvision's affine; bilinear. The fill lies around the image without
+                       * end: pixels on the border blend with it. With those next to it, and with flips, one resampling */
+  /* Colours; how each is rounded stands in colour.c. Factors are 0 .. 100, and 1 changes nothing. Gray pictures have no
+   * saturation and no hue. */
+  STK_OP_COLOR_JITTER = 21,  /* factors: p0 p1 brightness, p2 p3 contrast, p4 p5 saturation; p6 p7 hue (turns, -1 .. 1); p8
+                              * nonzero: in random order. Draws: the four in this order; then three for the order: which of the
+                              * four, of the three left (the one chosen has changed places with the first), of the two left */
+  STK_OP_GRAYSCALE = 22,     /* luma (ITU-R 601) in all channels */
+  STK_OP_BLUR = 23,          /* Gaussian: p0 side of the kernel (odd, up to 255), p1 p2 sigma (above 0); draws: sigma. The picture
+                              * is mirrored at its outermost pixels, as often as need be */
+  STK_OP_SOLARIZE = 24,      /* p0 threshold: values from there on are inverted */
+  STK_OP_POSTERIZE = 25,     /* p0 bits kept, 0 to 8 */
+  STK_OP_EQUALIZE = 26,      /* each channel's histogram made even; one of a single value stays */
+  STK_OP_AUTO_CONTRAST = 27, /* each channel stretched to 0 .. 255; one of a single value stays */
+  STK_OP_SHARPNESS = 28,     /* p0 p1 factor; draws: factor. 0 is smooth (3x3, the middle weighs 5); outermost pixels stay */
   STK_OP_INVERT = 29,
   STK_OP_ERASE = 30, /* paints over a rectangle: p6 p7 p8 colour (gray: p6), p9 nonzero: noise instead. Two kinds:
                       * p4 nonzero (Cutout): p4 height, p5 width; the centre is any pixel, what is outside is cut off. Draws: row,

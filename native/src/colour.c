@@ -1,24 +1,24 @@
 /*
  * colour.c: effects that look at colours: jitter, gray, blur, tables, sharpness.
  *
- * A run of effects becomes a list of steps. What maps each value of a channel for itself is a table, and tables that follow each
- * other are joined: bytes go in and bytes come out, so one table gives what the two would have given. Saturation and hue are
- * steps too; a kernel takes a list of steps through the pixels at once. Contrast, equalize and autocontrast first ask about the
- * pixels as they are by then: the mean makes the list run, histogram and extremes are taken through a waiting table instead. Blur
- * and sharpness look at neighbours: they write to `spare`.
+ * A run of effects becomes a list of strokes. What maps each value of a channel for itself is a table, and tables that follow
+ * each other are joined: bytes go in and bytes come out, so one table gives what the two would have given. Saturation and hue are
+ * strokes too, and those that follow each other go through the pixels together. Contrast, equalize and autocontrast first ask
+ * about the pixels as they are by then: the mean makes the list run, histogram and extremes are taken through a waiting table
+ * instead. Blur and sharpness look at neighbours: they write to `spare`.
  *
- * Rounding. Tables, gray and brightness, contrast are Pillow's to the last bit: blends in float, truncated; the mean of the gray
- * image rounded to a whole level; the luma rounded. Saturation and sharpness are Pillow's blends with a factor of 15 bits: at
- * most one level off. Hue turns the colour in HSV with 4 fractional bits, rounded to the nearest: no more than a level off the
- * exact turn (Pillow's HSV has 8 bits for the hue and is further off). Blur has weights of 14 bits, 6 fractional bits between its
- * passes and rounds to the nearest: at most one level off torchvision's.
+ * Rounding. Tables, gray, brightness and contrast are Pillow's to the last bit: luma rounded; blends in float, truncated; the
+ * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_share): the
+ * same or one level more. Hue turns colours in HSV with 4 fractional bits, rounded to the nearest: less than a
+ * level off the exact turn (Pillow itself, with 8 bits for the hue, is further off). Blur has weights of 14 bits, 6 fractional
+ * bits between its passes, and rounds to the nearest: less than a level off the exact Gaussian.
  */
 #include <math.h>
 #include <string.h>
 
 #include "effects.h"
 
-enum { MOST_STEPS = 8, MOST_FACTOR = 100, MOST_SIDE = 255 };
+enum { MOST_STROKES = 8, MOST_FACTOR = 100, MOST_SIDE = 255 };
 
 /* ---- scalar kernels; simd/colour_avx2.c has their twins ---------------------------------------------------------------- */
 
@@ -40,11 +40,11 @@ static inline int32_t luma_of(const uint8_t *p) {
   return (p[0] * STK_LUMA_RED + p[1] * STK_LUMA_GREEN + p[2] * STK_LUMA_BLUE + 32768) >> 16;
 }
 
-static inline uint8_t blend_of(int32_t from, int32_t to, stk_blend b) {
-  return to_byte((from * (1 << b.shift) + b.factor * (to - from) + STK_BLEND_BIAS) >> b.shift);
+static inline uint8_t blend_of(int32_t from, int32_t to, stk_share b) {
+  return to_byte((from * (1 << b.shift) + ((128 * (to - from) * b.factor + (1 << 14)) >> 15) + 1) >> b.shift);
 }
 
-static void saturate(uint8_t *pixels, int64_t count, stk_blend blend) {
+static void saturate(uint8_t *pixels, int64_t count, stk_share blend) {
   for (uint8_t *p = pixels; p < pixels + 3 * count; p += 3) {
     const int32_t luma = luma_of(p);
     for (int c = 0; c < 3; c++) p[c] = blend_of(luma, p[c], blend);
@@ -79,15 +79,13 @@ static inline void turn_one(uint8_t *p, int32_t turn) {
   p[2] = (uint8_t)((base + within(2 * chroma - distance(angle, 4 * chroma), chroma)) >> 4);
 }
 
-int64_t stk_paint_scalar(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma) {
+int64_t stk_paint_scalar(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
   int64_t sum = 0;
-  for (const stk_stroke *s = steps; s < steps + n; s++) {
-    if (s->kind == STK_STROKE_TABLES) {
-      stk_look_up_scalar(pixels, 3 * count, 3, &s->tables);
-    } else if (s->kind == STK_STROKE_SATURATE) {
-      saturate(pixels, count, s->blend);
+  for (int32_t k = 0; k < n; k++) {
+    if (strokes[k].kind == STK_STROKE_SATURATE) {
+      saturate(pixels, count, strokes[k].blend);
     } else {
-      for (int64_t i = 0; i < count; i++) turn_one(pixels + 3 * i, s->turn);
+      for (int64_t i = 0; i < count; i++) turn_one(pixels + 3 * i, strokes[k].turn);
     }
   }
   for (int64_t i = 0; luma && i < count; i++) sum += luma_of(pixels + 3 * i);
@@ -103,7 +101,7 @@ void stk_smear_scalar(const int16_t *row, const int16_t *weights, int32_t pairs,
   }
 }
 
-void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,
+void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
                         uint8_t *out) {
   for (int32_t i = 0; i < samples; i++) sums[i] = (uint16_t)(rows[0][i] + rows[1][i] + rows[2][i]);
   for (int32_t i = channels; i < samples - channels; i++) {
@@ -112,28 +110,24 @@ void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t 
   }
 }
 
-/* ---- steps ------------------------------------------------------------------------------------------------------------- */
+/* ---- strokes ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
   stk_effects *e;
   const stk_kernels *kernels;
   int32_t n;
-  stk_stroke steps[MOST_STEPS];
+  stk_stroke strokes[MOST_STROKES];
 } painter;
 
 static int64_t area_of(const stk_picture *p) {
   return (int64_t)p->width * p->height;
 }
 
-/* Whether a kernel takes this step along with others. */
-static int joins(const painter *p, const stk_stroke *s) {
-  return s->kind != STK_STROKE_TABLES || s->tables.ramp || p->kernels->mixed;
-}
-
-/* Steps i .. stop-1 that one call of a kernel takes. */
+/* Strokes i .. stop-1 are for one call of `paint`. Tables are not among them: a pass of their own over bytes as they lie is
+ * cheaper than one over channels. */
 static int32_t together(const painter *p, int32_t i) {
   int32_t stop = i;
-  while (stop < p->n && joins(p, &p->steps[stop])) stop++;
+  while (stop < p->n && p->strokes[stop].kind != STK_STROKE_TABLES) stop++;
   return stop;
 }
 
@@ -147,28 +141,27 @@ static int64_t sum_of(const uint8_t *pixels, int64_t count) {
 static int64_t flush(painter *p, int luma) {
   const stk_picture *now = &p->e->now;
   const int64_t count = area_of(now);
-  int64_t sum = -1;
+  int64_t sum = 0;
+  int summed = 0;
   for (int32_t i = 0; i < p->n;) {
-    const int32_t stop = now->channels == 3 ? together(p, i) : i;
-    const int last = luma && stop == p->n;
-    if (stop > i + 1 || (stop > i && (last || p->steps[i].kind != STK_STROKE_TABLES))) {
-      sum = p->kernels->paint(now->pixels, count, p->steps + i, stop - i, last);
-      if (!last) sum = -1;
+    const int32_t stop = together(p, i);
+    if (stop > i) {
+      summed = luma && stop == p->n;
+      sum = p->kernels->paint(now->pixels, count, p->strokes + i, stop - i, summed);
       i = stop;
     } else {
-      p->kernels->look_up(now->pixels, count * now->channels, now->channels, &p->steps[i].tables);
-      i++;
+      p->kernels->look_up(now->pixels, count * now->channels, now->channels, &p->strokes[i++].tables);
     }
   }
   p->n = 0;
-  if (!luma || sum >= 0) return sum;
-  return now->channels == 3 ? p->kernels->paint(now->pixels, count, NULL, 0, 1) : sum_of(now->pixels, count);
+  if (!luma || summed) return sum;
+  return now->channels == 3 ? p->kernels->paint(now->pixels, count, p->strokes, 0, 1) : sum_of(now->pixels, count);
 }
 
 static stk_stroke *append(painter *p, stk_stroke_kind kind) {
-  if (p->n == MOST_STEPS) flush(p, 0);
-  p->steps[p->n].kind = kind;
-  return &p->steps[p->n++];
+  if (p->n == MOST_STROKES) flush(p, 0);
+  p->strokes[p->n].kind = kind;
+  return &p->strokes[p->n++];
 }
 
 /* Room for tables; add_tables joins them with what waits. */
@@ -179,9 +172,9 @@ static stk_tables *new_tables(painter *p) {
 }
 
 static void add_tables(painter *p) {
-  stk_tables *t = &p->steps[p->n - 1].tables;
-  if (p->n < 2 || p->steps[p->n - 2].kind != STK_STROKE_TABLES) return;
-  stk_tables *before = &p->steps[p->n - 2].tables;
+  stk_tables *t = &p->strokes[p->n - 1].tables;
+  if (p->n < 2 || p->strokes[p->n - 2].kind != STK_STROKE_TABLES) return;
+  stk_tables *before = &p->strokes[p->n - 2].tables;
   for (int c = 0; c < 3; c++) {
     for (int x = 0; x < 256; x++) before->table[c][x] = t->table[c][before->table[c][x]];
   }
@@ -238,7 +231,7 @@ static void add_posterize(painter *p, double bits) {
 
 /* The tables that wait, where nothing else does; NULL and nothing waiting otherwise. */
 static const stk_tables *waiting(painter *p) {
-  if (p->n == 1 && p->steps[0].kind == STK_STROKE_TABLES) return &p->steps[0].tables;
+  if (p->n == 1 && p->strokes[0].kind == STK_STROKE_TABLES) return &p->strokes[0].tables;
   flush(p, 0);
   return NULL;
 }
@@ -392,10 +385,11 @@ static void add_equalize(painter *p) {
 
 /* ---- saturation and hue -------------------------------------------------------------------------------------------------- */
 
-static stk_blend blend_by(double factor) {
-  stk_blend b = {0, 14};
-  while (fabs(factor) * (1 << b.shift) > 32766) b.shift--;
-  b.factor = (int32_t)lrint(factor * (1 << b.shift));
+/* As many fractional bits as keep a blend within 16 bits: 255 levels more, on either side, than the factor makes of 255. */
+static stk_share blend_by(double factor) {
+  stk_share b = {0, 6};
+  while (b.shift && fabs(factor) * (1 << (b.shift + 8)) > 32766) b.shift--;
+  b.factor = (int32_t)lrint(factor * (1 << (b.shift + 8)));
   return b;
 }
 
@@ -503,7 +497,7 @@ static int sharpen(painter *p, double factor) {
   const int32_t samples = now->width * now->channels, channels = now->channels;
   uint16_t *sums = stk_scratch_get(&e->tables, 2 * ((int64_t)samples + 2 * STK_SLACK));
   if (!sums || stk_picture_room(&e->spare, now->width, now->height, channels) != STK_OK) return 0;
-  const stk_blend blend = blend_by(factor);
+  const stk_share blend = blend_by(factor);
   for (int32_t y = 0; y < now->height; y++) {
     const uint8_t *row = now->pixels + y * now->stride;
     uint8_t *out = e->spare.pixels + y * e->spare.stride;

@@ -354,13 +354,13 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 #define STK_LUMA_GREEN 38470
 #define STK_LUMA_BLUE 7471
 
-/* from + factor * (to - from), rounded down and clamped: (from * 2^shift + factor * (to - from) + STK_BLEND_BIAS) >> shift. The
- * bias makes up for the rounding of the factor: products that are whole numbers stay whole. */
+/* from + factor * (to - from), rounded down and clamped, in 16 bits: ((from << shift) + product + 1) >> shift, the product being
+ * (128 * (to - from) * factor + 2^14) >> 15. The one makes up for the rounding of factor and product: whole numbers stay whole.
+ */
 typedef struct {
-  int32_t factor; /* fits 16 bits */
-  int32_t shift;  /* 7 .. 14 */
-} stk_blend;
-#define STK_BLEND_BIAS 128
+  int32_t factor; /* fits 16 bits; with shift + 8 fractional bits */
+  int32_t shift;  /* 0 .. 6 */
+} stk_share;
 
 /* A table for each channel. Where `ramp` is set, the tables are also clamp(offset + factor * (x - pivot)) in float, truncated:
  * table and formula agree in every entry, so a kernel may take either. */
@@ -377,7 +377,7 @@ typedef enum { STK_STROKE_TABLES = 0, STK_STROKE_SATURATE = 1, STK_STROKE_HUE = 
 typedef struct {
   int32_t kind;
   int32_t turn;    /* of the hue: 2^13 a sixth of a circle, no more than half a circle either way; see colour.c */
-  stk_blend blend; /* from luma to the colour */
+  stk_share blend; /* from luma to the colour */
   stk_tables tables;
 } stk_stroke;
 
@@ -426,16 +426,14 @@ typedef struct {
 
   /* Each sample by its channel's table, in place; channels 1 or 3. */
   void (*look_up)(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);
-  /* Steps in order on RGB pixels, in place; the sum of the luma that comes out, where that is asked for (else 0). Tables are
-   * among the steps where they are ramps, or where `mixed` is set. */
-  int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);
-  int32_t mixed;
+  /* Strokes in order on RGB pixels, in place, none of them tables; the sum of the luma that comes out, where it is asked for. */
+  int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma);
   /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
    * weights and the row's ends go up to j = 2 * pairs - 1. May write STK_SLACK bytes too many. */
   void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
   /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
    * sums is scratch for a row. May write STK_SLACK bytes too many. */
-  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums, uint8_t *out);
+  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums, uint8_t *out);
   /* Bilinear: pixel i is what lies at (x + i dx, y + i dy) of RGB or gray pixels. All four neighbours of every place are there,
    * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
   void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
@@ -469,10 +467,10 @@ typedef struct {
   void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                               \
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);         \
   void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                     \
-  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);                    \
+  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma);                  \
   void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
                        uint8_t *out);                                                                                       \
-  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,  \
+  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,  \
                          uint8_t *out);                                                                                     \
   void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
   void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);

@@ -114,7 +114,7 @@ def test_blends_are_within_one_level_of_pillows_and_mostly_the_same(name: str, f
     function = ImageEnhance.Color if name == "saturation" else ImageEnhance.Sharpness
     for pixels in pictures(gray):
         off = difference(apply(pixels, effect), pillow(pixels, lambda i: function(i).enhance(factor)))
-        assert off.max() <= 1 and (off.size < 3000 or off.mean() < 0.03)
+        assert off.max() <= 1 and (off.size < 3000 or off.mean() < 0.05)
 
 
 def turned(pixels: Pixels, turns: float) -> NDArray[np.float64]:

@@ -4,7 +4,69 @@
  * There is no gather of bytes worth the name. Tables are computed anew where they are ramps; those of some other simple forms are
  * told by their looks; any other is looked up by shuffles, 16 entries at a time.
  */
+#include <immintrin.h>
+
+#define V __m256i
+#define DO(name) _mm256_##name
+#define BITS(name) _mm256_##name##_si256
 #include "colour_x86.h"
+
+/* ---- pixels -------------------------------------------------------------------------------------------------------------- */
+
+INLINE V same(V a, V b) {
+  return _mm256_cmpeq_epi8(a, b);
+}
+INLINE V chosen(V a, V b, V mask) {
+  return _mm256_blendv_epi8(a, b, mask);
+}
+
+/* Of 48 bytes, in three vectors, those of one channel. */
+static const int8_t APART[3][3][16] = {{{0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
+                                        {-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1},
+                                        {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1, 4, 7, 10, 13}},
+                                       {{1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
+                                        {-1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1},
+                                        {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14}},
+                                       {{2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
+                                        {-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1},
+                                        {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15}}};
+/* Of a channel's 16 bytes, by the third of 48 they go to. */
+static const int8_t TOGETHER[3][3][16] = {{{0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, 5},
+                                           {-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1},
+                                           {-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1}},
+                                          {{-1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1, 10, -1},
+                                           {5, -1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1, 10},
+                                           {-1, 5, -1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1}},
+                                          {{-1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1, -1},
+                                           {-1, -1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1},
+                                           {10, -1, -1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15}}};
+
+INLINE __m256i picked(const __m256i from[3], const int8_t picks[3][16]) {
+  __m256i v[3];
+  for (int k = 0; k < 3; k++) {
+    v[k] = _mm256_shuffle_epi8(from[k], _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)picks[k])));
+  }
+  return _mm256_or_si256(_mm256_or_si256(v[0], v[1]), v[2]);
+}
+
+INLINE three take_apart(const uint8_t *pixels) {
+  __m256i v[3];
+  three t;
+  for (int k = 0; k < 3; k++) {
+    const __m128i low = _mm_loadu_si128((const __m128i *)(pixels + 16 * k));
+    v[k] = _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_loadu_si128((const __m128i *)(pixels + 48 + 16 * k)), 1);
+  }
+  for (int c = 0; c < 3; c++) t.c[c] = picked(v, APART[c]);
+  return t;
+}
+
+INLINE void put_together(uint8_t *pixels, three t) {
+  for (int k = 0; k < 3; k++) {
+    const __m256i v = picked(t.c, TOGETHER[k]);
+    _mm_storeu_si128((__m128i *)(pixels + 16 * k), _mm256_castsi256_si128(v));
+    _mm_storeu_si128((__m128i *)(pixels + 48 + 16 * k), _mm256_extracti128_si256(v, 1));
+  }
+}
 
 /* ---- tables ------------------------------------------------------------------------------------------------------------ */
 
@@ -27,14 +89,6 @@ INLINE __m256i ramp_bytes(__m256i x, const ramp *r) {
   const __m256i a = ramp_eight(_mm256_unpacklo_epi16(low, zero), r), b = ramp_eight(_mm256_unpackhi_epi16(low, zero), r);
   const __m256i c = ramp_eight(_mm256_unpacklo_epi16(high, zero), r), d = ramp_eight(_mm256_unpackhi_epi16(high, zero), r);
   return _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-}
-
-INLINE three tables_of(three t, const stk_tables *tables) {
-  for (int c = 0; c < 3; c++) {
-    const ramp r = ramp_of(tables, c);
-    t.c[c] = ramp_bytes(t.c[c], &r);
-  }
-  return t;
 }
 
 /*
@@ -143,7 +197,12 @@ static int64_t look_up_alike(uint8_t *pixels, int64_t samples, const stk_tables 
 static int64_t look_up_three(uint8_t *pixels, int64_t samples, const stk_tables *t) {
   int64_t i = 0;
   if (t->ramp) {
-    for (; i + 96 <= samples; i += 96) put_together(pixels + i, tables_of(take_apart(pixels + i), t));
+    const ramp r[3] = {ramp_of(t, 0), ramp_of(t, 1), ramp_of(t, 2)};
+    for (; i + 96 <= samples; i += 96) {
+      three v = take_apart(pixels + i);
+      for (int k = 0; k < 3; k++) v.c[k] = ramp_bytes(v.c[k], &r[k]);
+      put_together(pixels + i, v);
+    }
     return i;
   }
   const chain c[3] = {chain_of(t->table[0]), chain_of(t->table[1]), chain_of(t->table[2])};
@@ -160,14 +219,18 @@ void stk_look_up_avx2(uint8_t *pixels, int64_t samples, int32_t channels, const 
   stk_look_up_scalar(pixels + done, samples - done, channels == 1 || t->alike ? 1 : 3, t);
 }
 
-int64_t stk_paint_avx2(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma) {
-  return paint_all(pixels, count, steps, n, luma);
+int64_t stk_paint_avx2(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
+  return paint_all(pixels, count, strokes, n, luma);
 }
 
 /* ---- neighbours ---------------------------------------------------------------------------------------------------------- */
 
 INLINE __m256i words_at(const int16_t *at) {
   return _mm256_loadu_si256((const __m256i *)at);
+}
+
+INLINE __m256i two_words(int low, int high) {
+  return _mm256_set1_epi32((int32_t)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16));
 }
 
 /* Samples at the same distance have the same weight, and two of them fit a word: each has at most 255 * 64. */
@@ -208,10 +271,11 @@ INLINE __m256i sharp_words(const uint8_t *middle, const uint16_t *sums, int32_t 
   const __m256i sides = _mm256_add_epi16(_mm256_add_epi16(left, right), here);
   const __m256i sum = _mm256_add_epi16(_mm256_add_epi16(sides, _mm256_slli_epi16(x, 2)), _mm256_set1_epi16(6));
   /* 5042 / 65536 is a thirteenth, and a little more: exact up to 13 * 255 + 6. */
-  return blended(_mm256_mulhi_epu16(sum, _mm256_set1_epi16(5042)), x, b);
+  const __m256i smooth = _mm256_mulhi_epu16(sum, _mm256_set1_epi16(5042));
+  return blended(blend_start(smooth, b), smooth, x, b);
 }
 
-void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,
+void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
                       uint8_t *out) {
   const blender b = blender_of(blend);
   for (int32_t i = 0; i < samples; i += 16) {

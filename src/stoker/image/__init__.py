@@ -33,7 +33,7 @@ from .policies import AutoAugment, RandAugment, TrivialAugment
 
 __all__ = [
     "Affine", "AutoAugment", "AutoContrast", "CenterCrop", "ColorJitter", "CropBox", "CutMix", "Cutout", "Equalize",
-    "GaussianBlur", "Grayscale", "HorizontalFlip", "Invert", "MixUp", "Normalize", "Operation", "Pad", "Posterize", "RandAugment",
-    "RandomCrop", "RandomErasing", "RandomResizedCrop", "Resize", "Rotate", "Sharpness", "Solarize", "ToFloat", "TrivialAugment",
-    "VerticalFlip",
+    "GaussianBlur", "Grayscale", "HorizontalFlip", "Invert", "MixUp", "Normalize", "Operation", "Pad", "Posterize",
+    "RandAugment", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Resize", "Rotate", "Sharpness", "Solarize",
+    "ToFloat", "TrivialAugment", "VerticalFlip",
 ]  # fmt: skip

@@ -86,7 +86,7 @@ def span(operation: Operation, name: str, value: Any, low: float, high: float, *
 def around(operation: Operation, name: str, value: Any, limit: float) -> Range:
     """A range; one number x means from -x to x."""
     if is_number(value) and 0 <= value <= limit:
-        return (-float(value), float(value))
+        return (0.0 - value, float(value))  # not -value, which may be a zero below zero
     if is_number(value):
         raise wrong(operation, name, value, f"a number {_span(0, limit)} or a range (low, high)")
     return span(operation, name, value, -limit, limit)

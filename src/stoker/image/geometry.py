@@ -212,7 +212,8 @@ class Affine(Operation):
     def _shears(self) -> tuple[float, float, float, float]:
         allowed = "a number, (low, high) or (low, high, low, high), degrees between -90 and 90"
         row = checks.numbers(self, "shear", 0 if self.shear is None else self.shear, (1, 2, 4), allowed)
-        low, high, low_y, high_y = (-row[0], row[0], 0.0, 0.0) if len(row) == 1 else row if len(row) == 4 else (*row, 0.0, 0.0)
+        row = (0.0 - row[0], row[0]) if len(row) == 1 else row
+        low, high, low_y, high_y = row if len(row) == 4 else (*row, 0.0, 0.0)
         if not (-90 < low <= high < 90 and -90 < low_y <= high_y < 90):
             raise checks.wrong(self, "shear", self.shear, allowed)
         return (low, high, low_y, high_y)

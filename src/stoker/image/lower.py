@@ -54,8 +54,8 @@ def lower(
         exact=not fast,
         max_pixels=max_pixels,
         max_scans=MAX_SCANS,
-        orient=orient,
         choices=choices,
+        orient=orient,
     )
 
 

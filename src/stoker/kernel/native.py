@@ -257,8 +257,8 @@ class Program:
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
         struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
-        for place, pair in zip(choices["effect"], self.choices):
-            place[:] = [tuple(effect) for effect in pair]
+        for slot, pair in zip(choices["effect"], self.choices):
+            slot[:] = [tuple(effect) for effect in pair]
         object.__setattr__(self, "_choices", choices)
         told = struct[0]
         told["choices"], told["n_choices"] = choices.ctypes.data, len(self.choices)
@@ -327,7 +327,10 @@ class Images:
             raise KernelError(f"pixels must be images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}")
         self._array = pixels
         self._struct = np.zeros(1, _IMAGES)
-        self._struct[0] = (pixels.ctypes.data, *pixels.strides[:2], pixels.shape[2], pixels.shape[1], channels)
+        # Strides along an axis of one mean nothing and may be any number.
+        stride = pixels.strides[0] if len(pixels) > 1 else 0
+        row_stride = pixels.strides[1] if pixels.shape[1] > 1 else pixels.shape[2] * channels
+        self._struct[0] = (pixels.ctypes.data, stride, row_stride, pixels.shape[2], pixels.shape[1], channels)
         self.at = place(self._struct)
 
     @staticmethod
@@ -336,8 +339,8 @@ class Images:
         if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size or min(pixels.strides) < 0:
             return False
         channels = pixels.shape[3] if pixels.ndim == 4 else 1
-        dense = pixels.strides[2] == channels and pixels.strides[1] >= pixels.shape[2] * channels
-        return channels in (1, 3, 4) and dense and (pixels.ndim == 3 or pixels.strides[3] == 1)
+        apart = pixels.shape[1] == 1 or pixels.strides[1] >= pixels.shape[2] * channels
+        return channels in (1, 3, 4) and apart and bool(pixels[:1, :1].flags.c_contiguous)
 
     def __len__(self) -> int:
         return len(self._array)

@@ -50,7 +50,7 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
             if isinstance(stage, ImageStage) and not chunk.failures:
                 planned = stage.plan(chunk, scratch)
                 for row, geometry, drew in zip(told, planned, stage.draws_of(chunk, planned)):
-                    row[stage.name] = {**_geometry(geometry), "drawn": drew}
+                    row[stage.name] = _told(geometry, drew)
             break  # stages behind the first image stage see its pixels, not the file's; what a function makes is not known here
     finally:
         scratch.close()
@@ -93,12 +93,18 @@ def _positions(plan: Plan, deal: Deal, step: int) -> Ints:
     return deal.share(step % each, base + start, base + stop).rows()
 
 
-def _geometry(row: Any) -> dict[str, Any]:
+def _told(row: Any, drew: list[dict[str, Any]]) -> dict[str, Any]:
     x0, y0, x1, y1 = (round(float(value), 3) for value in row["view"])
     return {
         "size": [int(row["height"]), int(row["width"])],
         "crop": {"top": y0, "left": x0, "bottom": y1, "right": x1},
-        "flipped": bool(row["flip"] & 1),
-        "upside_down": bool(row["flip"] & 2),
+        "flipped": _odd(drew, "HorizontalFlip"),
+        "upside_down": _odd(drew, "VerticalFlip"),
         "output": [int(row["out_height"]), int(row["out_width"])],
+        "drawn": drew,
     }
+
+
+def _odd(drew: list[dict[str, Any]], operation: str) -> bool:
+    """Whether an image was flipped, all flips of its stage taken together."""
+    return sum(bool(each["flipped"]) for each in drew if each["operation"] == operation) % 2 == 1
