@@ -25,6 +25,8 @@ from stoker import image
 
 #: each with whether images are rotated
 TABLES = {"recipe": False, "rotated": True}
+#: the operations it takes
+NEEDS = {"recipe": ("RandomCrop", "Cutout"), "rotated": ("RandomCrop", "Cutout", "Rotate")}
 PEERS = ("ffcv", "torch", "tf-data")
 #: how much faster than the best of each peer Stoker is to be
 TARGETS = {"recipe": {"ffcv": 2.0, "torch": 4.0, "tf-data": 5.0}, "rotated": {"tf-data": 4.0}}
@@ -121,6 +123,10 @@ def main() -> None:
         cifar_tfrecord.write(folder, options.records)
         for table in options.tables.split(","):
             note(f"-- {table}")
+            if missing := [name for name in NEEDS[table] if not hasattr(image, name)]:
+                note(f"left out: this Stoker has no {' and no '.join(missing)}")
+                found[table] = None
+                continue
             found[table] = figures(table, compare(entries(table, folder, options), options.rounds))
     report("cifar_train", options, records=options.records, batch=options.batch, threads=usable_cores(), **found)
 

@@ -29,7 +29,7 @@ DEGREES = 10
 PASSES = 100
 
 
-# ---- FFCV ------------------------------------------------------------------------------------------------------------------------
+# ---- FFCV ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def _write_beton(name: str, count: int) -> None:
     DatasetWriter(name, fields, num_workers=1).from_indexed_dataset(Samples())
 
 
-# ---- torch and NumPy -----------------------------------------------------------------------------------------------------------
+# ---- torch and NumPy -------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -95,10 +95,9 @@ def torch_numpy(count: int, batch: int, workers: int, rotated: bool) -> Iterator
     if workers:
         torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(SEED)
-    loader = DataLoader(
-        Batches(*small_images(count), rotated), batch, shuffle=True, drop_last=True, generator=generator,
-        collate_fn=_as_it_is, num_workers=workers, persistent_workers=workers > 0, multiprocessing_context="fork" if workers else None,
-    )  # fmt: skip
+    more: Any = {"num_workers": workers, "persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
+    batches = Batches(*small_images(count), rotated)
+    loader = DataLoader(batches, batch, shuffle=True, drop_last=True, generator=generator, collate_fn=_as_it_is, **more)
     yield pull(endless(loader), batch)
 
 
@@ -155,7 +154,7 @@ def _rotate(pixels: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.u
     return made
 
 
-# ---- tf.data -------------------------------------------------------------------------------------------------------------------
+# ---- tf.data ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

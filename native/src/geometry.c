@@ -5,9 +5,9 @@
  * make any sequence of resizes and crops one resampling:
  *   - a crop narrows the view and leaves the clip alone: a crop of a resized image may still see the pixels around it;
  *   - a resize narrows the clip to the view: it never sees what an earlier crop cut away.
- * Padding is none of these: what stands in a border depends on pixels that a crop behind it may have cut away. It ends the part of
- * a program that is composed here; move.c does it, together with the crops and flips behind it.
- * Rounding is that of Python's round (half to even), which is rint in the default rounding mode.
+ * Padding is none of these: what stands in a border depends on pixels that a crop behind it may have cut away. It ends the part
+ * of a program that is composed here; move.c does it, together with the crops and flips behind it. Rounding is that of Python's
+ * round (half to even), which is rint in the default rounding mode.
  */
 #include <math.h>
 #include <string.h>

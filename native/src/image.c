@@ -190,7 +190,8 @@ stk_status stk_pixels_sample(stk_sampler *s, const stk_program *program, const u
   const int32_t low = s->x.low, columns = s->x.high - s->x.low;
   if (stk_sampler_columns(s, low, columns) != STK_OK) return STK_NOMEM;
   for (int32_t y = s->y.low; y < s->y.high; y++) {
-    stk_copy_pixels(pixels + y * row_stride + (int64_t)low * channels, channels, stk_sampler_slot(s, y), program->channels, columns);
+    stk_copy_pixels(pixels + y * row_stride + (int64_t)low * channels, channels, stk_sampler_slot(s, y), program->channels,
+                    columns);
     stk_sampler_push(s, y);
   }
   return STK_OK;
@@ -233,8 +234,7 @@ static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_ima
 }
 
 static int images_sensible(const stk_images *images) {
-  return images && images->width > 0 && images->height > 0 &&
-         images->row_stride >= (int64_t)images->width * images->channels &&
+  return images && images->width > 0 && images->height > 0 && images->row_stride >= (int64_t)images->width * images->channels &&
          (images->channels == 1 || images->channels == 3 || images->channels == 4);
 }
 

@@ -349,7 +349,8 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
- * STK_SLACK bytes of slack; neither pixels nor `out` of mirror3 have; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
+ * STK_SLACK bytes of slack; neither pixels nor `out` of mirror3 have; `out` of floats, split3, interleaved, planar and joined is
+ * the caller's memory and has none. */
 typedef struct {
   /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
   void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
@@ -468,7 +469,7 @@ typedef struct {
   int32_t dest_x, dest_y, dest_end;
   int32_t upside_down; /* rows are placed from the bottom up */
   int32_t next;        /* next output row, counted from dest_y */
-  int32_t skip; /* samples in a stored row before column x.low */
+  int32_t skip;        /* samples in a stored row before column x.low */
   int32_t ring_rows;
   int64_t ring_stride, middle_stride, line_stride;
   stk_scratch ring, middle, line, planes, window;
@@ -550,7 +551,7 @@ typedef struct {
 typedef struct {
   stk_picture now, spare;
   stk_scratch planes;
-  stk_scratch tables; /* for whoever needs some */
+  stk_scratch tables;         /* for whoever needs some */
   stk_scratch lines[4], runs; /* of move.c */
 } stk_effects;
 

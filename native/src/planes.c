@@ -56,8 +56,8 @@ static stk_status make_taps(stk_planes *p, const stk_row *row, const stk_plane_s
     x[k] = (stk_axis){shapes[k].ratio_x, shapes[k].smooth_x, shapes[k].width};
     y[k] = (stk_axis){shapes[k].ratio_y, shapes[k].smooth_y, shapes[k].height};
   }
-  if (make_axis(x_taps, x, wanted, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->flip & STK_FLIP_X,
-                alike_x) != STK_OK ||
+  if (make_axis(x_taps, x, wanted, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->flip & STK_FLIP_X, alike_x) !=
+          STK_OK ||
       make_axis(y_taps, y, wanted, view[1], view[3], dest[3] - dest[1], clip[1], clip[3], 0, alike_y) != STK_OK) {
     return STK_NOMEM;
   }

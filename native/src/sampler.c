@@ -12,8 +12,8 @@ stk_status stk_sampler_begin(stk_sampler *s, const stk_program *program, const s
   s->dest_end = dest[3];
   s->upside_down = row->flip & STK_FLIP_Y;
   s->next = 0;
-  const stk_status x = stk_taps_make(&s->x, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->shrink,
-                                     row->flip & STK_FLIP_X);
+  const stk_status x =
+      stk_taps_make(&s->x, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->shrink, row->flip & STK_FLIP_X);
   const stk_status y = stk_taps_make(&s->y, view[1], view[3], dest[3] - dest[1], clip[1], clip[3], row->shrink, 0);
   if (x != STK_OK || y != STK_OK) return STK_NOMEM;
   const int all = dest[0] == 0 && dest[1] == 0 && dest[2] == row->out_width && dest[3] == row->out_height;

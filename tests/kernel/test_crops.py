@@ -47,7 +47,9 @@ def level(request: pytest.FixtureRequest) -> Iterator[int]:
     native.simd(-1)
 
 
-def move(program: Program, pixels: NDArray[np.uint8], *, first: int = 0, box: Any = None) -> tuple[NDArray[Any], NDArray[np.void]]:
+def move(
+    program: Program, pixels: NDArray[np.uint8], *, first: int = 0, box: Any = None
+) -> tuple[NDArray[Any], NDArray[np.void]]:
     """Images (n, h, w[, c]) as positions `first`, ...; the size of the output is that which the plan tells."""
     count, height, width = pixels.shape[:3]
     row = plan_one(program, width, height, position=first, box=box)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError, StokerError
 from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
-from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library, place
+from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
 from stoker.kernel.library import Bytes as Bytes
 from stoker.kernel.status import DecoderKind as DecoderKind
 from stoker.kernel.status import OpKind as OpKind
@@ -319,7 +319,7 @@ class Images:
         self._array = pixels
         self._struct = np.zeros(1, _IMAGES)
         self._struct[0] = (pixels.ctypes.data, *pixels.strides[:2], pixels.shape[2], pixels.shape[1], channels)
-        self.at = place(self._struct)
+        self.at = self._struct.ctypes.data
 
     @staticmethod
     def fit(pixels: NDArray[Any]) -> bool:
