@@ -58,6 +58,12 @@ def records(count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return rng.integers(0, 256, (count, 1024), np.uint8), rng.integers(0, 1000, count)
 
 
+def small_images(count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images of 32 x 32 pixels and their labels, in memory."""
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (count, 32, 32, 3), np.uint8), rng.integers(0, 10, count)
+
+
 def generate(folder: Path, count: int, sizes: tuple[tuple[int, int], ...] = SIZES) -> None:
     """Write `count` JPEG files. They appear all at once, so that a run that was broken off leaves no half folder."""
     from PIL import Image

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "soak": (),
     "records": ("--images", "--peers"),
     "cifar_tfrecord": ("--peers",),
+    "cifar_train": ("--peers",),
     "remote": ("--images",),
     "tools": ("--images",),
     "train_gpu": ("--images",),

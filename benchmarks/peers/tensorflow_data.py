@@ -106,16 +106,28 @@ def _touch_tensor(strings: Any) -> int:
 
 @contextmanager
 def tf_examples(folder: Path, batch: int, window: int, reading: str, arrays: bool) -> Iterator[Take]:
-    """Examples with an image of 32 x 32 pixels and a label, a whole batch parsed by one operation, as its guide advises.
+    """Examples with an image of 32 x 32 pixels and a label; see `examples`. Images that stay strings become bytes here."""
+    import tensorflow as tf
 
-    With `arrays` images become uint8 arrays; otherwise they stay strings, and become bytes for the consumer.
+    batches = iter(examples(folder, batch, window, reading, arrays).prefetch(tf.data.AUTOTUNE))
+
+    def take(count: int) -> int:
+        return sum(use_examples(*_as_numpy(next(batches), arrays)) for _ in range(count))
+
+    yield take
+
+
+def examples(folder: Path, batch: int, window: int, reading: str, arrays: bool) -> Any:
+    """Batches of Examples without end, a whole batch parsed by one operation, as its guide advises.
+
+    With `arrays` images become uint8 arrays; otherwise they stay strings. `window` is that of the shuffle, 0 for none.
     """
     import tensorflow as tf
 
     wanted = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
-    def parse(examples: Any) -> tuple[Any, Any]:
-        parsed = tf.io.parse_example(examples, wanted)
+    def parse(records: Any) -> tuple[Any, Any]:
+        parsed = tf.io.parse_example(records, wanted)
         if not arrays:
             return parsed["image"], parsed["label"]
         pixels = tf.io.decode_raw(parsed["image"], tf.uint8, fixed_length=32 * 32 * 3)
@@ -124,13 +136,7 @@ def tf_examples(folder: Path, batch: int, window: int, reading: str, arrays: boo
     data = _records(names(folder, "tfrecord"), reading).repeat()
     if window:
         data = data.shuffle(window, SEED)
-    data = data.batch(batch, drop_remainder=True).map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-    batches = iter(data)
-
-    def take(count: int) -> int:
-        return sum(use_examples(*_as_numpy(next(batches), arrays)) for _ in range(count))
-
-    yield take
+    return data.batch(batch, drop_remainder=True).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _as_numpy(batch: tuple[Any, Any], arrays: bool) -> tuple[Any, Any]:

@@ -23,6 +23,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 #: the options of each, and the figures it must give
 WITH = {
     "cifar_tfrecord": ("--peers",),
+    "cifar_train": ("--peers",),
     "first_batch": ("--images", "--peers"),
     "gil": ("--images",),
     "imagenet_train": ("--images", "--peers"),
@@ -39,6 +40,7 @@ WITH = {
 }
 FIGURES = {
     "cifar_tfrecord": {"order", "shuffled", "strings"},
+    "cifar_train": {"recipe", "rotated"},
     "first_batch": {"from_process_start_s", "from_loader_s"},
     "gil": {"tasks", "training"},
     "imagenet_train": {"images_per_s", "stoker_over", "targets", "peak_pss_mb"},

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError, StokerError
 from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
-from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library, place
+from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
 from stoker.kernel.library import Bytes as Bytes
 from stoker.kernel.status import AugmentKind as AugmentKind
 from stoker.kernel.status import Border as Border
@@ -331,7 +331,7 @@ class Images:
         stride = pixels.strides[0] if len(pixels) > 1 else 0
         row_stride = pixels.strides[1] if pixels.shape[1] > 1 else pixels.shape[2] * channels
         self._struct[0] = (pixels.ctypes.data, stride, row_stride, pixels.shape[2], pixels.shape[1], channels)
-        self.at = place(self._struct)
+        self.at = self._struct.ctypes.data
 
     @staticmethod
     def fit(pixels: NDArray[Any]) -> bool:
