@@ -87,6 +87,8 @@ class Image:
     out: str = "uint8"
     fast: bool = True
     max_pixels: int = MAX_PIXELS
+    boxes: tuple[str, ...] = ()
+    relative_boxes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
