@@ -45,7 +45,7 @@ void stk_warp1_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
 
 /* ---- one warp -------------------------------------------------------------------------------------------------------------- */
 
-/* Where the output's pixels come from: pixel (x, y) from (x x0 + ...), in the source's pixels, counted at their centres. */
+/* Where the pixels of the output come from, as places in the source that count pixels from centre to centre. */
 typedef struct {
   int64_t x, y;                           /* of output pixel (0, 0) */
   int64_t x_by_x, x_by_y, y_by_x, y_by_y; /* per column and row of the output */
@@ -80,11 +80,13 @@ static int32_t reached(int64_t start, int64_t step, double inverse, int64_t targ
   return i;
 }
 
-/* Narrows [*first, *stop) to the i for which start + i * step is above -1 - 1 / ONE and below `side`. */
+/* Narrows [*first, *stop) to the i for which start + i * step is from -1 on and below `side`: one of two neighbours is inside. */
 static void narrow(int64_t start, int64_t step, double inverse, int32_t side, int32_t *first, int32_t *stop) {
   const int64_t low = -ONE, high = side * ONE;
   const int32_t count = *stop;
-  int32_t from = 0, to = start >= low && start < high ? count : 0;
+  const int64_t last = start + (count - 1) * step;
+  if (start >= low && start < high && last >= low && last < high) return; /* and so is all between them */
+  int32_t from = 0, to = 0;
   if (step) {
     from = reached(start, step, inverse, step > 0 ? low : high - 1, count);
     to = reached(start, step, inverse, step > 0 ? high : low - 1, count);
