@@ -346,8 +346,9 @@ typedef enum {
   STK_OP_CROP_BOX = 5,            /* crop to the sample's box, clipped to the image; p0 nonzero: the box is relative (0..1) */
   STK_OP_HFLIP = 6,               /* p0 probability; uses 1 draw */
   STK_OP_VFLIP = 7,               /* p0 probability; uses 1 draw */
-  STK_OP_PAD = 8,                 /* p0 left, p1 top, p2 right, p3 bottom, p4 stk_border, p5 p6 p7 its colour */
-  STK_OP_RANDOM_CROP = 9,         /* p0 height, p1 width; draws: top, left */
+  STK_OP_PAD = 8,                 /* p0 left, p1 top, p2 right, p3 bottom, p4 stk_border, p5 p6 p7 its colour (gray: p5) */
+  STK_OP_RANDOM_CROP = 9,         /* p0 height, p1 width, no larger than the image (else STK_GEOMETRY). Uses 2 draws: top is
+                                   * floor(u * (image's height - height + 1)), then left */
 
   /* Effects: they work on finished pixels, in order. p[11] is their probability, drawn before all else from block 255. */
   STK_OP_AFFINE = 20,       /* about the centre: p0 p1 degrees clockwise, p2 p3 translation (most, as shares of width and height,
@@ -365,11 +366,19 @@ typedef enum {
   STK_OP_AUTO_CONTRAST = 27,
   STK_OP_SHARPNESS = 28, /* p0 p1 factor; draws: factor */
   STK_OP_INVERT = 29,
-  STK_OP_ERASE = 30, /* p0 p1 area (share), p2 p3 aspect (height / width); or p4 p5 height and width of a rectangle whose centre
-                      * may be any pixel (Cutout). p6 p7 p8 colour, p9 nonzero: noise. Draws: see effects.c */
+  STK_OP_ERASE = 30, /* paints over a rectangle: p6 p7 p8 colour (gray: p6), p9 nonzero: noise instead. Two kinds:
+                      * p4 nonzero (Cutout): p4 height, p5 width; the centre is any pixel, what is outside is cut off. Draws: row,
+                      * column of the centre; the rectangle begins height / 2 rows and width / 2 columns before it.
+                      * p4 zero (RandomErasing): p0 p1 area (share), p2 p3 aspect (height / width), as torchvision: up to ten
+                      * tries, try t draws from block t: area, aspect, top, left; one that is not smaller than the image in both
+                      * directions is drawn anew, after ten nothing is done.
+                      * Noise: bytes 16 g .. 16 g + 15 of row y of the rectangle are the four words, lower bytes first, of
+                      * Philox4x32-10 with counter (g, y, w2, w3) and key (w0, w1), w being the words of block 10 */
   STK_OP_POLICY = 40 /* p0 first choice, p1 number of choices, p2 how often one is drawn and applied */
 } stk_op_kind;
 
+/* What stands in a border: a colour; the image mirrored at its outermost pixels, which are not repeated, as often as it takes (an
+ * image of one pixel: that pixel); its outermost pixels. */
 typedef enum { STK_BORDER_CONSTANT = 0, STK_BORDER_REFLECT = 1, STK_BORDER_EDGE = 2 } stk_border;
 
 /* What a policy may choose: up to two effects, each with a probability and a magnitude, as torchvision's AutoAugment,
@@ -437,6 +446,9 @@ typedef struct {
   int64_t n_choices;
 } stk_program;
 
+/* Mirrored left to right; upside down. */
+typedef enum { STK_FLIP_X = 1, STK_FLIP_Y = 2 } stk_flip;
+
 /*
  * What happened to one image. The geometry says: the output pixels of the rectangle dest (x0, y0, x1, y1 in output pixels; the
  * rest is zero) sample the source rectangle view (x0, y0, x1, y1 in source pixels, fractions allowed), reading no pixel outside
@@ -446,7 +458,7 @@ typedef struct {
   int32_t status; /* stk_status */
   int32_t width, height;
   int32_t out_width, out_height;
-  int32_t flip;     /* 1: mirrored left to right */
+  int32_t flip;     /* stk_flip, or both of them, or 0 */
   int32_t shrink;   /* 1, 2, 4 or 8: DCT-domain scale used */
   int32_t warnings; /* of the decoder */
   int32_t decoder;  /* stk_decoder_kind: who decoded it; 0 nobody */
@@ -561,6 +573,11 @@ typedef struct {
   int64_t stride, row_stride;
   int32_t width, height, channels;
 } stk_images;
+
+/* Row i from image indices[i] of `total` images that stand in memory, read from where they stand. A number out of range is
+ * STK_ARGUMENT, and nothing is made. */
+STK_API stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count,
+                                    stk_pictures *to);
 
 /* The same as stk_image_rows, from decoded pixels. */
 STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,

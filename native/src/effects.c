@@ -7,7 +7,7 @@
 #include "effects.h"
 
 int stk_is_leading(const stk_op *op) {
-  return op->kind < STK_OP_AFFINE;
+  return op->kind < STK_OP_AFFINE && op->kind != STK_OP_PAD;
 }
 
 int32_t stk_leading(const stk_program *program) {
@@ -16,13 +16,14 @@ int32_t stk_leading(const stk_program *program) {
   return n;
 }
 
-/* Finite numbers, ranges in order, a probability: the rest is for the ones that make operations to look at. */
+/* Finite numbers, a probability, and what colours need: the rest is for the ones that make operations to look at. */
 int stk_effect_valid(const stk_op *op) {
   for (int i = 0; i < STK_MAX_PARAMS; i++) {
     if (!isfinite(op->p[i])) return 0;
   }
-  if (op->kind == STK_OP_AFFINE && !stk_warp_valid(op)) return 0;
-  return op->kind == STK_OP_POLICY || (op->kind >= STK_OP_AFFINE && op->kind <= STK_OP_ERASE && op->p[11] >= 0 && op->p[11] <= 1);
+  if (op->kind == STK_OP_POLICY) return 1;
+  if (op->kind < STK_OP_AFFINE || op->kind > STK_OP_ERASE || op->p[11] < 0 || op->p[11] > 1) return 0;
+  return op->kind == STK_OP_AFFINE ? stk_warp_valid(op) : op->kind == STK_OP_ERASE ? stk_erase_valid(op) : stk_colour_valid(op);
 }
 
 void stk_effect_draw(const stk_subject *s, const stk_op *op, uint32_t block, double out[4]) {
@@ -58,6 +59,8 @@ void stk_effects_free(stk_effects *e) {
   stk_scratch_free(&e->spare.memory);
   stk_scratch_free(&e->planes);
   stk_scratch_free(&e->tables);
+  for (int i = 0; i < 4; i++) stk_scratch_free(&e->lines[i]);
+  stk_scratch_free(&e->runs);
 }
 
 /* ---- policies ------------------------------------------------------------------------------------------------------------ */
@@ -94,8 +97,10 @@ static int32_t resample_run(stk_effects *e, stk_sampler *sampler, const stk_subj
   int32_t stop = first;
   while (stop < s->program->n_ops && stk_is_leading(&s->program->ops[stop])) stop++;
   stk_row row;
+  stk_subject inner = *s;
+  inner.row = &row;
   stk_row_clear(&row);
-  stk_geometry_of(s->program, first, stop, e->now.width, e->now.height, NULL, s->epoch, s->position, &row);
+  stk_geometry_of(&inner, first, stop, e->now.width, e->now.height);
   if (row.status != STK_OK) {
     stk_row_fail(s->row, (stk_status)row.status, row.where, "%s", row.message);
     return s->program->n_ops;
@@ -110,16 +115,25 @@ static int32_t resample_run(stk_effects *e, stk_sampler *sampler, const stk_subj
   return stop;
 }
 
-stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_program *program, int32_t first, uint32_t epoch,
-                           int64_t position, stk_row *row) {
-  const stk_subject s = {program, epoch, position, row};
+/* Crops and flips that are resized afterwards are part of that; others move whole pixels. */
+static int32_t geometry_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
+  const int32_t stop = stk_moves_stop(s->program, first);
+  const int resized = stop < s->program->n_ops && s->program->ops[stop].kind < STK_OP_AFFINE;
+  int32_t pad = first;
+  while (pad < stop && s->program->ops[pad].kind != STK_OP_PAD) pad++;
+  return resized && pad == stop ? resample_run(e, sampler, s, first) : stk_move_run(e, s, first);
+}
+
+stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
+  const stk_program *program = s->program;
+  stk_row *row = s->row;
   for (int32_t i = first; i < program->n_ops && row->status == STK_OK;) {
     const int32_t kind = program->ops[i].kind;
-    i = kind < STK_OP_AFFINE    ? resample_run(e, sampler, &s, i)
-        : kind == STK_OP_POLICY ? policy_run(e, &s, i)
-        : kind == STK_OP_AFFINE ? stk_warp_run(e, &s, i)
-        : kind == STK_OP_ERASE  ? stk_erase_run(e, &s, i)
-                                : stk_colour_run(e, &s, i);
+    i = kind < STK_OP_AFFINE    ? geometry_run(e, sampler, s, i)
+        : kind == STK_OP_POLICY ? policy_run(e, s, i)
+        : kind == STK_OP_AFFINE ? stk_warp_run(e, s, i)
+        : kind == STK_OP_ERASE  ? stk_erase_run(e, s, i)
+                                : stk_colour_run(e, s, i);
     if (i < 0) {
       stk_row_fail(row, STK_NOMEM, -1, "no memory for an effect");
       return STK_NOMEM;
@@ -130,11 +144,20 @@ stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_progr
   return (stk_status)row->status;
 }
 
-void stk_effects_put(stk_effects *e, const stk_program *program, void *out) {
+/* As many rows at once as are a good mouthful: for small images that is all of them. */
+enum { MOUTHFUL = 8192 };
+
+stk_status stk_effects_put(stk_effects *e, const stk_program *program, void *out) {
   stk_canvas canvas;
   const stk_picture *p = &e->now;
+  const int32_t rows = p->width < MOUTHFUL ? MOUTHFUL / p->width : 1;
   stk_canvas_open(&canvas, program, p->width, p->height, out);
-  canvas.plane_stride = (int64_t)p->width + STK_SLACK;
+  canvas.plane_stride = (int64_t)rows * p->width + STK_SLACK;
   canvas.planes = stk_scratch_get(&e->planes, 3 * canvas.plane_stride);
-  for (int32_t y = 0; canvas.planes && y < p->height; y++) stk_canvas_put(&canvas, 0, y, p->width, p->pixels + y * p->stride);
+  if (!canvas.planes) return STK_NOMEM;
+  for (int32_t y = 0; y < p->height; y += rows) {
+    const int32_t n = rows < p->height - y ? rows : p->height - y;
+    stk_canvas_put(&canvas, 0, y, n * p->width, p->pixels + y * p->stride);
+  }
+  return STK_OK;
 }

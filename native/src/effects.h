@@ -10,14 +10,6 @@
 
 #include "internal.h"
 
-/* Whose turn it is: everything random is a function of these. */
-typedef struct {
-  const stk_program *program;
-  uint32_t epoch;
-  int64_t position;
-  stk_row *row; /* effects that move pixels put it into row->matrix */
-} stk_subject;
-
 /* Four uniforms of operation `op`. Block 255 has the probability's. */
 void stk_effect_draw(const stk_subject *s, const stk_op *op, uint32_t block, double out[4]);
 /* Whether op, whose probability is p[11], is to happen. */
@@ -29,6 +21,8 @@ void stk_effects_swap(stk_effects *e);
 
 /* ---- colour.c ------------------------------------------------------------------------------------------------------------ */
 
+/* Whether the numbers of a colour effect make sense. */
+int stk_colour_valid(const stk_op *op);
 /* Applies operation `first`, and those behind it that join it in one pass; returns the number of the next one, or -1: no memory.
  */
 int32_t stk_colour_run(stk_effects *e, const stk_subject *s, int32_t first);
@@ -43,9 +37,21 @@ int stk_warp_valid(const stk_op *op);
 int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first);
 int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill);
 
+/* ---- move.c -----------------------------------------------------------------------------------------------------------------
+ */
+
+/* The number of the first operation from `first` on that does more than to cut, pad and mirror. */
+int32_t stk_moves_stop(const stk_program *program, int32_t first);
+/* Applies those from `first` on to e->now. */
+int32_t stk_move_run(stk_effects *e, const stk_subject *s, int32_t first);
+/* Applies those a program begins with to pixels in memory (channels 1, 3 or 4), and leaves them in e->now; sets row->matrix. */
+int32_t stk_move_pixels(stk_effects *e, const stk_subject *s, const uint8_t *pixels, int32_t width, int32_t height,
+                        int32_t channels, int64_t row_stride);
+
 /* ---- erase.c ----------------------------------------------------------------------------------------------------------------
  */
 
+int stk_erase_valid(const stk_op *op);
 int32_t stk_erase_run(stk_effects *e, const stk_subject *s, int32_t first);
 
 #endif

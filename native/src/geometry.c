@@ -5,6 +5,8 @@
  * make any sequence of resizes and crops one resampling:
  *   - a crop narrows the view and leaves the clip alone: a crop of a resized image may still see the pixels around it;
  *   - a resize narrows the clip to the view: it never sees what an earlier crop cut away.
+ * Padding is none of these: what stands in a border depends on pixels that a crop behind it may have cut away. It ends the part of
+ * a program that is composed here; move.c does it, together with the crops and flips behind it.
  * Rounding is that of Python's round (half to even), which is rint in the default rounding mode.
  */
 #include <math.h>
@@ -12,13 +14,11 @@
 
 #include "internal.h"
 
-enum { MAX_SIDE = 1 << 16 };
-
 /* The virtual image: its pixels dest show the source rectangle view, the rest of it is zero padding. */
 typedef struct {
   double view[4];
   int32_t clip[4], dest[4];
-  int32_t width, height, flip;
+  int32_t width, height, flip; /* stk_flip */
 } virtual_image;
 
 static int covers_all(const virtual_image *v) {
@@ -41,7 +41,7 @@ static int crop_axis(virtual_image *v, int axis, int32_t start, int32_t size, in
 }
 
 static void crop(virtual_image *v, int32_t left, int32_t top, int32_t width, int32_t height, stk_row *row) {
-  if (!crop_axis(v, 0, left, width, v->flip) || !crop_axis(v, 1, top, height, 0)) {
+  if (!crop_axis(v, 0, left, width, v->flip & STK_FLIP_X) || !crop_axis(v, 1, top, height, v->flip & STK_FLIP_Y)) {
     stk_row_fail(row, STK_GEOMETRY, -1, "the crop %dx%d at (%d, %d) holds nothing of the image", width, height, left, top);
     return;
   }
@@ -73,7 +73,7 @@ static void resize(virtual_image *v, int32_t width, int32_t height, stk_row *row
 static void resize_short(virtual_image *v, int32_t size, stk_row *row) {
   const int32_t w = v->width, h = v->height;
   const double longer = w < h ? (double)size * h / w : (double)size * w / h;
-  if (longer >= MAX_SIDE) {
+  if (longer >= STK_MAX_SIDE) {
     stk_row_fail(row, STK_GEOMETRY, -1, "the longer side of a %dx%d image would become %.0f", w, h, longer);
     return;
   }
@@ -88,18 +88,13 @@ static int32_t center_start(int32_t have, int32_t want) {
   return have < want ? -((want - have) / 2) : (int32_t)rint((have - want) / 2.0);
 }
 
-static void center_crop(virtual_image *v, int32_t height, int32_t width, stk_row *row) {
-  crop(v, center_start(v->width, width), center_start(v->height, height), width, height, row);
-}
-
 /* torchvision's RandomResizedCrop.get_params; try t draws from block t: area, aspect, top, left. */
-static void random_rectangle(const virtual_image *v, const stk_program *program, const stk_op *op, uint32_t epoch,
-                             int64_t position, int32_t rect[4]) {
+static void random_rectangle(const virtual_image *v, const stk_subject *s, const stk_op *op, int32_t rect[4]) {
   const int32_t W = v->width, H = v->height;
   const double log_low = log(op->p[4]), log_high = log(op->p[5]);
   for (uint32_t t = 0; t < 10; t++) {
     double u[4];
-    stk_uniform_block(program->seed, position, epoch, op->stream, t, u);
+    stk_uniform_block(s->program->seed, s->position, s->epoch, op->stream, t, u);
     const double area = (double)W * H * (op->p[2] + (op->p[3] - op->p[2]) * u[0]);
     const double aspect = exp(log_low + (log_high - log_low) * u[1]);
     const double w = rint(sqrt(area * aspect)), h = rint(sqrt(area / aspect));
@@ -118,63 +113,85 @@ static void random_rectangle(const virtual_image *v, const stk_program *program,
   rect[0] = (W - w) / 2, rect[1] = (H - h) / 2, rect[2] = w, rect[3] = h;
 }
 
-static void random_resized_crop(virtual_image *v, const stk_program *program, const stk_op *op, uint32_t epoch, int64_t position,
-                                stk_row *row) {
+static void random_resized_crop(virtual_image *v, const stk_subject *s, const stk_op *op) {
   int32_t r[4];
-  random_rectangle(v, program, op, epoch, position, r);
-  crop(v, r[0], r[1], r[2], r[3], row);
-  if (row->status == STK_OK) resize(v, (int32_t)op->p[1], (int32_t)op->p[0], row);
+  random_rectangle(v, s, op, r);
+  crop(v, r[0], r[1], r[2], r[3], s->row);
+  if (s->row->status == STK_OK) resize(v, (int32_t)op->p[1], (int32_t)op->p[0], s->row);
 }
 
 static double clamp(double value, double high) {
   return value < 0 ? 0 : value > high ? high : value;
 }
 
-static void crop_box(virtual_image *v, int relative, const float *box, stk_row *row) {
-  const double w = v->width, h = v->height, sx = relative ? w : 1, sy = relative ? h : 1;
+static int box_rectangle(int32_t width, int32_t height, int relative, const float *box, int32_t r[4], stk_row *row) {
+  const double w = width, h = height, sx = relative ? w : 1, sy = relative ? h : 1;
   const int finite = isfinite(box[0]) && isfinite(box[1]) && isfinite(box[2]) && isfinite(box[3]);
   const int32_t top = finite ? (int32_t)floor(clamp(box[0] * sy, h)) : 0,
                 left = finite ? (int32_t)floor(clamp(box[1] * sx, w)) : 0;
   const int32_t bottom = finite ? (int32_t)ceil(clamp(box[2] * sy, h)) : 0;
   const int32_t right = finite ? (int32_t)ceil(clamp(box[3] * sx, w)) : 0;
+  r[0] = left, r[1] = top, r[2] = right - left, r[3] = bottom - top;
   /* "not greater" on the numbers as given: a box of no area stays empty even where rounding outwards would save it */
-  if (!finite || !(box[2] > box[0]) || !(box[3] > box[1]) || bottom <= top || right <= left) {
-    stk_row_fail(row, STK_GEOMETRY, -1, "the box (ymin %g, xmin %g, ymax %g, xmax %g) holds no pixel of a %dx%d image",
-                 (double)box[0], (double)box[1], (double)box[2], (double)box[3], v->width, v->height);
-    return;
-  }
-  crop(v, left, top, right - left, bottom - top, row);
+  if (finite && box[2] > box[0] && box[3] > box[1] && bottom > top && right > left) return 1;
+  stk_row_fail(row, STK_GEOMETRY, -1, "the box (ymin %g, xmin %g, ymax %g, xmax %g) holds no pixel of a %dx%d image",
+               (double)box[0], (double)box[1], (double)box[2], (double)box[3], width, height);
+  return 0;
 }
 
-static void flip(virtual_image *v) {
-  const int32_t left = v->dest[0];
-  v->flip = !v->flip;
-  v->dest[0] = v->width - v->dest[2];
-  v->dest[2] = v->width - left;
-}
-
-static void apply(virtual_image *v, const stk_program *program, const stk_op *op, const float *box, uint32_t epoch,
-                  int64_t position, stk_row *row) {
+static int random_place(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, int32_t r[4]) {
   double u[4];
+  if (r[2] > width || r[3] > height) {
+    stk_row_fail(s->row, STK_GEOMETRY, -1, "a random crop of %dx%d does not fit into a %dx%d image; pad or resize it before that",
+                 r[2], r[3], width, height);
+    return 0;
+  }
+  stk_uniform_block(s->program->seed, s->position, s->epoch, op->stream, 0, u);
+  r[0] = (int32_t)floor(u[1] * (width - r[2] + 1)), r[1] = (int32_t)floor(u[0] * (height - r[3] + 1));
+  return 1;
+}
+
+int stk_crop_rectangle(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, int32_t r[4]) {
+  if (op->kind == STK_OP_CROP_BOX) return box_rectangle(width, height, op->p[0] != 0, s->box, r, s->row);
+  r[2] = (int32_t)op->p[1], r[3] = (int32_t)op->p[0];
+  if (op->kind == STK_OP_RANDOM_CROP) return random_place(s, op, width, height, r);
+  r[0] = center_start(width, r[2]), r[1] = center_start(height, r[3]);
+  return 1;
+}
+
+int stk_flips(const stk_subject *s, const stk_op *op) {
+  double u[4];
+  stk_uniform_block(s->program->seed, s->position, s->epoch, op->stream, 0, u);
+  return u[0] < op->p[0];
+}
+
+static void flip(virtual_image *v, int32_t axis) {
+  const int32_t side = axis ? v->height : v->width, first = v->dest[axis];
+  v->flip ^= axis ? STK_FLIP_Y : STK_FLIP_X;
+  v->dest[axis] = side - v->dest[axis + 2];
+  v->dest[axis + 2] = side - first;
+}
+
+static void apply(virtual_image *v, const stk_subject *s, const stk_op *op) {
+  int32_t r[4];
   switch (op->kind) {
     case STK_OP_RESIZE_SHORT:
-      resize_short(v, (int32_t)op->p[0], row);
+      resize_short(v, (int32_t)op->p[0], s->row);
       break;
     case STK_OP_RESIZE:
-      resize(v, (int32_t)op->p[1], (int32_t)op->p[0], row);
-      break;
-    case STK_OP_CENTER_CROP:
-      center_crop(v, (int32_t)op->p[0], (int32_t)op->p[1], row);
+      resize(v, (int32_t)op->p[1], (int32_t)op->p[0], s->row);
       break;
     case STK_OP_RANDOM_RESIZED_CROP:
-      random_resized_crop(v, program, op, epoch, position, row);
+      random_resized_crop(v, s, op);
       break;
+    case STK_OP_CENTER_CROP:
     case STK_OP_CROP_BOX:
-      crop_box(v, op->p[0] != 0, box, row);
+    case STK_OP_RANDOM_CROP:
+      if (stk_crop_rectangle(s, op, v->width, v->height, r)) crop(v, r[0], r[1], r[2], r[3], s->row);
       break;
     case STK_OP_HFLIP:
-      stk_uniform_block(program->seed, position, epoch, op->stream, 0, u);
-      if (u[0] < op->p[0]) flip(v);
+    case STK_OP_VFLIP:
+      if (stk_flips(s, op)) flip(v, op->kind == STK_OP_VFLIP);
       break;
   }
 }
@@ -183,11 +200,12 @@ static void apply(virtual_image *v, const stk_program *program, const stk_op *op
 static void matrix_of(const virtual_image *v, double m[6]) {
   const double sx = (v->dest[2] - v->dest[0]) / (v->view[2] - v->view[0]);
   const double sy = (v->dest[3] - v->dest[1]) / (v->view[3] - v->view[1]);
+  const int across = v->flip & STK_FLIP_X, down = v->flip & STK_FLIP_Y;
   memset(m, 0, 6 * sizeof *m);
-  m[0] = v->flip ? -sx : sx;
-  m[2] = v->flip ? v->dest[2] + v->view[0] * sx : v->dest[0] - v->view[0] * sx;
-  m[4] = sy;
-  m[5] = v->dest[1] - v->view[1] * sy;
+  m[0] = across ? -sx : sx;
+  m[2] = across ? v->dest[2] + v->view[0] * sx : v->dest[0] - v->view[0] * sx;
+  m[4] = down ? -sy : sy;
+  m[5] = down ? v->dest[3] + v->view[1] * sy : v->dest[1] - v->view[1] * sy;
 }
 
 void stk_matrix_join(double matrix[6], const double next[6]) {
@@ -200,8 +218,8 @@ void stk_matrix_join(double matrix[6], const double next[6]) {
   }
 }
 
-void stk_geometry_of(const stk_program *program, int32_t first, int32_t stop, int32_t width, int32_t height, const float *box,
-                     uint32_t epoch, int64_t position, stk_row *row) {
+void stk_geometry_of(const stk_subject *s, int32_t first, int32_t stop, int32_t width, int32_t height) {
+  stk_row *row = s->row;
   virtual_image v = {.view = {0, 0, width, height},
                      .clip = {0, 0, width, height},
                      .dest = {0, 0, width, height},
@@ -210,7 +228,7 @@ void stk_geometry_of(const stk_program *program, int32_t first, int32_t stop, in
   row->width = width;
   row->height = height;
   for (int32_t i = first; i < stop && row->status == STK_OK; i++) {
-    apply(&v, program, &program->ops[i], box, epoch, position, row);
+    apply(&v, s, &s->program->ops[i]);
   }
   row->out_width = v.width;
   row->out_height = v.height;
@@ -221,13 +239,19 @@ void stk_geometry_of(const stk_program *program, int32_t first, int32_t stop, in
   matrix_of(&v, row->matrix);
 }
 
-void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
-                  stk_row *row) {
-  stk_geometry_of(program, 0, stk_leading(program), width, height, box, epoch, position, row);
+void stk_geometry(const stk_subject *s, int32_t width, int32_t height) {
+  stk_geometry_of(s, 0, stk_leading(s->program), width, height);
 }
 
 static int is_side(double p) {
-  return p >= 1 && p < MAX_SIDE && p == floor(p);
+  return p >= 1 && p < STK_MAX_SIDE && p == floor(p);
+}
+
+static int pad_valid(const double *p) {
+  for (int i = 0; i < 8; i++) {
+    if (!(p[i] >= 0 && p[i] == floor(p[i]) && p[i] <= (i < 4 ? STK_MAX_SIDE - 1 : i == 4 ? STK_BORDER_EDGE : 255))) return 0;
+  }
+  return 1;
 }
 
 static int op_valid(const stk_op *op, int boxes) {
@@ -238,13 +262,17 @@ static int op_valid(const stk_op *op, int boxes) {
       return is_side(p[0]);
     case STK_OP_RESIZE:
     case STK_OP_CENTER_CROP:
+    case STK_OP_RANDOM_CROP:
       return is_side(p[0]) && is_side(p[1]);
     case STK_OP_RANDOM_RESIZED_CROP:
       return is_side(p[0]) && is_side(p[1]) && p[2] >= 0 && p[2] <= p[3] && p[3] <= 1e6 && p[4] > 1e-6 && p[4] <= p[5] &&
              p[5] < 1e6;
     case STK_OP_CROP_BOX:
       return boxes;
+    case STK_OP_PAD:
+      return pad_valid(p);
     case STK_OP_HFLIP:
+    case STK_OP_VFLIP:
       return p[0] >= 0 && p[0] <= 1;
     default:
       return stk_effect_valid(op);

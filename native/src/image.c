@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
+#include "effects.h"
 
 stk_decoder *stk_decoder_new(void) {
   return calloc(1, sizeof(stk_decoder));
@@ -18,16 +18,34 @@ void stk_decoder_free(stk_decoder *decoder) {
   free(decoder);
 }
 
-/* Crops and resizes behind an effect change the size once more. */
-static void final_size(const stk_program *program, uint32_t epoch, int64_t position, stk_row *row) {
-  for (int32_t i = stk_leading(program); i < program->n_ops && row->status == STK_OK; i++) {
-    if (!stk_is_leading(&program->ops[i])) continue;
-    stk_row next;
-    stk_row_clear(&next);
-    stk_geometry_of(program, i, i + 1, row->out_width, row->out_height, NULL, epoch, position, &next);
-    if (next.status != STK_OK) stk_row_fail(row, (stk_status)next.status, next.where, "%s", next.message);
-    row->out_width = next.out_width;
-    row->out_height = next.out_height;
+/* What operation i makes of an image of the row's size. */
+static void size_after(const stk_subject *s, int32_t i) {
+  stk_row *row = s->row, next;
+  const stk_op *op = &s->program->ops[i];
+  if (op->kind == STK_OP_PAD) {
+    const double width = row->out_width + op->p[0] + op->p[2], height = row->out_height + op->p[1] + op->p[3];
+    if (width >= STK_MAX_SIDE || height >= STK_MAX_SIDE) {
+      stk_row_fail(row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f", row->out_width, row->out_height, width,
+                   height);
+      return;
+    }
+    row->out_width = (int32_t)width;
+    row->out_height = (int32_t)height;
+    return;
+  }
+  stk_subject inner = *s;
+  inner.row = &next;
+  stk_row_clear(&next);
+  stk_geometry_of(&inner, i, i + 1, row->out_width, row->out_height);
+  if (next.status != STK_OK) stk_row_fail(row, (stk_status)next.status, next.where, "%s", next.message);
+  row->out_width = next.out_width;
+  row->out_height = next.out_height;
+}
+
+/* Crops, padding and resizes behind the leading operations change the size once more. */
+static void final_size(const stk_subject *s) {
+  for (int32_t i = stk_leading(s->program); i < s->program->n_ops && s->row->status == STK_OK; i++) {
+    if (s->program->ops[i].kind < STK_OP_AFFINE) size_after(s, i);
   }
 }
 
@@ -40,8 +58,9 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
   }
   for (int64_t i = 0; i < count; i++) {
     stk_row_clear(&rows[i]);
-    stk_geometry(program, widths[i], heights[i], boxes ? boxes + 4 * i : NULL, epochs[i], positions[i], &rows[i]);
-    final_size(program, epochs[i], positions[i], &rows[i]);
+    const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
+    stk_geometry(&s, widths[i], heights[i]);
+    final_size(&s);
   }
   return STK_OK;
 }
@@ -62,9 +81,6 @@ typedef struct {
   int64_t length;
   const uint8_t *seek;
   int64_t seek_length;
-  const float *box;
-  uint32_t epoch;
-  int64_t position;
 } sample;
 
 /* Decodes and resamples to `out`, as the row's geometry says. */
@@ -104,21 +120,23 @@ static stk_status effects_room(stk_decoder *decoder, const stk_program *program,
   return status;
 }
 
-static void finish_effects(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width,
-                           int32_t out_height, void *out, stk_row *row) {
-  stk_effects *e = &decoder->effects;
-  const int32_t first = stk_leading(program);
-  if (row->status != STK_OK) return;
-  if (stk_effects_run(e, &decoder->sampler, program, first, from->epoch, from->position, row) != STK_OK) return;
-  if (size_fits(row, out_width, out_height)) stk_effects_put(e, program, out);
+/* Operations from `first` on, and what comes of them to the caller. */
+static void finish_effects(stk_decoder *decoder, const stk_subject *s, int32_t first, int32_t out_width, int32_t out_height,
+                           void *out) {
+  if (s->row->status != STK_OK) return;
+  if (stk_effects_run(&decoder->effects, &decoder->sampler, s, first) != STK_OK) return;
+  if (!size_fits(s->row, out_width, out_height)) return;
+  if (stk_effects_put(&decoder->effects, s->program, out) != STK_OK) stk_row_fail(s->row, STK_NOMEM, -1, "no memory for a row");
 }
 
-static void decode_one(stk_decoder *decoder, const stk_program *program, const sample *from, int32_t out_width,
-                       int32_t out_height, void *out, stk_row *row) {
+static void decode_one(stk_decoder *decoder, const stk_subject *s, const sample *from, int32_t out_width, int32_t out_height,
+                       void *out) {
+  const stk_program *program = s->program;
+  stk_row *row = s->row;
   stk_markers markers;
   stk_row_clear(row);
   if (stk_markers_admit(program, from->data, from->length, &markers, row) != STK_OK) return;
-  stk_geometry(program, markers.info.width, markers.info.height, from->box, from->epoch, from->position, row);
+  stk_geometry(s, markers.info.width, markers.info.height);
   if (row->status != STK_OK) return;
   if (stk_leading(program) == program->n_ops) {
     if (size_fits(row, out_width, out_height)) decode_to(decoder, program, from, row, out);
@@ -127,7 +145,7 @@ static void decode_one(stk_decoder *decoder, const stk_program *program, const s
   const stk_program plain = before_effects(program);
   if (effects_room(decoder, program, row) != STK_OK) return;
   decode_to(decoder, &plain, from, row, decoder->effects.now.pixels);
-  finish_effects(decoder, program, from, out_width, out_height, out, row);
+  finish_effects(decoder, s, stk_leading(program), out_width, out_height, out);
 }
 
 stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
@@ -140,25 +158,20 @@ stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, cons
     if (starts[i] < 0 || lengths[i] < 0 || (lengths[i] && !data)) return STK_ARGUMENT;
   }
   for (int64_t i = 0; i < count; i++) {
-    const sample from = {data + starts[i],
-                         lengths[i],
-                         seeks ? seeks->data + seeks->starts[i] : NULL,
-                         seeks ? seeks->lengths[i] : 0,
-                         boxes ? boxes + 4 * i : NULL,
-                         epochs[i],
-                         positions[i]};
-    decode_one(decoder, program, &from, out_width, out_height, (uint8_t *)out + i * out_stride, &rows[i]);
+    const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
+    const sample from = {data + starts[i], lengths[i], seeks ? seeks->data + seeks->starts[i] : NULL,
+                         seeks ? seeks->lengths[i] : 0};
+    decode_one(decoder, &s, &from, out_width, out_height, (uint8_t *)out + i * out_stride);
   }
   return STK_OK;
 }
 
-/* Copies columns of one row of pixels, converting between gray, RGB and RGB with a fourth channel. */
-static void copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int32_t count) {
+void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count) {
   if (channels == wanted) {
     memcpy(to, from, (size_t)count * (size_t)channels);
     return;
   }
-  for (int32_t i = 0; i < count; i++, from += channels) {
+  for (int64_t i = 0; i < count; i++, from += channels) {
     if (wanted == 1) {
       *to++ = (uint8_t)((from[0] * 19595 + from[1] * 38470 + from[2] * 7471 + 32768) >> 16); /* ITU-R 601, as Pillow */
     } else {
@@ -177,46 +190,89 @@ stk_status stk_pixels_sample(stk_sampler *s, const stk_program *program, const u
   const int32_t low = s->x.low, columns = s->x.high - s->x.low;
   if (stk_sampler_columns(s, low, columns) != STK_OK) return STK_NOMEM;
   for (int32_t y = s->y.low; y < s->y.high; y++) {
-    copy_pixels(pixels + y * row_stride + (int64_t)low * channels, channels, stk_sampler_slot(s, y), program->channels, columns);
+    stk_copy_pixels(pixels + y * row_stride + (int64_t)low * channels, channels, stk_sampler_slot(s, y), program->channels, columns);
     stk_sampler_push(s, y);
   }
   return STK_OK;
 }
 
-static void pixels_one(stk_decoder *decoder, const stk_program *program, const stk_images *images, const sample *from,
-                       int32_t out_width, int32_t out_height, void *out, stk_row *row) {
+/* Crops, padding and flips alone take the short way: pixels are copied, not weighed. Both ways give the same. */
+static void move_one(stk_decoder *decoder, const stk_subject *s, const stk_images *images, const uint8_t *pixels,
+                     int32_t out_width, int32_t out_height, void *out) {
+  const int32_t next =
+      stk_move_pixels(&decoder->effects, s, pixels, images->width, images->height, images->channels, images->row_stride);
+  if (next < 0) {
+    stk_row_fail(s->row, STK_NOMEM, -1, "no memory for the pixels");
+  } else {
+    finish_effects(decoder, s, next, out_width, out_height, out);
+  }
+}
+
+static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_images *images, const uint8_t *pixels,
+                       int32_t out_width, int32_t out_height, void *out) {
+  const stk_program *program = s->program;
+  stk_row *row = s->row;
   stk_row_clear(row);
-  stk_geometry(program, images->width, images->height, from->box, from->epoch, from->position, row);
+  stk_geometry(s, images->width, images->height);
   if (row->status != STK_OK) return;
-  const int plainly = stk_leading(program) == program->n_ops;
+  const int32_t leading = stk_leading(program);
+  if (stk_moves_stop(program, 0) >= leading) {
+    move_one(decoder, s, images, pixels, out_width, out_height, out);
+    return;
+  }
+  const int plainly = leading == program->n_ops;
   if (plainly && !size_fits(row, out_width, out_height)) return;
   const stk_program plain = before_effects(program);
   if (!plainly && effects_room(decoder, program, row) != STK_OK) return;
-  if (stk_pixels_sample(&decoder->sampler, plainly ? program : &plain, from->data, images->channels, images->row_stride, row,
+  if (stk_pixels_sample(&decoder->sampler, plainly ? program : &plain, pixels, images->channels, images->row_stride, row,
                         plainly ? out : decoder->effects.now.pixels) != STK_OK) {
     stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");
   } else if (!plainly) {
-    finish_effects(decoder, program, from, out_width, out_height, out, row);
+    finish_effects(decoder, s, leading, out_width, out_height, out);
   }
+}
+
+static int images_sensible(const stk_images *images) {
+  return images && images->width > 0 && images->height > 0 &&
+         images->row_stride >= (int64_t)images->width * images->channels &&
+         (images->channels == 1 || images->channels == 3 || images->channels == 4);
 }
 
 stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,
                            const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height,
                            void *out, int64_t out_stride, stk_row *rows) {
-  if (!decoder || !stk_program_valid(program, boxes != NULL) || !images || count < 0 || out_width < 1 || out_height < 1) {
+  if (!decoder || !stk_program_valid(program, boxes != NULL) || count < 0 || out_width < 1 || out_height < 1 ||
+      !images_sensible(images)) {
     return STK_ARGUMENT;
   }
   if (count && (!images->pixels || !epochs || !positions || !out || !rows)) return STK_ARGUMENT;
-  if (images->width < 1 || images->height < 1 || images->row_stride < (int64_t)images->width * images->channels ||
-      (images->channels != 1 && images->channels != 3 && images->channels != 4)) {
-    return STK_ARGUMENT;
+  for (int64_t i = 0; i < count; i++) {
+    const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
+    pixels_one(decoder, &s, images, images->pixels + i * images->stride, out_width, out_height, (uint8_t *)out + i * out_stride);
+  }
+  return STK_OK;
+}
+
+/* Images that are small are fetched from memory while the one before them is at work. */
+static void look_ahead(const stk_images *images, int64_t number) {
+  const int64_t size = images->height * images->row_stride;
+  const uint8_t *pixels = images->pixels + number * images->stride;
+  for (int64_t at = 0; size <= 16384 && at < size; at += 64) __builtin_prefetch(pixels + at);
+}
+
+stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count, stk_pictures *to) {
+  if (!images_sensible(images) || !stk_pictures_sensible(to, count) || !stk_program_valid(to->program, 0)) return STK_ARGUMENT;
+  if (count && (!images->pixels || !indices)) return STK_ARGUMENT;
+  for (int64_t i = 0; i < count; i++) {
+    if (!stk_within(indices[i], 1, total)) return STK_ARGUMENT;
   }
   for (int64_t i = 0; i < count; i++) {
-    const sample from = {.data = images->pixels + i * images->stride,
-                         .box = boxes ? boxes + 4 * i : NULL,
-                         .epoch = epochs[i],
-                         .position = positions[i]};
-    pixels_one(decoder, program, images, &from, out_width, out_height, (uint8_t *)out + i * out_stride, &rows[i]);
+    if (i + 1 < count) look_ahead(images, indices[i + 1]);
+    const stk_subject s = {to->program, (uint32_t)to->epoch, to->positions[i], &to->rows[i], NULL};
+    pixels_one(to->decoder, &s, images, images->pixels + indices[i] * images->stride, (int32_t)to->out_width,
+               (int32_t)to->out_height, to->out + i * to->out_stride);
+    to->bad += to->rows[i].status != STK_OK;
+    to->done = i + 1;
   }
   return STK_OK;
 }

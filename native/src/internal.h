@@ -2,8 +2,9 @@
  * internal.h: what the files of the library share with each other and with nobody else.
  *
  * The way of an image: markers.c looks at the bytes and admits or refuses them; geometry.c turns the program into "which
- * source rectangle goes where"; turbo.c produces just the rows and columns that needs; sampler.c resamples them as they arrive,
- * with the kernels dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins the five.
+ * source rectangle goes where"; our own decoder (decode.c and jpeg.h) produces just what that needs, and planes.c resamples its
+ * components as their rows arrive; what that decoder declines goes through turbo.c (libjpeg-turbo) and sampler.c; the kernels are
+ * those dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins them.
  *
  * Record files each have a file of their own, tar.c (with tarheader.c), tfrecord.c, example.c (with examplestats.c) and lmdb.c,
  * which lean on crc.c, on fault.c to say what is wrong, and on strings.c to keep names. They take any bytes: a length is compared
@@ -170,18 +171,32 @@ void stk_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 /* 1 when every operation and setting of the program makes sense; `boxes` says whether boxes are at hand. */
 int stk_program_valid(const stk_program *program, int boxes);
 
-/* Whether an operation only chooses and scales a rectangle; how many of those a program begins with. */
+#define STK_MAX_SIDE (1 << 16)
+
+/* Whose turn it is: everything random is a function of these. */
+typedef struct {
+  const stk_program *program;
+  uint32_t epoch;
+  int64_t position;
+  stk_row *row;     /* faults and the geometry go here; effects that move pixels put it into row->matrix */
+  const float *box; /* NULL where no operation asks for it */
+} stk_subject;
+
 int stk_effect_valid(const stk_op *op);
+/* Whether an operation only chooses and scales a rectangle; how many of those a program begins with. */
 int stk_is_leading(const stk_op *op);
 int32_t stk_leading(const stk_program *program);
 
-/* Fills the geometry of a cleared row for an image of this size and operations first .. stop-1, which are all of that kind; sets
- * STK_GEOMETRY when nothing is left to see. */
-void stk_geometry_of(const stk_program *program, int32_t first, int32_t stop, int32_t width, int32_t height, const float *box,
-                     uint32_t epoch, int64_t position, stk_row *row);
+/* Fills the geometry of the subject's row, which is cleared, for an image of this size and operations first .. stop-1, which are
+ * all of that kind; sets STK_GEOMETRY when nothing is left to see. */
+void stk_geometry_of(const stk_subject *s, int32_t first, int32_t stop, int32_t width, int32_t height);
 /* The same for all leading operations. */
-void stk_geometry(const stk_program *program, int32_t width, int32_t height, const float *box, uint32_t epoch, int64_t position,
-                  stk_row *row);
+void stk_geometry(const stk_subject *s, int32_t width, int32_t height);
+/* What a crop that does not scale cuts out: left, top, width, height, perhaps outside the image. 0: it cannot be, and the
+ * subject's row says why. */
+int stk_crop_rectangle(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, int32_t r[4]);
+/* Whether a flip is to happen. */
+int stk_flips(const stk_subject *s, const stk_op *op);
 /* matrix becomes: first what it says, then what `next` says. */
 void stk_matrix_join(double matrix[6], const double next[6]);
 
@@ -332,6 +347,40 @@ typedef enum { STK_GRAYSCALE = 1, STK_YCC = 2, STK_RGB = 3 } stk_colour;
 #define STK_CB_FROM_GREEN 11277 /* 0.344136 */
 #define STK_CR_FROM_GREEN 23401 /* 0.714136 */
 
+/* ---- colours ---------------------------------------------------------------------------------------------------------- */
+
+/* ITU-R 601 luma as Pillow rounds it: (R, G, B weighed by these + 32768) >> 16. */
+#define STK_LUMA_RED 19595
+#define STK_LUMA_GREEN 38470
+#define STK_LUMA_BLUE 7471
+
+/* from + factor * (to - from), rounded down and clamped: (from * 2^shift + factor * (to - from) + STK_BLEND_BIAS) >> shift. The
+ * bias makes up for the rounding of the factor: products that are whole numbers stay whole. */
+typedef struct {
+  int32_t factor; /* fits 16 bits */
+  int32_t shift;  /* 7 .. 14 */
+} stk_blend;
+#define STK_BLEND_BIAS 128
+
+/* A table for each channel. Where `ramp` is set, the tables are also clamp(offset + factor * (x - pivot)) in float, truncated:
+ * table and formula agree in every entry, so a kernel may take either. */
+typedef struct {
+  uint8_t table[3][256];
+  int32_t alike; /* the three are the same */
+  int32_t ramp;
+  float factor[3], pivot[3], offset[3];
+} stk_tables;
+
+/* What is done to each pixel for itself. */
+typedef enum { STK_STROKE_TABLES = 0, STK_STROKE_SATURATE = 1, STK_STROKE_HUE = 2 } stk_stroke_kind;
+
+typedef struct {
+  int32_t kind;
+  int32_t turn;    /* of the hue: 2^13 a sixth of a circle, no more than half a circle either way; see colour.c */
+  stk_blend blend; /* from luma to the colour */
+  stk_tables tables;
+} stk_stroke;
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* A straight way through a picture: from (x, y), in pixels with 32 bits behind the point, in steps of (dx, dy). */
@@ -342,7 +391,7 @@ typedef struct {
 } stk_walk;
 
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
- * STK_SLACK bytes of slack; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
+ * STK_SLACK bytes of slack; neither pixels nor `out` of mirror3 have; `out` of floats, split3, interleaved, planar and joined is the caller's memory and has none. */
 typedef struct {
   /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
   void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
@@ -366,9 +415,23 @@ typedef struct {
                  uint8_t *const out[3]);
   /* Interleaved pixels to three planes. */
   void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
+  /* Interleaved pixels of three channels, the last first. */
+  void (*mirror3)(const uint8_t *pixels, int32_t count, uint8_t *out);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
 
+  /* Each sample by its channel's table, in place; channels 1 or 3. */
+  void (*look_up)(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);
+  /* Steps in order on RGB pixels, in place; the sum of the luma that comes out, where that is asked for (else 0). Tables are
+   * among the steps where they are ramps, or where `mixed` is set. */
+  int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);
+  int32_t mixed;
+  /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
+   * weights and the row's ends go up to j = 2 * pairs - 1. May write STK_SLACK bytes too many. */
+  void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
+  /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
+   * sums is scratch for a row. May write STK_SLACK bytes too many. */
+  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums, uint8_t *out);
   /* Bilinear: pixel i is what lies at (x + i dx, y + i dy) of RGB or gray pixels. All four neighbours of every place are there,
    * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
   void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
@@ -399,7 +462,14 @@ typedef struct {
   void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,        \
                         uint8_t *const out[3]);                                                                             \
   void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
+  void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                               \
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);         \
+  void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                     \
+  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *steps, int32_t n, int luma);                    \
+  void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
+                       uint8_t *out);                                                                                       \
+  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_blend blend, uint16_t *sums,  \
+                         uint8_t *out);                                                                                     \
   void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
   void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
@@ -462,8 +532,9 @@ void stk_canvas_floats(const stk_canvas *canvas, int32_t x, int32_t y, int32_t p
 typedef struct {
   stk_taps x, y;
   stk_canvas canvas;
-  int32_t dest_x, dest_y;
-  int32_t next; /* next output row, counted from dest_y */
+  int32_t dest_x, dest_y, dest_end;
+  int32_t upside_down; /* rows are placed from the bottom up */
+  int32_t next;        /* next output row, counted from dest_y */
   int32_t skip; /* samples in a stored row before column x.low */
   int32_t ring_rows;
   int64_t ring_stride, middle_stride, line_stride;
@@ -508,8 +579,9 @@ struct stk_planes {
   stk_plane plane[3];
   stk_canvas canvas;
   stk_colour colour; /* what is left of it where planes are not wanted */
-  int32_t dest_x, dest_y;
-  int32_t next; /* next output row, counted from dest_y */
+  int32_t dest_x, dest_y, dest_end;
+  int32_t upside_down; /* rows are placed from the bottom up */
+  int32_t next;        /* next output row, counted from dest_y */
   int64_t middle_stride, line_stride;
   /* From rows that went through the pass down to bytes: at out[0], or where the output has planes, at all three. */
   void (*finish)(const stk_planes *planes, int32_t count, uint8_t *const out[3]);
@@ -546,16 +618,20 @@ typedef struct {
   stk_picture now, spare;
   stk_scratch planes;
   stk_scratch tables; /* for whoever needs some */
+  stk_scratch lines[4], runs; /* of move.c */
 } stk_effects;
 
 stk_status stk_picture_room(stk_picture *picture, int32_t width, int32_t height, int32_t channels);
 /* Applies operations `first` and later to e->now. Sets row's status, out_width and out_height. */
-stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_program *program, int32_t first, uint32_t epoch,
-                           int64_t position, stk_row *row);
-/* e->now to the caller's layout and type. */
-void stk_effects_put(stk_effects *e, const stk_program *program, void *out);
+stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first);
+/* e->now to the caller's layout and type; STK_NOMEM. */
+stk_status stk_effects_put(stk_effects *e, const stk_program *program, void *out);
 void stk_effects_free(stk_effects *e);
 
+/* Whether what pictures are to be made of, and where to, makes sense. */
+int stk_pictures_sensible(const stk_pictures *to, int64_t count);
+/* Copies columns of one row of pixels, converting between gray, RGB and RGB with a fourth channel. */
+void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count);
 /* Resamples pixels in memory (channels 1, 3 or 4) as the row, made for their size, says. */
 stk_status stk_pixels_sample(stk_sampler *sampler, const stk_program *program, const uint8_t *pixels, int32_t channels,
                              int64_t row_stride, const stk_row *row, void *out);

@@ -14,7 +14,7 @@ static int64_t now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static int sensible(const stk_pictures *to, int64_t count) {
+int stk_pictures_sensible(const stk_pictures *to, int64_t count) {
   return to && to->decoder && to->program && count >= 0 && to->done >= 0 && to->done <= count && to->epoch >= 0 &&
          to->epoch <= UINT32_MAX && to->out_width > 0 && to->out_width <= INT32_MAX && to->out_height > 0 &&
          to->out_height <= INT32_MAX && (!count || (to->positions && to->out && to->rows)) &&
@@ -53,7 +53,7 @@ static stk_status draw(stk_pictures *to, int64_t i, int64_t number, const uint8_
 
 stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t files, const int64_t *which, int64_t count,
                            uint8_t *arena, int64_t capacity, int64_t *needed, stk_pictures *to) {
-  if (!paths || !starts || !sensible(to, count) || (count && !which) || capacity < 0 || (capacity && !arena) || !needed) {
+  if (!paths || !starts || !stk_pictures_sensible(to, count) || (count && !which) || capacity < 0 || (capacity && !arena) || !needed) {
     return STK_ARGUMENT;
   }
   for (int64_t i = 0; i < count; i++) {
@@ -84,7 +84,7 @@ stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t fil
 stk_status stk_image_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
                              int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
                              int64_t *lengths, int32_t *statuses, int64_t *needed, int64_t image, stk_pictures *to) {
-  if (!table || !sensible(to, count) || image < 0 || image >= width || !fields || (count && !indices)) return STK_ARGUMENT;
+  if (!table || !stk_pictures_sensible(to, count) || image < 0 || image >= width || !fields || (count && !indices)) return STK_ARGUMENT;
   for (int64_t f = 0; f < width; f++) {
     if (!stk_within(fields[f], 1, table->fields)) return STK_ARGUMENT;
   }

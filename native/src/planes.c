@@ -56,7 +56,8 @@ static stk_status make_taps(stk_planes *p, const stk_row *row, const stk_plane_s
     x[k] = (stk_axis){shapes[k].ratio_x, shapes[k].smooth_x, shapes[k].width};
     y[k] = (stk_axis){shapes[k].ratio_y, shapes[k].smooth_y, shapes[k].height};
   }
-  if (make_axis(x_taps, x, wanted, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->flip, alike_x) != STK_OK ||
+  if (make_axis(x_taps, x, wanted, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->flip & STK_FLIP_X,
+                alike_x) != STK_OK ||
       make_axis(y_taps, y, wanted, view[1], view[3], dest[3] - dest[1], clip[1], clip[3], 0, alike_y) != STK_OK) {
     return STK_NOMEM;
   }
@@ -132,6 +133,8 @@ stk_status stk_planes_begin(stk_planes *p, const stk_program *program, const stk
   stk_canvas_open(&p->canvas, program, row->out_width, row->out_height, out);
   p->dest_x = dest[0];
   p->dest_y = dest[1];
+  p->dest_end = dest[3];
+  p->upside_down = row->flip & STK_FLIP_Y;
   p->next = 0;
   p->colour = n_planes == 1 || (colour == STK_YCC && program->channels == 1) ? STK_GRAYSCALE : colour;
   const int32_t wanted = p->colour == STK_GRAYSCALE ? 1 : 3;
@@ -213,7 +216,7 @@ static void targets(const stk_planes *p, int32_t y, uint8_t *out[3]) {
 /* Output row i: first down, then across, so that what was just written is not read at once, at other addresses, which stalls. */
 static void emit(stk_planes *p, int32_t i) {
   const stk_canvas *c = &p->canvas;
-  const int32_t y = p->dest_y + i, count = p->plane[0].x.count;
+  const int32_t y = p->upside_down ? p->dest_end - 1 - i : p->dest_y + i, count = p->plane[0].x.count;
   uint8_t *out[3] = {NULL, NULL, NULL};
   targets(p, y, out);
   for (int32_t k = 0; k < 3 && p->plane[k].wanted; k++) squash(p, k, i);

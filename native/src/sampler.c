@@ -9,8 +9,11 @@ stk_status stk_sampler_begin(stk_sampler *s, const stk_program *program, const s
   stk_canvas_open(&s->canvas, program, row->out_width, row->out_height, out);
   s->dest_x = dest[0];
   s->dest_y = dest[1];
+  s->dest_end = dest[3];
+  s->upside_down = row->flip & STK_FLIP_Y;
   s->next = 0;
-  const stk_status x = stk_taps_make(&s->x, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->shrink, row->flip);
+  const stk_status x = stk_taps_make(&s->x, view[0], view[2], dest[2] - dest[0], clip[0], clip[2], row->shrink,
+                                     row->flip & STK_FLIP_X);
   const stk_status y = stk_taps_make(&s->y, view[1], view[3], dest[3] - dest[1], clip[1], clip[3], row->shrink, 0);
   if (x != STK_OK || y != STK_OK) return STK_NOMEM;
   const int all = dest[0] == 0 && dest[1] == 0 && dest[2] == row->out_width && dest[3] == row->out_height;
@@ -53,6 +56,10 @@ static void squash(stk_sampler *s, int32_t i) {
                               (int16_t *)s->middle.bytes + (i % 2) * s->middle_stride);
 }
 
+static void place(const stk_sampler *s, int32_t i, const uint8_t *pixels) {
+  stk_canvas_put(&s->canvas, s->dest_x, s->upside_down ? s->dest_end - 1 - i : s->dest_y + i, s->x.count, pixels);
+}
+
 /* Horizontal pass of output rows i and, unless i is the last, i + 1. */
 static void stretch(stk_sampler *s, int32_t i) {
   const int pair = i + 1 < s->y.count;
@@ -61,8 +68,8 @@ static void stretch(stk_sampler *s, int32_t i) {
   const int16_t *const rows[2] = {middle, pair ? middle + s->middle_stride : middle};
   uint8_t *const out[2] = {line, pair ? line + s->line_stride : line};
   (s->canvas.channels == 3 ? s->canvas.kernels->horizontal3 : s->canvas.kernels->horizontal1)(rows, &s->x, out);
-  stk_canvas_put(&s->canvas, s->dest_x, s->dest_y + i, s->x.count, out[0]);
-  if (pair) stk_canvas_put(&s->canvas, s->dest_x, s->dest_y + i + 1, s->x.count, out[1]);
+  place(s, i, out[0]);
+  if (pair) place(s, i + 1, out[1]);
 }
 
 void stk_sampler_push(stk_sampler *s, int32_t y) {

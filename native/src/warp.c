@@ -205,20 +205,18 @@ int stk_warp_valid(const stk_op *op) {
 }
 
 int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
-  double all[6] = {1, 0, 0, 0, 1, 0}, u[4];
-  int32_t i = first, fill = -1;
+  double all[6] = {1, 0, 0, 0, 1, 0};
+  const double fill = s->program->ops[first].p[10];
+  int32_t i = first;
   for (; i < s->program->n_ops; i++) {
     const stk_op *op = &s->program->ops[i];
     double m[6] = {1, 0, 0, 0, 1, 0};
     if (op->kind == STK_OP_AFFINE) {
+      if (op->p[10] != fill) break; /* what came in from outside before has a colour of its own */
       if (!stk_effect_happens(s, op)) continue;
-      const int32_t level = (int32_t)rint(op->p[10]);
-      if (fill >= 0 && level != fill) break; /* what came in from outside before has a colour of its own */
-      fill = level;
       draw_affine(s, op, &e->now, m);
     } else if (op->kind == STK_OP_HFLIP || op->kind == STK_OP_VFLIP) {
-      stk_effect_draw(s, op, 0, u);
-      if (u[0] >= op->p[0]) continue;
+      if (!stk_flips(s, op)) continue;
       if (op->kind == STK_OP_HFLIP) m[0] = -1, m[2] = e->now.width;
       if (op->kind == STK_OP_VFLIP) m[4] = -1, m[5] = e->now.height;
     } else {
@@ -227,7 +225,7 @@ int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
     stk_matrix_join(all, m);
   }
   stk_matrix_join(s->row->matrix, all);
-  return warp(e, all, fill < 0 ? 0 : fill) ? i : -1;
+  return warp(e, all, (int32_t)rint(fill)) ? i : -1;
 }
 
 int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill) {

@@ -12,7 +12,8 @@ import numpy as np
 from .errors import ConfigError, MissingExtra
 from .image.limits import MAX_PIXELS
 from .image.lower import lower
-from .image.ops import Normalize, Operation
+from .image.operation import Operation
+from .image.output import Normalize, ToFloat
 from .loader import Loader
 from .plan import nodes as n
 from .plan.deal import check_remainder
@@ -166,8 +167,9 @@ class Pipeline:
         """Decode an image field and transform it, in one pass.
 
         `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
-        ``"float32"`` (0 to 1, or as `Normalize` says; the default when there is one). ``fast=False`` decodes at full resolution
-        with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused unread.
+        ``"float32"`` (0 to 1, or as `Normalize` says; the default with `ToFloat` or `Normalize`). ``fast=False`` decodes at full
+        resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused
+        unread.
 
         `boxes` names fields that follow the geometry: each holds a box (ymin, xmin, ymax, xmax), or any number of them (k, 4), in
         pixels of the stored image, and becomes float32 in pixels of the new one; with ``relative_boxes=True`` both are shares of
@@ -181,10 +183,10 @@ class Pipeline:
                 )
         _choice("image", "color", color, ("rgb", "gray"))
         _choice("image", "layout", layout, ("hwc", "chw"))
-        normalized = any(isinstance(op, Normalize) for op in ops)
-        out = _choice("image", "out", out or ("float32" if normalized else "uint8"), ("uint8", "float32"))
-        if normalized and out == "uint8":
-            raise ConfigError("image(out='uint8') with Normalize: normalised pixels are floats; leave `out` away")
+        floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
+        out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
+        if floats is not None and out == "uint8":
+            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
         lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         names = (boxes,) if isinstance(boxes, str) else tuple(boxes)

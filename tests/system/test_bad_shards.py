@@ -343,10 +343,10 @@ def test_a_read_only_folder_is_read_and_stays_as_it_is(tmp_path: Path, monkeypat
     (tmp_path / "d" / "a.tfrecord").write_bytes(tfrecord([b"x"]))
     real = publish
 
-    def refused(path: bytes, data: bytes) -> None:
+    def refused(path: bytes, *parts: bytes) -> None:
         if path.startswith(os.fsencode(tmp_path)):
             raise stoker.errors.WriteError(f"{os.fsdecode(path)}: Read-only file system")
-        real(path, data)
+        real(path, *parts)
 
     monkeypatch.setattr(indexing, "publish", refused)
     for _ in range(2):

@@ -58,6 +58,7 @@ _SIGNATURES: dict[str, list[Any]] = {
         c_void_p, c_void_p, c_int64, c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 4, c_int64, c_void_p,
     ],
     "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
+    "stk_image_arrays": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
     "stk_pixels_rows": [*[c_void_p] * 6, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
 }  # fmt: skip
@@ -173,6 +174,7 @@ class Library:
         self.image_rows: _Function = loaded.stk_image_rows
         self.image_files: _Function = loaded.stk_image_files
         self.image_records: _Function = loaded.stk_image_records
+        self.image_arrays: _Function = loaded.stk_image_arrays
         self.pixels_rows: _Function = loaded.stk_pixels_rows
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
         self.seek_make: _Function = loaded.stk_seek_make

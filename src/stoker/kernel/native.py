@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError, StokerError
 from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
-from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
+from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library, place
 from stoker.kernel.library import Bytes as Bytes
+from stoker.kernel.status import AugmentKind as AugmentKind
+from stoker.kernel.status import Border as Border
 from stoker.kernel.status import DecoderKind as DecoderKind
 from stoker.kernel.status import OpKind as OpKind
 from stoker.kernel.status import SeekUse as SeekUse
@@ -248,8 +250,8 @@ class Program:
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
         struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
-        for place, pair in zip(choices["effect"], self.choices):
-            place[:] = [tuple(effect) for effect in pair]
+        for both, pair in zip(choices["effect"], self.choices):
+            both[:] = [tuple(effect) for effect in pair]
         object.__setattr__(self, "_choices", choices)
         told = struct[0]
         told["choices"], told["n_choices"] = choices.ctypes.data, len(self.choices)
@@ -303,6 +305,40 @@ def plan(
         address(epochs), address(positions), count, address(rows),
     )  # fmt: skip
     return rows
+
+
+class Images:
+    """Decoded images of one size, (n, h, w) or (n, h, w, c) of uint8 with 1, 3 or 4 channels, prepared once for many calls.
+
+    The pixels of an image are contiguous; images, and their rows, may be any distance apart.
+    """
+
+    def __init__(self, pixels: NDArray[np.uint8]) -> None:
+        channels = pixels.shape[3] if pixels.ndim == 4 else 1
+        if not self.fit(pixels):
+            raise KernelError(f"pixels must be images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}")
+        self._array = pixels
+        self._struct = np.zeros(1, _IMAGES)
+        self._struct[0] = (pixels.ctypes.data, *_distances(pixels), pixels.shape[2], pixels.shape[1], channels)
+        self.at = place(self._struct)
+
+    @staticmethod
+    def fit(pixels: NDArray[Any]) -> bool:
+        """Whether an array is such images."""
+        if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size:
+            return False
+        channels = pixels.shape[3] if pixels.ndim == 4 else 1
+        images, rows = _distances(pixels)
+        return channels in (1, 3, 4) and pixels[:1, :1].flags.c_contiguous and images >= 0 and rows >= pixels.shape[2] * channels
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+
+def _distances(pixels: NDArray[Any]) -> tuple[int, int]:
+    """Bytes from image to image and from row to row. The strides of an axis of one mean nothing, and may be anything."""
+    rows = pixels.strides[1] if pixels.shape[1] > 1 else pixels[0, 0].size
+    return pixels.strides[0] if len(pixels) > 1 else 0, rows
 
 
 class Decoder(Owned):
@@ -371,20 +407,12 @@ class Decoder(Owned):
         rows = np.zeros(count, ROW_DTYPE)
         if count == 0:
             return rows
-        channels = pixels.shape[3] if pixels.ndim == 4 else 1
-        dense = pixels.dtype == np.uint8 and pixels.ndim in (3, 4) and len(pixels) == count and pixels[:1, :1].flags.c_contiguous
-        # Strides along an axis of one mean nothing and may be any number.
-        stride = pixels.strides[0] if count > 1 else 0
-        row_stride = pixels.strides[1] if dense and pixels.shape[1] > 1 else pixels[0, :1].size
-        if not dense or stride < 0 or row_stride < 0:
-            raise KernelError(
-                f"pixels must be {count} images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}"
-            )
+        images = Images(pixels)
+        if len(images) != count:
+            raise KernelError(f"{len(images)} images at {count} positions")
         height, width = _output_size(program, out, count)
-        images = np.zeros(1, _IMAGES)
-        images[0] = (pixels.ctypes.data, stride, row_stride, pixels.shape[2], pixels.shape[1], channels)
         library().pixels_rows(
-            self.handle, address(program._struct), address(images), address(boxes), address(epochs), address(positions),
+            self.handle, address(program._struct), images.at, address(boxes), address(epochs), address(positions),
             count, width, height, address(out), out.strides[0], address(rows),
         )  # fmt: skip
         return rows

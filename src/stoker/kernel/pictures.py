@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError
 from stoker.kernel.files import Arena, Paths
 from stoker.kernel.library import library, place
-from stoker.kernel.native import ROW_DTYPE, Decoder, Program
+from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program
 from stoker.kernel.records import RecordTable, Spots
 from stoker.kernel.status import Status
 
@@ -110,6 +110,15 @@ class Pictures:
         spots = table.read(fds, indices, fields, self._arena, behind, gap, into=(image, self._struct_at))
         self._told()
         return spots if self._done == count else None
+
+    def arrays(
+        self, images: Images, indices: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]
+    ) -> int:
+        """Make picture i from image ``indices[i]``, read from where it stands; returns `bad`."""
+        indices, positions = np.ascontiguousarray(indices, _INT64), np.ascontiguousarray(positions, _INT64)
+        count = self._prepare(indices, epoch, positions, out, None)
+        library().image_arrays(images.at, len(images), place(indices), count, self._struct_at)
+        return self._told()
 
     def errnos(self) -> dict[int, int]:
         """Of the files that could not be read: row -> errno."""

@@ -49,7 +49,7 @@ class SeekUse(IntEnum):
 
 
 class OpKind(IntEnum):
-    """A geometric operation; its parameters are listed in ``stoker.h``."""
+    """An operation; its parameters are listed in ``stoker.h``. From AFFINE on they are effects, on finished pixels."""
 
     RESIZE_SHORT = 1
     RESIZE = 2
@@ -57,6 +57,49 @@ class OpKind(IntEnum):
     RANDOM_RESIZED_CROP = 4
     CROP_BOX = 5
     HFLIP = 6
+    VFLIP = 7
+    PAD = 8
+    RANDOM_CROP = 9
+    AFFINE = 20
+    COLOR_JITTER = 21
+    GRAYSCALE = 22
+    BLUR = 23
+    SOLARIZE = 24
+    POSTERIZE = 25
+    EQUALIZE = 26
+    AUTO_CONTRAST = 27
+    SHARPNESS = 28
+    INVERT = 29
+    ERASE = 30
+    POLICY = 40
+
+
+class Border(IntEnum):
+    """What pixels outside an image are."""
+
+    CONSTANT = 0
+    REFLECT = 1
+    EDGE = 2
+
+
+class AugmentKind(IntEnum):
+    """An effect that a policy may choose; what its magnitude means is told in ``stoker.h``."""
+
+    IDENTITY = 0
+    SHEAR_X = 1
+    SHEAR_Y = 2
+    TRANSLATE_X = 3
+    TRANSLATE_Y = 4
+    ROTATE = 5
+    BRIGHTNESS = 6
+    COLOR = 7
+    CONTRAST = 8
+    SHARPNESS = 9
+    POSTERIZE = 10
+    SOLARIZE = 11
+    AUTO_CONTRAST = 12
+    EQUALIZE = 13
+    INVERT = 14
 
 
 _ERRORS: dict[int, type[StokerError]] = {

@@ -41,8 +41,9 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
                 chunk = stage.run(chunk, {}, scratch)
                 continue
             if isinstance(stage, ImageStage) and not chunk.failures:
-                for row, planned in zip(told, stage.plan(chunk, scratch)):
-                    row[stage.name] = _geometry(planned)
+                planned = stage.plan(chunk, scratch)
+                for row, geometry, drew in zip(told, planned, stage.draws_of(chunk, planned)):
+                    row[stage.name] = {**_geometry(geometry), "drawn": drew}
             break  # stages behind the first image stage see its pixels, not the file's; what a function makes is not known here
     finally:
         scratch.close()
@@ -69,6 +70,7 @@ def _geometry(row: Any) -> dict[str, Any]:
     return {
         "size": [int(row["height"]), int(row["width"])],
         "crop": {"top": y0, "left": x0, "bottom": y1, "right": x1},
-        "flipped": bool(row["flip"]),
+        "flipped": bool(row["flip"] & 1),
+        "upside_down": bool(row["flip"] & 2),
         "output": [int(row["out_height"]), int(row["out_width"])],
     }

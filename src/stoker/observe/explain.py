@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..plan.fields import image_spec
+from ..plan.fields import image_spec, passes_told
 from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
 from ..plan.plan import Plan
 from ..source.base import Source
@@ -18,10 +18,10 @@ def explain_plan(plan: Plan) -> str:
         lines += [f"         {told}" for told in _seeks(plan, plan.source)]
     lines.append(f"order    {_order(plan)}")
     for segment in plan.segments:
-        lines += [f"stage    {_stage(node)}" for node in segment.nodes]
+        lines += [line for node in segment.nodes for line in _stage(node)]
         lines += [f"         {written(node)}" for node in segment.tail]
         lines.append("         samples are numbered anew here")
-    lines += [f"stage    {_stage(node)}" for node in plan.stages]
+    lines += [line for node in plan.stages for line in _stage(node)]
     lines.append(f"batch    {_batch(plan)}")
     if plan.shard.world > 1:
         shard = plan.shard
@@ -70,11 +70,12 @@ def _order(plan: Plan) -> str:
     return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
 
 
-def _stage(node: StageNode) -> str:
-    if isinstance(node, Image):
-        speed = "decodes only what the crop needs" if node.fast else "exact decode"
-        return f"{written(node)}: one pass, {speed}; gives {image_spec(node)}"
-    return written(node)
+def _stage(node: StageNode) -> list[str]:
+    if not isinstance(node, Image):
+        return [f"stage    {written(node)}"]
+    speed = "decodes only what the crop needs" if node.fast else "exact decode"
+    told = [f"{written(node)}: {speed}; gives {image_spec(node)}", *passes_told(node)]
+    return [f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told)]
 
 
 def _batch(plan: Plan) -> str:

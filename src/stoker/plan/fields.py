@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Union
 
 from ..errors import ConfigError
-from ..image.ops import CropBox, Operation, Size
+from ..image.fusion import last_write, passes
+from ..image.geometry import CropBox
+from ..image.operation import Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
 from .nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode
 
@@ -121,6 +123,16 @@ def image_spec(node: Image) -> FieldSpec:
     channels = 1 if node.color == "gray" else 3
     shape = (height, width, channels) if node.layout == "hwc" else (channels, height, width)
     return array_spec(node.out, *shape)
+
+
+def passes_told(node: Image) -> list[str]:
+    """What an image stage does in one go, a line each; the last one is the write to the batch."""
+    told = []
+    for done in passes(node.ops):
+        names = ", ".join(type(op).__name__ for op in done.operations)
+        surveys = ", ".join(dict.fromkeys(type(op).__name__ for op in done.surveys))
+        told.append(f"{names}: {done.work.value}{f', and a look at the whole image for {surveys}' if surveys else ''}")
+    return [*told, f"last write: {last_write(node.ops, node.layout, node.out)}"]
 
 
 def size_after(ops: Iterable[Operation], size: Size = (None, None)) -> Size:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from ..image.limits import MAX_PIXELS
-from ..image.ops import Operation
+from ..image.operation import Operation
 
 Function = Callable[..., Any]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, SourceEmpty
 from ..kernel import native
 from ..storage.scratch import Scratch
-from .base import Rows, Source, digest
+from .base import Drawing, Rows, Source, digest
 from .chunk import Column, FieldSpec, Ints, array_spec
 
 
@@ -32,6 +32,7 @@ class ArraysSource(Source):
         self.fields: dict[str, FieldSpec] = {
             name: array_spec(array.dtype, *array.shape[1:]) for name, array in self._arrays.items()
         }
+        self._images = {name: native.Images(array) for name, array in self._arrays.items() if native.Images.fit(array)}
         self._tables = {name: native.Table(array) for name, array in self._arrays.items()}
 
     def __len__(self) -> int:
@@ -47,6 +48,18 @@ class ArraysSource(Source):
             self._tables[name].gather(indices, into)
             columns[name] = into
         return Rows(columns)
+
+    def draws(self, field: str) -> bool:
+        return field in self._images
+
+    def draw(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows:
+        """Images are read from where they stand."""
+        rows = self.read(indices, [name for name in wanted if name != drawing.field], out, scratch)
+        drawing.pictures.arrays(self._images[drawing.field], indices, drawing.epoch, drawing.positions, drawing.out)
+        rows.columns[drawing.field] = drawing.out
+        return rows
 
     def __getstate__(self) -> dict[str, NDArray[Any]]:
         return self._arrays  # tables are addresses, and mean nothing in another process

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedImage
-from ..image import pillow
-from ..image.lower import lower
+from ..image import draws, pillow
+from ..image.lower import lower, steps_of
+from ..image.operation import Size
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
 from ..plan.fields import crop_fields, image_spec, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints
+from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 from .boxes import move_column
@@ -31,6 +32,7 @@ class ImageStage(Stage):
     def __init__(self, node: Image, seed: int, stream: int) -> None:
         self.name = f"image {node.field}"
         self._field, self._spec = node.field, image_spec(node)
+        self._ops, self._stream = node.ops, stream
         self._program = lower(
             node.ops,
             seed=seed,
@@ -82,7 +84,9 @@ class ImageStage(Stage):
         rows = drawing.pictures.rows[: len(chunk)]
         if drawing.sought:
             _note_seeks(rows["seek"], (), chunk, scratch)
-        if drawing.pictures.bad and encoded is not None:
+        if drawing.pictures.bad and encoded is None:
+            _settle_pixels(chunk, rows)
+        elif drawing.pictures.bad and encoded is not None:
             self._settle(chunk, rows, encoded, None, drawing.out, scratch)
         self._move_boxes(chunk, rows, targets)
 
@@ -97,6 +101,20 @@ class ImageStage(Stage):
         sizes = [_size(column, row, self._program, scratch) for row in range(len(chunk))]
         heights, widths = (np.array(side, np.int32) for side in zip(*sizes))
         return self._geometry(chunk, np.arange(len(chunk)), widths, heights, self._boxes(chunk))
+
+    def draws_of(self, chunk: Chunk, planned: NDArray[np.void]) -> list[list[dict[str, Any]]]:
+        """What the operations drew for every row, for `explain`; `planned` is what `plan` returned."""
+        steps, choices = steps_of(self._ops, stream=self._stream)
+        rows = []
+        for position, row in zip(chunk.positions.tolist(), planned):
+            place = draws.Place(self._program.seed, chunk.epoch, position)
+            size: Size = (int(row["height"]), int(row["width"]))
+            told = []
+            for step in steps:
+                told.append(draws.told(step, place, size, choices))
+                size = step.operation.size_after(size)
+            rows.append([made for made in told if made is not None])
+        return rows
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
@@ -117,14 +135,17 @@ class ImageStage(Stage):
         self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
     ) -> tuple[NDArray[Any], NDArray[np.void]]:
         """Decoded images of one size, such as those of arrays, in one call."""
-        out, epochs = self._out(len(chunk), targets), np.full(len(chunk), chunk.epoch, np.uint32)
-        rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
-        for row in np.flatnonzero(rows["status"]).tolist():
-            if row not in chunk.failures:
-                try:
-                    _raise(rows[row])
-                except SampleError as error:
-                    chunk.fail(row, _placed(error, chunk, row))
+        out, count = self._out(len(chunk), targets), len(chunk)
+        if boxes is None:
+            pictures = scratch.keep(self, lambda: self._pictures(scratch))
+            pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out)
+            rows, bad = pictures.rows[:count], pictures.bad
+        else:
+            epochs = np.full(count, chunk.epoch, np.uint32)
+            rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
+            bad = count
+        if bad:
+            _settle_pixels(chunk, rows)
         return out, rows
 
     def _settle(
@@ -224,11 +245,19 @@ class ImageStage(Stage):
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
 
 
+def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:
+    """What the kernel refused of images that are decoded already is an error of its row."""
+    for row in np.flatnonzero(rows["status"]).tolist():
+        if row not in chunk.failures:
+            try:
+                _raise(rows[row])
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row))
+
+
 def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
     """Whether a column is images of one size, ready for the kernel."""
-    return isinstance(column, np.ndarray) and column.dtype == np.uint8 and (
-        column.ndim == 3 or (column.ndim == 4 and column.shape[3] in (1, 3, 4))
-    ) and column.size > 0 and column[0].flags.c_contiguous  # fmt: skip
+    return isinstance(column, np.ndarray) and native.Images.fit(column)
 
 
 def encoded(column: Column) -> Column:

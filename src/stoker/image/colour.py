@@ -1,0 +1,137 @@
+"""Operations on colours. Definitions are torchvision's, on 8 bits; see docs/reference/image.md for rounding and tolerance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import checks
+from .checks import Range, put
+from .operation import Operation
+
+#: sides of the kernel of a blur
+MAX_KERNEL = 255
+
+
+@dataclass(frozen=True, slots=True)
+class ColorJitter(Operation):
+    """Change brightness, contrast, saturation and hue by random amounts, in random order.
+
+    The first three are ranges of factors, or one number x for max(0, 1 - x) to 1 + x. `hue` is a range within -0.5 to 0.5 of a
+    turn, or one number x for -x to x. What is left at its default is not touched.
+    """
+
+    brightness: float | Range = (1.0, 1.0)
+    contrast: float | Range = (1.0, 1.0)
+    saturation: float | Range = (1.0, 1.0)
+    hue: float | Range = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        for name in ("brightness", "contrast", "saturation"):
+            put(self, **{name: checks.factors(self, name, getattr(self, name))})
+        put(self, hue=checks.around(self, "hue", self.hue, 0.5))
+
+    @property
+    def ranges(self) -> tuple[float, ...]:
+        """Low and high of brightness, contrast, saturation and hue."""
+        made = [checks.factors(self, name, getattr(self, name)) for name in ("brightness", "contrast", "saturation")]
+        return (*made[0], *made[1], *made[2], *checks.around(self, "hue", self.hue, 0.5))
+
+
+@dataclass(frozen=True, slots=True)
+class Grayscale(Operation):
+    """Take the colour out with probability `p`, keeping the channels: all get the luminance (ITU-R 601)."""
+
+    p: float
+
+    def __post_init__(self) -> None:
+        put(self, p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianBlur(Operation):
+    """Blur with a Gaussian of `kernel_size` x `kernel_size` pixels, whose `sigma` is drawn from a range, or is one number."""
+
+    kernel_size: int
+    sigma: float | Range = (0.1, 2.0)
+
+    def __post_init__(self) -> None:
+        if not checks.is_whole(self.kernel_size) or not 1 <= self.kernel_size <= MAX_KERNEL or self.kernel_size % 2 == 0:
+            raise checks.wrong(self, "kernel_size", self.kernel_size, f"an odd number from 1 to {MAX_KERNEL}")
+        put(self, kernel_size=int(self.kernel_size), sigma=self.range)
+
+    @property
+    def range(self) -> Range:
+        """Least and greatest sigma."""
+        return checks.span(self, "sigma", self.sigma, 0, 1000, open_low=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Solarize(Operation):
+    """Invert all values from `threshold` on, with probability `p`."""
+
+    threshold: float
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, threshold=checks.number(self, "threshold", self.threshold, 0, 255), p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class Posterize(Operation):
+    """Keep the upper `bits` bits of every value, with probability `p`."""
+
+    bits: int
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, bits=checks.whole(self, "bits", self.bits, 0, 8), p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class Equalize(Operation):
+    """Spread the histogram of every channel evenly, with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class AutoContrast(Operation):
+    """Stretch every channel so that its darkest value becomes 0 and its lightest 255, with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharpness(Operation):
+    """Blend with a smoothed image, with probability `p`: a `factor` of 0 smooths, 1 changes nothing, 2 sharpens.
+
+    `factor` is one number, or a range it is drawn from.
+    """
+
+    factor: float | Range
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        low, high = self.range
+        put(self, factor=low if low == high else (low, high), p=checks.probability(self, self.p))
+
+    @property
+    def range(self) -> Range:
+        """Least and greatest factor."""
+        return checks.span(self, "factor", self.factor, 0, checks.MAX_FACTOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Invert(Operation):
+    """Turn every value v into 255 - v, with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, p=checks.probability(self, self.p))

@@ -1,0 +1,232 @@
+"""Operations that move pixels. Definitions are torchvision's; interpolation is bilinear, antialiased when shrinking."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from . import checks
+from .checks import Range, put
+from .operation import Operation, Size
+
+#: how pixels outside the image are made up
+BORDERS = ("constant", "reflect", "edge")
+
+
+@dataclass(frozen=True, slots=True)
+class RandomResizedCrop(Operation):
+    """Crop a random part (area and aspect drawn from `scale` and `ratio`) and resize it to `size`.
+
+    `size` is one number for a square, or (height, width). Ten tries to fit the drawn shape, then the largest centre crop
+    within `ratio`, as torchvision does.
+    """
+
+    size: int | tuple[int, int]
+    scale: Range = (0.08, 1.0)
+    ratio: Range = (3 / 4, 4 / 3)
+
+    def __post_init__(self) -> None:
+        put(self, size=checks.sides(self, self.size))
+        put(self, scale=checks.span(self, "scale", self.scale, 0, 1, open_low=True))
+        put(self, ratio=checks.span(self, "ratio", self.ratio, 1e-5, 1e5))
+
+    def size_after(self, size: Size) -> Size:
+        return _both(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Resize(Operation):
+    """Resize to (height, width), or, given one number, so that the shorter side has that length."""
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        one = checks.is_number(self.size)
+        put(self, size=checks.side(self, "size", self.size) if one else checks.sides(self, self.size))
+
+    def size_after(self, size: Size) -> Size:
+        if not isinstance(self.size, int):
+            return self.size
+        height, width = size
+        if height is None or width is None:
+            return (None, None)
+        short, long = sorted((height, width))
+        other = int(self.size * long / short)
+        return (self.size, other) if height <= width else (other, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class CenterCrop(Operation):
+    """Cut the centre out, (height, width) or a square; an image smaller than that is padded with zeros."""
+
+    size: int | tuple[int, int]
+
+    def __post_init__(self) -> None:
+        put(self, size=checks.sides(self, self.size))
+
+    def size_after(self, size: Size) -> Size:
+        return _both(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCrop(Operation):
+    """Cut (height, width) or a square out, all places being equally likely; first pad every side by `pad` pixels.
+
+    `pad` is as in `Pad`, `pad_mode` ``"reflect"``, ``"edge"`` or ``"constant"`` (black). An image that is smaller than the crop
+    even so is a `BoxError`.
+    """
+
+    size: int | tuple[int, int]
+    pad: int | tuple[int, ...] = 0
+    pad_mode: str = "reflect"
+
+    def __post_init__(self) -> None:
+        put(self, size=checks.sides(self, self.size))
+        left, top, right, bottom = padding_of(self, "pad", self.pad)
+        put(self, pad=left if left == top == right == bottom else (left, top, right, bottom))
+        checks.choice(self, "pad_mode", self.pad_mode, BORDERS)
+
+    @property
+    def padding(self) -> tuple[int, int, int, int]:
+        """Pixels added left, above, right and below."""
+        return padding_of(self, "pad", self.pad)
+
+    def size_after(self, size: Size) -> Size:
+        return _both(self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Pad(Operation):
+    """Add pixels around the image.
+
+    `padding` is one number, (left and right, top and bottom) or (left, top, right, bottom). `mode` ``"constant"`` adds the colour
+    `fill`, ``"edge"`` repeats the outermost pixels, ``"reflect"`` mirrors without repeating them.
+    """
+
+    padding: int | tuple[int, ...]
+    mode: str = "constant"
+    fill: int | tuple[int, int, int] = 0
+
+    def __post_init__(self) -> None:
+        put(self, padding=padding_of(self, "padding", self.padding))
+        checks.choice(self, "mode", self.mode, BORDERS)
+        put(self, fill=checks.colour(self, "fill", self.fill))
+
+    @property
+    def sides(self) -> tuple[int, int, int, int]:
+        """Pixels added left, above, right and below."""
+        return padding_of(self, "padding", self.padding)
+
+    def size_after(self, size: Size) -> Size:
+        left, top, right, bottom = self.sides
+        height, width = size
+        return (None if height is None else height + top + bottom, None if width is None else width + left + right)
+
+
+@dataclass(frozen=True, slots=True)
+class CropBox(Operation):
+    """Crop to the box in a field of the sample: (ymin, xmin, ymax, xmax) in pixels, or 0 to 1 with ``relative=True``.
+
+    The box is clipped to the image; one that leaves no pixel is a `BoxError`.
+    """
+
+    field: str = "box"
+    relative: bool = False
+
+    def size_after(self, size: Size) -> Size:
+        return (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class HorizontalFlip(Operation):
+    """Mirror left to right with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class VerticalFlip(Operation):
+    """Turn upside down with probability `p`."""
+
+    p: float = 0.5
+
+    def __post_init__(self) -> None:
+        put(self, p=checks.probability(self, self.p))
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate(Operation):
+    """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise; the image keeps its size.
+
+    `degrees` is a range, or one number d for -d to d. What comes in from outside has the gray level `fill`.
+    """
+
+    degrees: float | Range
+    fill: int = 0
+
+    def __post_init__(self) -> None:
+        put(self, degrees=checks.around(self, "degrees", self.degrees, 360), fill=checks.level(self, "fill", self.fill))
+
+    @property
+    def range(self) -> Range:
+        """Least and greatest angle."""
+        return checks.around(self, "degrees", self.degrees, 360)
+
+
+@dataclass(frozen=True, slots=True)
+class Affine(Operation):
+    """Rotate (clockwise, as torchvision's affine does), move, scale and shear about the centre, all in one; the size stays.
+
+    `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the share a of the width and b of the height, either way.
+    `scale` is a range of factors. `shear` in degrees: one number s is -s to s along x; (low, high) along x; or (low, high, low,
+    high) along x and y. What comes in from outside has the gray level `fill`.
+    """
+
+    degrees: float | Range
+    translate: tuple[float, float] | None = (0.0, 0.0)
+    scale: Range | None = (1.0, 1.0)
+    shear: float | tuple[float, ...] | None = (0.0, 0.0, 0.0, 0.0)
+    fill: int = 0
+
+    def __post_init__(self) -> None:
+        put(self, degrees=checks.around(self, "degrees", self.degrees, 360))
+        put(self, translate=self._shares(), shear=self._shears(), fill=checks.level(self, "fill", self.fill))
+        put(self, scale=checks.span(self, "scale", (1, 1) if self.scale is None else self.scale, 0, 100, open_low=True))
+
+    @property
+    def ranges(self) -> tuple[float, ...]:
+        """Angle low and high, shares along x and y, scale low and high, shear along x low and high, along y low and high."""
+        scale = checks.span(self, "scale", self.scale, 0, 100)
+        return (*checks.around(self, "degrees", self.degrees, 360), *self._shares(), *scale, *self._shears())
+
+    def _shares(self) -> tuple[float, float]:
+        allowed = "(a, b), shares of width and height from 0 to 1"
+        x, y = checks.numbers(self, "translate", (0, 0) if self.translate is None else self.translate, (2,), allowed)
+        if not (0 <= x <= 1 and 0 <= y <= 1):
+            raise checks.wrong(self, "translate", self.translate, allowed)
+        return (x, y)
+
+    def _shears(self) -> tuple[float, float, float, float]:
+        allowed = "a number, (low, high) or (low, high, low, high), degrees between -90 and 90"
+        row = checks.numbers(self, "shear", 0 if self.shear is None else self.shear, (1, 2, 4), allowed)
+        low, high, low_y, high_y = (-row[0], row[0], 0.0, 0.0) if len(row) == 1 else row if len(row) == 4 else (*row, 0.0, 0.0)
+        if not (-90 < low <= high < 90 and -90 < low_y <= high_y < 90):
+            raise checks.wrong(self, "shear", self.shear, allowed)
+        return (low, high, low_y, high_y)
+
+
+def padding_of(operation: Operation, name: str, value: int | tuple[int, ...]) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) from one number, two or four."""
+    allowed = f"one, two or four whole numbers of pixels (left, top, right, bottom) from 0 to {checks.MAX_SIDE:,}"
+    row = checks.numbers(operation, name, value, (1, 2, 4), allowed)
+    if not all(v == math.floor(v) and 0 <= v <= checks.MAX_SIDE for v in row):
+        raise checks.wrong(operation, name, value, allowed)
+    left, top, right, bottom = (int(v) for v in (row * 4 if len(row) == 1 else row * 2 if len(row) == 2 else row))
+    return (left, top, right, bottom)
+
+
+def _both(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
