@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 
 import stoker
 from stoker.errors import BoxError, ConfigError
-from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
+from stoker.image import (
+    Affine,
+    CenterCrop,
+    CropBox,
+    GaussianBlur,
+    HorizontalFlip,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    Resize,
+    Rotate,
+    VerticalFlip,
+)
 from stoker.kernel import native
 from stoker.kernel.native import Op, OpKind, Program
 from stoker.source.tar import TarSource
@@ -91,6 +103,29 @@ def test_random_crops_and_flips_take_their_boxes_along() -> None:
         elif area == 0:
             assert not seen(image) and box.min() >= 0 and box.max() <= 96
     assert 0 < outside < 32
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        (RandomCrop((90, 120), pad=16),),
+        (RandomCrop((80, 100)), HorizontalFlip(), VerticalFlip()),
+        (Pad(7), HorizontalFlip(), Resize((52, 67))),
+        (Rotate(12),),
+        (RandomCrop((90, 120), pad=8), HorizontalFlip(), Rotate(10), VerticalFlip()),
+        (Affine(10, translate=(0.1, 0.1), scale=(0.8, 1.1), shear=8), GaussianBlur(3), CenterCrop(80), Rotate(5)),
+        (Resize((45, 60)), VerticalFlip(1.0), Affine(0, shear=(-10, 10, -5, 5)), Resize((90, 120))),
+    ],
+)
+@pytest.mark.parametrize("encoded", [False, True])
+def test_whatever_moves_pixels_moves_boxes(ops: Any, encoded: bool) -> None:
+    count = 12
+    pipeline = stoker.arrays(image=np.repeat(spotted()[None], count, 0), box=np.repeat(np.array([SPOT], np.float32), count, 0))
+    if encoded:
+        pipeline = pipeline.map(image=to_png)
+    (batch,) = pipeline.shuffle(seed=8).image("image", Resize((90, 120)), *ops, boxes="box").batch(count)
+    for image, box in zip(batch["image"], batch["box"]):
+        assert np.allclose(box, seen(image), atol=2.5)
 
 
 def test_a_crop_to_a_box_moves_that_very_box() -> None:
