@@ -45,7 +45,7 @@ void stk_warp1_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
 
 /* ---- one warp -------------------------------------------------------------------------------------------------------------- */
 
-/* Where the output's pixels come from: pixel (x, y) from (x x0 + ...), in the source's pixels, counted at their centres. */
+/* Where the pixels of the output come from, as places in the source that count pixels from centre to centre. */
 typedef struct {
   int64_t x, y;                           /* of output pixel (0, 0) */
   int64_t x_by_x, x_by_y, y_by_x, y_by_y; /* per column and row of the output */
@@ -80,11 +80,13 @@ static int32_t reached(int64_t start, int64_t step, double inverse, int64_t targ
   return i;
 }
 
-/* Narrows [*first, *stop) to the i for which start + i * step is above -1 - 1 / ONE and below `side`. */
+/* Narrows [*first, *stop) to the i for which start + i * step is from -1 on and below `side`: one of two neighbours is inside. */
 static void narrow(int64_t start, int64_t step, double inverse, int32_t side, int32_t *first, int32_t *stop) {
   const int64_t low = -ONE, high = side * ONE;
   const int32_t count = *stop;
-  int32_t from = 0, to = start >= low && start < high ? count : 0;
+  const int64_t last = start + (count - 1) * step;
+  if (start >= low && start < high && last >= low && last < high) return; /* and so is all between them */
+  int32_t from = 0, to = 0;
   if (step) {
     from = reached(start, step, inverse, step > 0 ? low : high - 1, count);
     to = reached(start, step, inverse, step > 0 ? high : low - 1, count);
@@ -203,20 +205,18 @@ int stk_warp_valid(const stk_op *op) {
 }
 
 int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
-  double all[6] = {1, 0, 0, 0, 1, 0}, u[4];
-  int32_t i = first, fill = -1;
+  double all[6] = {1, 0, 0, 0, 1, 0};
+  const double fill = s->program->ops[first].p[10];
+  int32_t i = first;
   for (; i < s->program->n_ops; i++) {
     const stk_op *op = &s->program->ops[i];
     double m[6] = {1, 0, 0, 0, 1, 0};
     if (op->kind == STK_OP_AFFINE) {
+      if (op->p[10] != fill) break; /* what came in from outside before has a colour of its own */
       if (!stk_effect_happens(s, op)) continue;
-      const int32_t level = (int32_t)rint(op->p[10]);
-      if (fill >= 0 && level != fill) break; /* what came in from outside before has a colour of its own */
-      fill = level;
       draw_affine(s, op, &e->now, m);
     } else if (op->kind == STK_OP_HFLIP || op->kind == STK_OP_VFLIP) {
-      stk_effect_draw(s, op, 0, u);
-      if (u[0] >= op->p[0]) continue;
+      if (!stk_flips(s, op)) continue;
       if (op->kind == STK_OP_HFLIP) m[0] = -1, m[2] = e->now.width;
       if (op->kind == STK_OP_VFLIP) m[4] = -1, m[5] = e->now.height;
     } else {
@@ -225,7 +225,7 @@ int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
     stk_matrix_join(all, m);
   }
   stk_matrix_join(s->row->matrix, all);
-  return warp(e, all, fill < 0 ? 0 : fill) ? i : -1;
+  return warp(e, all, (int32_t)rint(fill)) ? i : -1;
 }
 
 int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill) {

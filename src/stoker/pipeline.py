@@ -163,6 +163,8 @@ class Pipeline:
         fast: bool = True,
         max_pixels: int = MAX_PIXELS,
         orient: bool = False,
+        boxes: str | Sequence[str] = (),
+        relative_boxes: bool = False,
     ) -> Pipeline:
         """Decode an image field and transform it, in one pass.
 
@@ -170,6 +172,11 @@ class Pipeline:
         ``"float32"`` (0 to 1, or as `Normalize` says; the default with `ToFloat` or `Normalize`). ``fast=False`` decodes at full
         resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused
         unread. With ``orient=True`` images are first turned upright, as EXIF says.
+
+        `boxes` names fields that follow the geometry: each holds a box (ymin, xmin, ymax, xmax), or any number of them (k, 4), in
+        pixels of the stored image (with ``orient=True`` of the upright one), and becomes float32 in pixels of the new one; with
+        ``relative_boxes=True`` both are shares of their image, 0 to 1. A box becomes the smallest upright one around where its
+        corners went, clipped to the image; one that is left outside has no area and lies on the border.
         """
         for op in ops:
             if not isinstance(op, Operation):
@@ -184,7 +191,12 @@ class Pipeline:
             raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
         lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
-        return self._with(n.Image(field, ops, color, layout, out, fast, max_pixels, bool(orient)))
+        names = (boxes,) if isinstance(boxes, str) else tuple(boxes)
+        if names and field in _names("image boxes=", names):
+            raise ConfigError(f"image({field!r}, boxes={field!r}): name the field that holds boxes, not the image")
+        if relative_boxes and not names:
+            raise ConfigError(f"image({field!r}, relative_boxes=True): name the fields they are in, e.g. boxes='box'")
+        return self._with(n.Image(field, ops, color, layout, out, fast, max_pixels, bool(orient), names, bool(relative_boxes)))
 
     def decode(
         self,

@@ -327,23 +327,26 @@ class Images:
             raise KernelError(f"pixels must be images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}")
         self._array = pixels
         self._struct = np.zeros(1, _IMAGES)
-        # Strides along an axis of one mean nothing and may be any number.
-        stride = pixels.strides[0] if len(pixels) > 1 else 0
-        row_stride = pixels.strides[1] if pixels.shape[1] > 1 else pixels.shape[2] * channels
-        self._struct[0] = (pixels.ctypes.data, stride, row_stride, pixels.shape[2], pixels.shape[1], channels)
+        self._struct[0] = (pixels.ctypes.data, *_distances(pixels), pixels.shape[2], pixels.shape[1], channels)
         self.at = self._struct.ctypes.data
 
     @staticmethod
     def fit(pixels: NDArray[Any]) -> bool:
         """Whether an array is such images."""
-        if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size or min(pixels.strides) < 0:
+        if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size:
             return False
         channels = pixels.shape[3] if pixels.ndim == 4 else 1
-        apart = pixels.shape[1] == 1 or pixels.strides[1] >= pixels.shape[2] * channels
-        return channels in (1, 3, 4) and apart and bool(pixels[:1, :1].flags.c_contiguous)
+        images, rows = _distances(pixels)
+        return channels in (1, 3, 4) and pixels[:1, :1].flags.c_contiguous and images >= 0 and rows >= pixels.shape[2] * channels
 
     def __len__(self) -> int:
         return len(self._array)
+
+
+def _distances(pixels: NDArray[Any]) -> tuple[int, int]:
+    """Bytes from image to image and from row to row. The strides of an axis of one mean nothing, and may be anything."""
+    rows = pixels.strides[1] if pixels.shape[1] > 1 else pixels[0, 0].size
+    return pixels.strides[0] if len(pixels) > 1 else 0, rows
 
 
 class Decoder(Owned):

@@ -26,7 +26,7 @@ def fields_after(node: StageNode | FinishNode, specs: Specs) -> Specs:
         return None
     if isinstance(node, (Image, Decode)):
         _check_image(node, _of(specs, node.field, node), specs)
-        return {**specs, node.field: image_spec(node) if isinstance(node, Image) else decode_spec(node)}
+        return {**specs, **_made(node, specs)}
     if isinstance(node, Blend):
         _check_blend(node, specs)
         return {**specs, node.label: array_spec("float32", node.ops[0].classes)}
@@ -106,7 +106,22 @@ def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
 
 def boxes_of(node: StageNode) -> tuple[str, ...]:
     """Fields an image stage reads beside its own."""
-    return tuple(op.field for op in node.ops if isinstance(op, CropBox)) if isinstance(node, Image) else ()
+    return (*crop_fields(node), *node.boxes) if isinstance(node, Image) else ()
+
+
+def crop_fields(node: Image) -> tuple[str, ...]:
+    """Fields whose boxes an image stage crops to."""
+    return tuple(op.field for op in node.ops if isinstance(op, CropBox))
+
+
+def _made(node: Image | Decode, specs: Mapping[str, FieldSpec]) -> dict[str, FieldSpec]:
+    if isinstance(node, Decode):
+        return {node.field: decode_spec(node)}
+    boxes = {name: specs[name] for name in node.boxes}
+    return {
+        **{name: array_spec("float32", *spec.shape) if spec.kind == "array" else spec for name, spec in boxes.items()},
+        node.field: image_spec(node),
+    }
 
 
 def image_spec(node: Image) -> FieldSpec:
@@ -161,6 +176,14 @@ def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, Fiel
         )
     for name in boxes_of(node):
         _of(specs, name, node)
+    for name in node.boxes if isinstance(node, Image) else ():
+        held = specs[name]
+        is_box = held.kind == "object" or (held.kind == "array" and held.shape[-1:] in ((4,), (None,)))
+        if not is_box:
+            raise ConfigError(
+                f"image({node.field!r}, boxes={name!r}): the field holds {held}; a box is four numbers (ymin, xmin, ymax, xmax), "
+                "and a field holds one or a list of them"
+            )
 
 
 def _check_blend(node: Blend, specs: Mapping[str, FieldSpec]) -> None:

@@ -89,6 +89,8 @@ class Image:
     fast: bool = True
     max_pixels: int = MAX_PIXELS
     orient: bool = False
+    boxes: tuple[str, ...] = ()
+    relative_boxes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

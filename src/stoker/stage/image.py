@@ -18,12 +18,13 @@ from ..image.orient import upright
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
-from ..plan.fields import boxes_of, image_spec, size_after
+from ..plan.fields import crop_fields, image_spec, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
 from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
+from .boxes import move_column
 
 _REMEDY = "replace it, or leave bad samples out with .on_error(stoker.skip(...))"
 
@@ -46,19 +47,30 @@ class ImageStage(Stage):
             max_pixels=node.max_pixels,
             orient=node.orient,
         )
-        self._box = next(iter(boxes_of(node)), None)
+        self._box = next(iter(crop_fields(node)), None)
+        self._moved, self._relative = node.boxes, node.relative_boxes
         self._size = size_after(node.ops)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self._field])
         boxes = self._boxes(chunk)
         if isinstance(column, BytesColumn) and self._spec.fixed:
-            chunk.columns[self._field] = self._run_fixed(chunk, column, boxes, targets, scratch)
+            chunk.columns[self._field], rows = self._run_fixed(chunk, column, boxes, targets, scratch)
         elif self._spec.fixed and _holds_pixels(column):
-            chunk.columns[self._field] = self._run_pixels(chunk, column, boxes, targets, scratch)
+            chunk.columns[self._field], rows = self._run_pixels(chunk, column, boxes, targets, scratch)
         else:
-            chunk.columns[self._field] = self._run_each(chunk, column, boxes, targets, scratch)
+            chunk.columns[self._field], rows = self._run_each(chunk, column, boxes, targets, scratch)
+        self._move_boxes(chunk, rows, targets)
         return chunk
+
+    def _move_boxes(self, chunk: Chunk, rows: NDArray[np.void], targets: Targets) -> None:
+        """Boxes go where their pixels went."""
+        for name in self._moved:
+            if name not in chunk.columns:
+                raise BatchError(f"image(boxes={name!r}) names no field of the samples; they have {', '.join(chunk.columns)}")
+            chunk.columns[name], wrong = move_column(chunk.columns[name], rows, self._relative, targets.get(name))
+            for row, message in wrong.items():
+                chunk.fail(row, BoxError(f"{chunk.place(row)}: {name} {message}; {_REMEDY}"))
 
     def draws(self, source: Source) -> bool:
         """Whether the source can make this stage's pictures while it reads; see `drawing`."""
@@ -69,17 +81,18 @@ class ImageStage(Stage):
         pictures = scratch.keep(self, lambda: self._pictures(scratch))
         return Drawing(self._field, pictures, epoch, positions, self._out(len(positions), targets))
 
-    def drawn(self, chunk: Chunk, drawing: Drawing, encoded: Callable[[int], bytes] | None, scratch: Scratch) -> None:
+    def drawn(
+        self, chunk: Chunk, drawing: Drawing, encoded: Callable[[int], bytes] | None, targets: Targets, scratch: Scratch
+    ) -> None:
         """Settle the rows of a chunk whose pictures the source has made."""
-        if drawing.sought:
-            _note_seeks(drawing.pictures.rows["seek"][: len(chunk)], (), chunk, scratch)
-        if not drawing.pictures.bad:
-            return
         rows = drawing.pictures.rows[: len(chunk)]
-        if encoded is None:
+        if drawing.sought:
+            _note_seeks(rows["seek"], (), chunk, scratch)
+        if drawing.pictures.bad and encoded is None:
             _settle_pixels(chunk, rows)
-        else:
+        elif drawing.pictures.bad and encoded is not None:
             self._settle(chunk, rows, encoded, None, drawing.out, scratch)
+        self._move_boxes(chunk, rows, targets)
 
     def _pictures(self, scratch: Scratch) -> Pictures:
         height, width = self._size
@@ -109,7 +122,8 @@ class ImageStage(Stage):
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
-    ) -> NDArray[Any]:
+    ) -> tuple[NDArray[Any], NDArray[np.void]]:
+        """The pictures, and what became of each."""
         out = self._out(len(chunk), targets)
         epochs = np.full(len(chunk), chunk.epoch, np.uint32)
         seeks, unfit = (None, ()) if column.seeks is None else column.seeks.read(column, scratch)
@@ -119,21 +133,24 @@ class ImageStage(Stage):
         if column.seeks is not None:
             _note_seeks(rows["seek"], unfit, chunk, scratch)
         self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
-        return out
+        return out, rows
 
     def _run_pixels(
         self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
-    ) -> NDArray[Any]:
+    ) -> tuple[NDArray[Any], NDArray[np.void]]:
         """Decoded images of one size, such as those of arrays, in one call."""
         out, count = self._out(len(chunk), targets), len(chunk)
         if boxes is None:
             pictures = scratch.keep(self, lambda: self._pictures(scratch))
-            if pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out):
-                _settle_pixels(chunk, pictures.rows[:count])
+            pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out)
+            rows, bad = pictures.rows[:count], pictures.bad
         else:
             epochs = np.full(count, chunk.epoch, np.uint32)
-            _settle_pixels(chunk, scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out))
-        return out
+            rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
+            bad = count
+        if bad:
+            _settle_pixels(chunk, rows)
+        return out, rows
 
     def _settle(
         self,
@@ -155,7 +172,7 @@ class ImageStage(Stage):
                 if rows["status"][row] == Status.UNSUPPORTED:
                     where = -1  # what the kernel said of it is no longer the point
                     pixels = decode_elsewhere(value, self._program, scratch)
-                    self._resample(chunk, row, pixels, boxes, out[row], scratch)
+                    _, rows[row] = self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
             except SampleError as error:
@@ -163,22 +180,22 @@ class ImageStage(Stage):
 
     def _run_each(
         self, chunk: Chunk, column: Column, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
-    ) -> Column:
+    ) -> tuple[Column, NDArray[np.void]]:
         """Row by row: for pixels that are decoded already, and for results whose size varies."""
         out: Any = self._out(len(chunk), targets) if self._spec.fixed else [None] * len(chunk)
+        rows = np.zeros(len(chunk), native.ROW_DTYPE)
         for row in range(len(chunk)):
             if row in chunk.failures:
                 continue
             try:
                 pixels = decode_pixels(column, row, self._program, scratch)
                 if self._spec.fixed:
-                    self._resample(chunk, row, pixels, boxes, out[row], scratch)
+                    _, rows[row] = self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
-                    out[row] = self._resample(chunk, row, pixels, boxes, None, scratch)
+                    out[row], rows[row] = self._resample(chunk, row, pixels, boxes, None, scratch)
             except SampleError as error:
                 chunk.fail(row, _placed(error, chunk, row))
-        result: Column = out
-        return result
+        return out, rows
 
     def _resample(
         self,
@@ -188,7 +205,7 @@ class ImageStage(Stage):
         boxes: NDArray[np.float32] | None,
         out: NDArray[Any] | None,
         scratch: Scratch,
-    ) -> NDArray[Any]:
+    ) -> tuple[NDArray[Any], np.void]:
         height, width = pixels.shape[:2]
         at = np.array([row])
         if out is None:
@@ -203,7 +220,7 @@ class ImageStage(Stage):
         )[0]  # fmt: skip
         if made["status"]:
             _raise(made)
-        return out
+        return out, made
 
     def _geometry(self, chunk: Chunk, rows: Any, widths: Any, heights: Any, boxes: Any) -> NDArray[np.void]:
         epochs = np.full(len(rows), chunk.epoch, np.uint32)

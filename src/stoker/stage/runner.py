@@ -140,12 +140,13 @@ class Runner:
     def _drawn(self, places: Places, out: Targets, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
         """The read and the image stage in one native call: the chunk, and the seconds of it spent reading."""
         assert self._draw is not None and self._read is not None
-        drawing = self._draw.drawing(places.epoch, places.positions, _local(self._stages[0][1], targets), scratch)
+        local = _local(self._stages[0][1], targets)
+        drawing = self._draw.drawing(places.epoch, places.positions, local, scratch)
         rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
         if rows is None:
             return None
         chunk = self._read.chunk(places, rows)
-        self._draw.drawn(chunk, drawing, rows.encoded, scratch)
+        self._draw.drawn(chunk, drawing, rows.encoded, local, scratch)
         return chunk, drawing.pictures.read_s
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
@@ -170,7 +171,7 @@ def last_makers(nodes: Sequence[StageNode], source_fields: Iterable[str]) -> lis
     makers = {name: (0, name) for name in source_fields}  # field -> step that made it, name it had there
     for step, node in enumerate(nodes, 1):
         if isinstance(node, Image):
-            makers[node.field] = (step, node.field)
+            makers.update({name: (step, name) for name in (node.field, *node.boxes)})
         elif isinstance(node, Rename):
             names = dict(node.names)
             makers = {names.get(name, name): maker for name, maker in makers.items()}
