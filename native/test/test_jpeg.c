@@ -62,7 +62,7 @@ static void check_shrunk_planes(stk_decoder *decoder, const jpeg *image) {
     planes expected;
     const verdict told = truth_shrunk(image->data, image->length, shrink, &expected);
     EXPECT(!told.failed && told.warnings == 0 && told.tame);
-    for (int32_t level = stk_simd(-1); level >= 0; level--) {
+    for (int32_t level = stk_simd(INT32_MAX); level >= 0; level--) {
       stk_whole_planes whole;
       stk_row row;
       stk_simd(level);
@@ -186,7 +186,7 @@ static void check_samples(const source *from, const jpeg *seek, dice *d) {
     stk_simd(0);
     const stk_row row = pixels_of(from, &program, NULL, w, h, expected);
     EXPECT(row.status == STK_OK && row.decoder == STK_OWN && row.warnings == 0);
-    for (int32_t level = stk_simd(-1); level >= 0; level--) {
+    for (int32_t level = stk_simd(INT32_MAX); level >= 0; level--) {
       source other = *from;
       if (roll_below(d, 2)) other.decoder = stk_decoder_new();
       if (level != 1 && seek->length) other.seek = seek->data, other.seek_size = seek->length;

@@ -392,7 +392,7 @@ static const char *outcomes_differ(const outcome *a, const outcome *b) {
 
 /* Decodes at every level asked for; *first is the outcome, NULL returned, when all agree. */
 static const char *decode_alike(judge *j, const uint8_t *data, int64_t length, int lenient, outcome *first) {
-  const int32_t best = stk_simd(-1);
+  const int32_t best = stk_simd(INT32_MAX);
   const char *wrong = NULL;
   int32_t used = -1;
   for (int32_t level = 0; level <= best && !wrong; level++) {
