@@ -44,7 +44,7 @@ STK_API int32_t stk_abi(void);
 /* One line about this build: "libjpeg-turbo 2.1.5, simd avx2", or "no libjpeg-turbo, simd avx2". Static storage. */
 STK_API const char *stk_build(void);
 
-/* Chooses the SIMD level for this process: 0 scalar, 1 AVX2 (on ARM: NEON), 2 AVX-512 (VBMI2), -1 the best here. Returns the
+/* Chooses the SIMD level for this process: 0 scalar, 1 AVX2 (on ARM: NEON), 2 AVX-512 (VBMI2), -1 the fastest here. Returns the
  * level now in use (never above what the machine has). For tests that compare twins; results are the same at every level. */
 STK_API int32_t stk_simd(int32_t level);
 

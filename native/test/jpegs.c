@@ -98,7 +98,7 @@ recipe random_recipe(uint64_t number, int32_t side) {
   r.coarse = roll_below(&d, 10) == 0;
   r.restart = random_restart(&d, &r);
   r.fill = roll_below(&d, 4) ? 0 : 1 + roll_below(&d, 5);
-  r.dress = roll_below(&d, 3) ? 0 : roll_below(&d, 32);
+  r.dress = roll_below(&d, 3) ? 0 : roll_below(&d, 64);
   return r;
 }
 
@@ -448,6 +448,7 @@ static int64_t dress_scan(growing *g, const recipe *r, dice *d, const uint8_t *d
     if (data[at] != 0xFF) {
       put_byte(g, data[at]);
     } else if (data[at + 1] == 0) {
+      for (int32_t n = r->dress & DRESS_STUFFING ? roll_below(d, 3) : 0; n; n--) put_byte(g, 0xFF);
       put(g, data + at++, 2);
     } else if ((data[at + 1] & 0xF8) == 0xD0) {
       put_marker(g, r, d, data[++at]);
@@ -517,14 +518,16 @@ static jpeg spliced(jpeg from, int64_t at, int64_t cut, const uint8_t *bytes, in
   return made;
 }
 
-static jpeg wounded(dice *d, jpeg j) {
+static jpeg wounded(dice *d, jpeg j, int *light) {
   const int32_t length = (int32_t)j.length;
   /* Half of the wounds near the front, where the headers are. */
   const int32_t at = roll_below(d, roll_below(d, 2) && length > 800 ? 800 : length);
   const int32_t left = length - at, some = 1 + roll_below(d, left < 64 ? left : 64);
   uint8_t bytes[64];
   for (int i = 0; i < 64; i++) bytes[i] = (uint8_t)roll(d);
-  switch (roll_below(d, 12)) {
+  const int kind = roll_below(d, 12);
+  *light = *light && kind > 5;
+  switch (kind) {
     case 0: /* cut out */
       return spliced(j, at, some, NULL, 0);
     case 1: /* put in */
@@ -548,10 +551,12 @@ static jpeg wounded(dice *d, jpeg j) {
   }
 }
 
-jpeg damage_jpeg(dice *d, const uint8_t *data, int64_t length) {
+jpeg damage_jpeg(dice *d, const uint8_t *data, int64_t length, int *light) {
   jpeg now = copy_jpeg(data, length);
-  for (int wounds = roll_below(d, 2) ? 1 : 1 + roll_below(d, 4); wounds && now.length > 0; wounds--) {
-    const jpeg next = wounded(d, now);
+  int wounds = roll_below(d, 2) ? 1 : 1 + roll_below(d, 4);
+  *light = wounds == 1;
+  for (; wounds && now.length > 0; wounds--) {
+    const jpeg next = wounded(d, now, light);
     free(now.data);
     now = next;
   }

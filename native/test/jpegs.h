@@ -79,11 +79,11 @@ typedef struct {
   int32_t restart; /* MCUs; 0: none */
   int32_t fill;    /* up to this many fill bytes 0xFF before markers */
   int32_t dress;   /* 1 APPn and COM segments, 2 tables joined into one segment, 4 tables told twice, 8 a DRI of 0, 16 bytes
-                    * behind the end */
+                    * behind the end, 32 fill bytes before stuffed ones */
   uint64_t seed;
 } recipe;
 
-enum { DRESS_SEGMENTS = 1, DRESS_JOINED = 2, DRESS_TWICE = 4, DRESS_DRI = 8, DRESS_TAIL = 16 };
+enum { DRESS_SEGMENTS = 1, DRESS_JOINED = 2, DRESS_TWICE = 4, DRESS_DRI = 8, DRESS_TAIL = 16, DRESS_STUFFING = 32 };
 
 /* 4:2:0 of this size, nothing unusual. */
 recipe plain_recipe(int32_t width, int32_t height);
@@ -103,7 +103,8 @@ jpeg copy_jpeg(const uint8_t *data, int64_t length);
 /* The whole file; length -1 when it cannot be read. */
 jpeg read_jpeg(const char *path);
 
-/* 1 to 4 random wounds: bits flipped, bytes set, cut out, put in, moved or doubled, the end cut off. */
-jpeg damage_jpeg(dice *d, const uint8_t *data, int64_t length);
+/* 1 to 4 random wounds: bits flipped, bytes set, cut out, put in, moved or doubled, the end cut off. *light says whether only one
+ * byte became another. */
+jpeg damage_jpeg(dice *d, const uint8_t *data, int64_t length, int *light);
 
 #endif

@@ -92,7 +92,7 @@ static void run_level(int level, int shrink, const stk_blocks *blocks, const uin
 }
 
 static void compare_levels(const stk_blocks *blocks) {
-  const int top = stk_simd(-1);
+  const int top = stk_simd(INT32_MAX);
   for (int shrink = 0; shrink < 4; shrink++) {
     for (int count = 1; count <= MOST; count++) {
       uint16_t numbers[MOST];
@@ -247,7 +247,7 @@ static void samples_are_those_of_libjpeg_turbo(void) {
           const unsigned long size = write_jpeg(&bytes);
           for (int shrink = 0; shrink < 4; shrink++) {
             read_jpeg(bytes, size, shrink, theirs);
-            for (int level = 0; level <= stk_simd(-1); level++) {
+            for (int level = 0; level <= stk_simd(INT32_MAX); level++) {
               run_level(level, shrink, &blocks, numbers, BLOCKS, ours);
               CHECK(memcmp(ours, theirs, (size_t)(64 * BLOCKS >> 2 * shrink)) == 0);
             }

@@ -62,7 +62,7 @@ static void check_shrunk_planes(stk_decoder *decoder, const jpeg *image) {
     planes expected;
     const verdict told = truth_shrunk(image->data, image->length, shrink, &expected);
     EXPECT(!told.failed && told.warnings == 0 && told.tame);
-    for (int32_t level = stk_simd(-1); level >= 0; level--) {
+    for (int32_t level = stk_simd(INT32_MAX); level >= 0; level--) {
       stk_whole_planes whole;
       stk_row row;
       stk_simd(level);
@@ -186,7 +186,7 @@ static void check_samples(const source *from, const jpeg *seek, dice *d) {
     stk_simd(0);
     const stk_row row = pixels_of(from, &program, NULL, w, h, expected);
     EXPECT(row.status == STK_OK && row.decoder == STK_OWN && row.warnings == 0);
-    for (int32_t level = stk_simd(-1); level >= 0; level--) {
+    for (int32_t level = stk_simd(INT32_MAX); level >= 0; level--) {
       source other = *from;
       if (roll_below(d, 2)) other.decoder = stk_decoder_new();
       if (level != 1 && seek->length) other.seek = seek->data, other.seek_size = seek->length;
@@ -220,7 +220,8 @@ static void check_wrong_seeks(const source *from, const jpeg *seek, const jpeg *
     EXPECT(stk_seek_check(from->image->data, from->image->length, foreign->data, foreign->length) == STK_CORRUPT);
   }
   for (int round = 0; round < 8 && seek->length; round++) {
-    const jpeg bad = damage_jpeg(d, seek->data, seek->length);
+    int light;
+    const jpeg bad = damage_jpeg(d, seek->data, seek->length, &light);
     const source with = {from->decoder, from->image, bad.data, bad.length};
     stk_simd(roll_below(d, 3));
     const stk_row row = pixels_of(&with, &program, NULL, SIDE, SIDE, out);
@@ -304,7 +305,8 @@ static void check_image(judge *j, const jpeg *image, const recipe *r, uint64_t n
   if (r) {
     const int alike =
         r->components == 1 || (r->h[0] == r->h[1] && r->h[1] == r->h[2] && r->v[0] == r->v[1] && r->v[1] == r->v[2]);
-    check_colours(&from, info.width, info.height, alike, r->content <= CONTENT_SMOOTH);
+    const int filled = r->dress & DRESS_STUFFING; /* libjpeg-turbo stumbles over it, see truth.c */
+    if (!filled) check_colours(&from, info.width, info.height, alike, r->content <= CONTENT_SMOOTH);
   }
   free(last_seek.data);
   last_seek = seek;

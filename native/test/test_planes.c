@@ -307,7 +307,7 @@ static void check_outputs(stk_planes *planes, const scene *s, const uint8_t *rgb
 /* Everything about one scene; the planes keep their memory from one to the next. */
 static void check_scene(stk_planes *planes, scene s, int against_reference) {
   const stk_program program = program_of(3, 0, 0);
-  const int32_t top = stk_simd(-1);
+  const int32_t top = stk_simd(INT32_MAX);
   stk_simd(0);
   uint8_t *expected = run_scene(planes, &s, &program, ALL_AT_ONCE);
   if (against_reference) compare_with_reference(&s, expected);
@@ -380,7 +380,7 @@ enum { MOST_ROWS = 12, WIDEST = 300 };
 static void rows_are_weighed_alike_at_every_level(void) {
   static uint8_t samples[MOST_ROWS][WIDEST + STK_SLACK];
   static int16_t expected[WIDEST + STK_SLACK], found[WIDEST + STK_SLACK];
-  const int32_t top = stk_simd(-1);
+  const int32_t top = stk_simd(INT32_MAX);
   for (int round = 0; round < 400; round++) {
     const int32_t taps = 2 * (1 + below(MOST_ROWS / 2)), width = 1 + below(WIDEST);
     const uint8_t *rows[MOST_ROWS];
@@ -405,7 +405,7 @@ static void rows_are_weighed_alike_at_every_level(void) {
 
 /* The weights of every output are not negative, sum to one, and lie where they may; at every level they are the same. */
 static void taps_are_alike_at_every_level(void) {
-  const int32_t top = stk_simd(-1);
+  const int32_t top = stk_simd(INT32_MAX);
   stk_taps taps[6];
   memset(taps, 0, sizeof taps);
   for (int round = 0; round < 300; round++) {

@@ -75,6 +75,9 @@ typedef struct {
   struct jpeg_decompress_struct jpeg;
   struct jpeg_error_mgr errors;
   struct jpeg_progress_mgr progress;
+  struct jpeg_source_mgr source;
+  const uint8_t *data;
+  int64_t length, given;
   jmp_buf escape;
   verdict told;
   uint8_t *plane[3]; /* padded to whole blocks; freed by close_session */
@@ -102,6 +105,58 @@ static void on_progress(j_common_ptr jpeg) {
   if (((j_decompress_ptr)jpeg)->input_scan_number > MOST_SCANS) ERREXIT(jpeg, JERR_SOS_NO_SOF);
 }
 
+/* Where fill bytes stand before a stuffed 0xFF, libjpeg-turbo first decodes an MCU as if a marker were there, sees its mistake,
+ * and decodes it again, without clearing what the first attempt left in the block (seen in 2.1.5). It does not try the quick way
+ * when it sees few bytes at a time. */
+static int has_filling(const uint8_t *data, int64_t length) {
+  for (int64_t i = 0; i + 2 < length; i++) {
+    if (data[i] == 0xFF && data[i + 1] == 0xFF && data[i + 2] == 0) return 1;
+  }
+  return 0;
+}
+
+enum { FEW_BYTES = 256 };
+
+static void on_init(j_decompress_ptr jpeg) {
+  (void)jpeg;
+}
+
+static boolean on_fill(j_decompress_ptr jpeg) {
+  static const JOCTET end[2] = {0xFF, JPEG_EOI};
+  session *s = jpeg->client_data;
+  const int64_t left = s->length - s->given;
+  s->source.next_input_byte = left ? s->data + s->given : end;
+  s->source.bytes_in_buffer = left ? (size_t)(left < FEW_BYTES ? left : FEW_BYTES) : sizeof end;
+  if (left) {
+    s->given += (int64_t)s->source.bytes_in_buffer;
+  } else {
+    WARNMS(jpeg, JWRN_JPEG_EOF);
+  }
+  return TRUE;
+}
+
+static void on_skip(j_decompress_ptr jpeg, long count) {
+  session *s = jpeg->client_data;
+  while (count > (long)s->source.bytes_in_buffer) {
+    count -= (long)s->source.bytes_in_buffer;
+    on_fill(jpeg);
+  }
+  if (count <= 0) return;
+  s->source.next_input_byte += count;
+  s->source.bytes_in_buffer -= (size_t)count;
+}
+
+static void give_few_bytes_at_a_time(session *s, const uint8_t *data, int64_t length) {
+  s->data = data;
+  s->length = length;
+  s->source = (struct jpeg_source_mgr){.init_source = on_init,
+                                       .fill_input_buffer = on_fill,
+                                       .skip_input_data = on_skip,
+                                       .resync_to_restart = jpeg_resync_to_restart,
+                                       .term_source = on_init};
+  s->jpeg.src = &s->source;
+}
+
 /* Reads the header of an image of bearable size. */
 static void open_session(session *s, const uint8_t *data, int64_t length) {
   s->jpeg.err = jpeg_std_error(&s->errors);
@@ -111,7 +166,11 @@ static void open_session(session *s, const uint8_t *data, int64_t length) {
   s->jpeg.client_data = s;
   jpeg_create_decompress(&s->jpeg);
   s->jpeg.progress = &s->progress;
-  jpeg_mem_src(&s->jpeg, data, (unsigned long)length);
+  if (has_filling(data, length)) {
+    give_few_bytes_at_a_time(s, data, length);
+  } else {
+    jpeg_mem_src(&s->jpeg, data, (unsigned long)length);
+  }
   jpeg_read_header(&s->jpeg, TRUE);
   if ((int64_t)s->jpeg.image_width * s->jpeg.image_height > MOST_PIXELS || s->jpeg.num_components > 3) {
     ERREXIT(&s->jpeg, JERR_IMAGE_TOO_BIG);
@@ -333,7 +392,7 @@ static const char *outcomes_differ(const outcome *a, const outcome *b) {
 
 /* Decodes at every level asked for; *first is the outcome, NULL returned, when all agree. */
 static const char *decode_alike(judge *j, const uint8_t *data, int64_t length, int lenient, outcome *first) {
-  const int32_t best = stk_simd(-1);
+  const int32_t best = stk_simd(INT32_MAX);
   const char *wrong = NULL;
   int32_t used = -1;
   for (int32_t level = 0; level <= best && !wrong; level++) {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -293,3 +295,40 @@ def test_a_file_system_without_locks_still_works(tmp_path: Path, monkeypatch: py
     with AtomicFile(tmp_path / "a") as file:
         file.write(b"x")
     assert listing(tmp_path) == [kept.name, "a"]
+
+
+def test_a_signal_at_any_moment_leaves_nothing_half_made(tmp_path: Path) -> None:
+    """Ctrl-C is an exception between any two lines: here it comes at every one of them in turn."""
+    for moment in range(1, 1000):
+        left = _interrupted(tmp_path / "x", moment)
+        assert os.listdir(tmp_path) in ([], ["x"]), moment
+        (tmp_path / "x").unlink(missing_ok=True)
+        if left > 0:
+            break
+    assert moment > 40 and left > 0  # the last time nothing came: all moments before were tried
+
+
+def _interrupted(path: Path, moment: int) -> int:
+    """Write a file, and be interrupted at that line of it; how many lines were left to count."""
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal moment
+        if frame.f_code.co_filename != atomic.__file__ or frame.f_code.co_name == "_remove":
+            return None  # the net itself runs once, and is one system call
+        if event == "line":
+            moment -= 1
+            if moment == 0:
+                raise KeyboardInterrupt
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        with AtomicFile(path, clean=False) as file:
+            file.write(b"all of it")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    gc.collect()
+    return moment

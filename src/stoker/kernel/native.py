@@ -87,7 +87,7 @@ def build_info() -> str:
 
 
 def simd(level: int = -1) -> int:
-    """Choose the SIMD level (0 scalar, 1 AVX2 or NEON, 2 AVX-512, -1 the best) and return that in use. It changes no result."""
+    """Choose the SIMD level (0 scalar, 1 AVX2 or NEON, 2 AVX-512, -1 the fastest); returns that in use. It changes no result."""
     return library().simd(level)
 
 

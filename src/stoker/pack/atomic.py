@@ -70,9 +70,8 @@ class AtomicFile:
         self._folder = os.path.dirname(self.path)
         self.refuse_existing()
         with self._failing(0):
-            self._fd, self.temporary = _create(self._folder)
-        # For the moments in which nobody is in charge yet: a signal may end the program between here and the `with` of a caller.
-        self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
+            while not self._create():
+                pass
         if clean:
             sweep(self._folder, os.fstat(self._fd).st_mtime_ns)
 
@@ -139,6 +138,24 @@ class AtomicFile:
         if not self._overwrite:
             self.abandon()
             raise WriteError(f"{self.told}: exists already, and is left as it is; give another name, or overwrite=True")
+
+    def _create(self) -> bool:
+        """Make a new file and lock it; False when it was swept away before it was locked."""
+        name = b".stoker-%b-%d-%b.part" % (_host(), os.getpid(), secrets.token_hex(8).encode())
+        self.temporary = os.path.join(self._folder, name)
+        # Before there is a file: a signal may end the program at any moment from here to the `with` of a caller.
+        self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
+        self._fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.abandon()  # somebody sweeps, and was faster than our lock: it removes the file
+                return False
+        if os.fstat(self._fd).st_nlink:
+            return True
+        self.abandon()  # swept before our lock
+        return False
 
     def _appear(self) -> None:
         if self._overwrite:
@@ -227,23 +244,6 @@ def sync_folder(folder: bytes) -> None:
             raise WriteError(f"{told}: its files are written, but may be gone after a power cut: {error.strerror}") from error
     finally:
         os.close(fd)
-
-
-def _create(folder: bytes) -> tuple[int, bytes]:
-    """A new file with a lock on it: its descriptor and its name."""
-    while True:
-        name = b".stoker-%b-%d-%b.part" % (_host(), os.getpid(), secrets.token_hex(8).encode())
-        path = os.path.join(folder, name)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(fd)
-                continue  # somebody sweeps, and was faster than our lock: it removes the file
-        if os.fstat(fd).st_nlink:
-            return fd, path
-        os.close(fd)  # swept before our lock
 
 
 def _remove_dead(path: bytes, foreign: bool, now_ns: int) -> bool:
