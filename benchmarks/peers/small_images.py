@@ -66,7 +66,7 @@ def ffcv_small(count: int, batch: int, threads: int) -> Iterator[Take]:
 
 
 def _reflecting_crop() -> Any:
-    """Pad and crop in one operation. FFCV's own RandomTranslate does not reflect, and takes half of the time of all that is done."""
+    """Pad and crop in one operation: FFCV's own RandomTranslate does not reflect, and takes half of the time of everything."""
     from dataclasses import replace
 
     from ffcv.pipeline.allocation_query import AllocationQuery
