@@ -18,6 +18,7 @@ BENCHMARKS = {
     "overhead": ("--peers",),
     "first_batch": ("--images", "--peers"),
     "imagenet_train": ("--images", "--peers"),
+    "imagenet_augment": ("--images", "--peers"),
     "scaling": ("--images",),
     "gil": ("--images",),
     "soak": (),
