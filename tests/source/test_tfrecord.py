@@ -14,6 +14,7 @@ import pytest
 import stoker
 from stoker import Feature
 from stoker.errors import ConfigError, CorruptIndex, CorruptShard, RecordError, SourceEmpty
+from stoker.image import Cutout, HorizontalFlip, Normalize, RandomCrop
 from stoker.source.indexing import build_index, index_of, keep_index
 from stoker.source.tfrecord import TfrecordSource
 from stoker.storage.local import LocalBlob
@@ -446,3 +447,37 @@ def test_batches_stack_fixed_features_and_list_others(tmp_path: Path) -> None:
     assert [bytes(image) for image in batch["image"]] == [bytes([n]) * n for n in range(6)]
     [padded] = stoker.tfrecord(tmp_path).select("ids").batch(6, pad={"ids": -1})
     assert padded["ids"].tolist() == [[*range(n), *[-1] * (5 - n)] for n in range(6)]
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (60, 8, 9, 3), np.uint8)
+AUGMENTED = (RandomCrop((8, 9), pad=2), HorizontalFlip(), Cutout(3), Normalize(0.5, 0.25))
+
+
+def raw_pixels(folder: Path, records: list[Any]) -> stoker.Pipeline:
+    folder.mkdir(exist_ok=True)
+    store(folder, records)
+    features = {"image": Feature(bytes, (8, 9, 3), dtype="uint8"), "n": int}
+    return stoker.tfrecord(folder, features=features).shuffle(seed=3).image("image", *AUGMENTED)
+
+
+def test_pixels_in_records_give_the_images_that_arrays_give(tmp_path: Path) -> None:
+    stored = raw_pixels(tmp_path, [{"image": pixels.tobytes(), "n": n} for n, pixels in enumerate(PIXELS)])
+    arrays = stoker.arrays(image=PIXELS, n=np.arange(len(PIXELS))).shuffle(seed=3).image("image", *AUGMENTED)
+    for records, memory in zip(stored.batch(16), arrays.batch(16), strict=True):
+        np.testing.assert_array_equal(records["image"], memory["image"])
+        np.testing.assert_array_equal(records["n"], memory["n"])
+
+
+@pytest.mark.parametrize("bad", [{"image": b"short", "n": 7}, {"n": 7}, {"image": PIXELS[7].tobytes()}], ids=["short", "no", "n"])
+def test_a_record_without_its_pixels_costs_its_sample_alone(tmp_path: Path, bad: Any) -> None:
+    records: list[Any] = [{"image": pixels.tobytes(), "n": n} for n, pixels in enumerate(PIXELS)]
+    whole = {batch["n"][0]: batch["image"][0] for batch in raw_pixels(tmp_path / "whole", records).batch(1)}
+    records[7] = bad
+    damaged = raw_pixels(tmp_path / "damaged", records)
+    batches = damaged.on_error(stoker.skip(0.1)).batch(16, drop_last=False)
+    left = {int(n): pixels for batch in batches for n, pixels in zip(batch["n"], batch["image"])}
+    assert set(left) == set(range(60)) - {7}
+    for n, pixels in left.items():
+        np.testing.assert_array_equal(pixels, whole[n])
+    with pytest.raises(RecordError, match="feature 'image'" if "n" in bad else "feature 'n'"):
+        list(damaged.batch(16))

@@ -35,8 +35,12 @@ class ExampleColumns:
         wanted: Collection[str],
         out: Mapping[str, NDArray[Any]],
         errors: dict[int, Exception],
+        in_place: str | None = None,
     ) -> dict[str, Column]:
-        """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`."""
+        """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`.
+
+        So does the memory of the arrays of the feature `in_place`: they are a column of bytes, of any length.
+        """
         names = list(wanted)
         targets = [None if self.features[name].raw else self._target(name, len(starts), out) for name in names]
         parsed = parse_examples(data, starts, lengths, [self._wanted[name] for name in names], targets)
@@ -45,7 +49,11 @@ class ExampleColumns:
         columns: dict[str, Column] = {}
         for at, name in enumerate(names):
             absent = self._note(parsed.status[:, at], name, errors)
-            columns[name] = self._column(name, parsed.columns[at], data, arena, absent, out.get(name), errors)
+            got = parsed.columns[at]
+            if name == in_place:
+                columns[name] = BytesColumn(data, got[0], got[1], arena)
+            else:
+                columns[name] = self._column(name, got, data, arena, absent, out.get(name), errors)
         return columns
 
     def _target(self, name: str, rows: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
