@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 import stoker
-from stoker.image import HorizontalFlip, RandomResizedCrop
+from stoker.image import CenterCrop, HorizontalFlip, RandomResizedCrop
 
 from ..loader.runs import expand, numbers, odd, samples, spread
 
@@ -51,3 +53,9 @@ def test_explaining_runs_nothing() -> None:
     pipeline = numbers().map(never).filter(never).flat_map(never).batch(2).map_batch(never)
     assert pipeline.explain() and pipeline.fingerprint() and repr(pipeline)
     assert stoker.stream(never).map(never).batch(2).explain()  # type: ignore[arg-type]
+
+
+def test_pixels_are_not_said_to_be_decoded(image_folder: Path) -> None:
+    pixels = stoker.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)).rename(x="image")
+    assert "decode" not in pixels.image("image", CenterCrop(8)).explain()
+    assert "decodes only" in stoker.files(image_folder).image("image", CenterCrop(8)).explain()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..plan.fields import image_spec, passes_told
+from collections.abc import Iterable, Iterator
+
+from ..plan.fields import Specs, fields_after, image_spec, passes_told
 from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
 from ..plan.plan import Plan
 from ..source.base import Source
@@ -12,16 +14,19 @@ from ..units import show_bytes
 def explain_plan(plan: Plan) -> str:
     """Source, order, stages, batch, and the memory a batch takes."""
     lines = [f"source   {plan.source.describe()}"]
+    specs: Specs = None
     if isinstance(plan.source, Source):
+        specs = plan.source.fields
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
         lines.append(f"         reads {fields or 'no field'}")
         lines += [f"         {told}" for told in _seeks(plan, plan.source)]
     lines.append(f"order    {_order(plan)}")
     for segment in plan.segments:
-        lines += [line for node in segment.nodes for line in _stage(node)]
+        lines += _stages(segment.nodes, specs)
         lines += [f"         {written(node)}" for node in segment.tail]
         lines.append("         samples are numbered anew here")
-    lines += [line for node in plan.stages for line in _stage(node)]
+        specs = None
+    lines += _stages(plan.stages, specs)
     lines.append(f"batch    {_batch(plan)}")
     if plan.shard.world > 1:
         shard = plan.shard
@@ -70,12 +75,20 @@ def _order(plan: Plan) -> str:
     return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
 
 
-def _stage(node: StageNode) -> list[str]:
-    if not isinstance(node, Image):
-        return [f"stage    {written(node)}"]
-    speed = "decodes only what the crop needs" if node.fast else "exact decode"
-    told = [f"{written(node)}: {speed}; gives {image_spec(node)}", *passes_told(node)]
-    return [f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told)]
+def _stages(nodes: Iterable[StageNode], specs: Specs) -> Iterator[str]:
+    """The stages one after the other; `specs` are the fields in front of them."""
+    for node in nodes:
+        told = [written(node)]
+        if isinstance(node, Image):
+            told = [f"{told[0]}: {_decoding(node, specs)}gives {image_spec(node)}", *passes_told(node)]
+        yield from (f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told))
+        specs = fields_after(node, specs)
+
+
+def _decoding(node: Image, specs: Specs) -> str:
+    if specs is not None and specs[node.field].kind == "array":
+        return ""  # pixels already
+    return "decodes only what the crop needs; " if node.fast else "exact decode; "
 
 
 def _batch(plan: Plan) -> str:
