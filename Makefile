@@ -17,8 +17,8 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.check
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples docs/contact_sheet.py
+	$(BIN)/ruff check src tests benchmarks examples docs/contact_sheet.py
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/python -m pytest tests/repo
@@ -44,8 +44,8 @@ fuzz: $(VENV)/.installed
 	  -artifact_prefix=build/fuzz/ build/fuzz/found native/fuzz/corpus native/fuzz/regressions
 
 format: $(VENV)/.check
-	$(BIN)/ruff check --fix src tests benchmarks examples
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples docs/contact_sheet.py
+	$(BIN)/ruff format src tests benchmarks examples docs/contact_sheet.py
 	$(BIN)/clang-format -i $(C_FILES)
 
 clean:

@@ -105,7 +105,7 @@ def padded(op: Op, size: Size) -> Size:
 def _effect_told(effect: Augment) -> Drawn:
     name = AugmentKind(effect.kind).name.lower()
     plain = effect.kind in (AugmentKind.AUTO_CONTRAST, AugmentKind.EQUALIZE, AugmentKind.INVERT)
-    return {"effect": name} if plain else {"effect": name, "magnitude": round(effect.magnitude, 4)}
+    return {"effect": name} if plain else {"effect": name, "magnitude": _rounded(effect.magnitude)}
 
 
 def _rounded(value: Any) -> Any:
