@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from .errors import ConfigError, MissingExtra
+from .errors import ConfigError, MissingExtra, StateError
 from .image.limits import MAX_PIXELS
 from .image.lower import lower
 from .image.mixing import CutMix, Mixing, MixUp
@@ -368,9 +369,12 @@ class Pipeline:
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
-        one = Pipeline(self._source, (*nodes, n.Skip(_whole("sample", "i", i, 0)), n.Take(1)))
-        for sample in _one_epoch(one.plan, 0) if one.plan.pass_rows != 0 else ():
-            return dict(sample.items())
+        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others.
+        plan = Pipeline(self._source, (*nodes, n.Take(_whole("sample", "i", i, 0) + 1))).plan
+        if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
+            with suppress(StateError), Loader(plan, row=i, once=True) as loader:  # a state's, where a stream ends before i
+                for sample in loader:
+                    return dict(sample.items())
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
 
     # ---- looking -----------------------------------------------------------------------------------------------------------

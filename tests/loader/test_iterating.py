@@ -270,8 +270,17 @@ def test_what_a_pipeline_gives_can_be_looked_up() -> None:
     assert int(numbers().filter(odd).batch(4).sample(2)["x"]) == 5
     assert int(numbers().batch(4).map_batch(lambda c: {"x": c["x"][::-1]}).unbatch().batch(2).sample(0)["x"]) == 3
     assert stoker.stream(samples).batch(4).sample(7)["x"] == 7
+    with pytest.raises(IndexError):
+        stoker.stream(samples).sample(1000)
     with pytest.raises(ConfigError):
         pipeline.sample(-1)
+
+
+def test_a_sample_that_is_looked_up_draws_what_it_draws_in_a_batch() -> None:
+    drawn = numbers().shuffle(seed=1).map(lambda s, rng: {**s, "u": rng.random()}, rng=True)
+    for pipeline in (drawn, drawn.filter(odd), drawn.skip(3)):
+        whole = [sample["u"] for sample in pipeline]
+        assert [pipeline.batch(4).sample(i)["u"] for i in (0, 5, 11)] == [whole[i] for i in (0, 5, 11)]
 
 
 def test_a_loader_of_one_row_batches_and_one_of_one_batch() -> None:

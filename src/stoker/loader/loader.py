@@ -56,6 +56,7 @@ class Loader:
         as_: str = "numpy",
         device: Any = None,
         epoch: int = 0,
+        row: int = 0,
         watchdog_s: float = 60.0,
         once: bool = False,
         part: tuple[int, int] = (0, 1),
@@ -76,7 +77,7 @@ class Loader:
         self._maker, self._fronts = compile_work(plan, self._layout)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
-        self._cursor = Cursor(epoch)
+        self._cursor = Cursor(epoch, row)
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
