@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 from stoker.errors import BatchError, ConfigError, ImageTooLarge, TruncatedImage, UnsupportedImage
-from stoker.image import CenterCrop, CropBox, HorizontalFlip, Normalize, RandomResizedCrop, Resize
+from stoker.image import CenterCrop, CropBox, HorizontalFlip, Invert, Normalize, Pad, RandomResizedCrop, Resize
 
 from .support import jpeg_bytes
 
@@ -161,15 +161,38 @@ def test_what_is_wrong_with_an_image_is_said_with_its_place(stage: Any) -> None:
 
 
 def test_pixels_that_are_decoded_already_are_not_decoded_again() -> None:
-    with pytest.raises(ConfigError, match="not encoded bytes"):
-        stoker.arrays(image=np.zeros((2, 8, 8, 3), np.uint8)).decode("image").explain()
     pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    (passed,) = stoker.stream(lambda: [{"image": pixels}]).decode("image")
-    np.testing.assert_array_equal(passed["image"], pixels)
+    for source in (stoker.stream(lambda: [{"image": pixels}]), stoker.arrays(image=pixels[None])):
+        (passed,) = source.decode("image")
+        np.testing.assert_array_equal(passed["image"], pixels)
+        (picture,) = source.decode("image", as_="pil")
+        np.testing.assert_array_equal(np.asarray(picture["image"]), pixels)
+    with pytest.raises(ConfigError, match=r"decode\('image'\): the field holds float64"):
+        stoker.arrays(image=np.zeros((2, 8, 8, 3))).decode("image").explain()
     with pytest.raises(UnsupportedImage, match="int64"):
         next(iter(stoker.stream(lambda: [{"image": np.zeros((4, 4, 3), int)}]).decode("image")))
     with pytest.raises(UnsupportedImage, match="str is not an encoded image"):
         next(iter(stoker.stream(lambda: [{"image": "a.jpg"}]).decode("image")))
+
+
+def test_pixels_whose_size_the_source_knows_come_out_stacked() -> None:
+    pixels = np.arange(4 * 8 * 6 * 3, dtype=np.uint8).reshape(4, 8, 6, 3)
+    rows = stoker.arrays(image=pixels)
+    shapes = {
+        rows.image("image"): (4, 8, 6, 3),
+        rows.image("image", HorizontalFlip(0), layout="chw"): (4, 3, 8, 6),
+        rows.image("image", Pad(2), Resize(4)).image("image", Invert()): (4, 4, 4, 3),
+        rows.rename(image="i").image("i", Invert(), color="gray").rename(i="image"): (4, 8, 6, 1),
+        rows.filter(lambda sample: True).image("image", Invert()): (4, 8, 6, 3),
+        stoker.arrays(image=pixels[:, :, :, 0]).image("image", Invert()): (4, 8, 6, 3),
+    }
+    for pipeline, shape in shapes.items():
+        (batch,) = pipeline.batch(4)
+        assert isinstance(batch["image"], np.ndarray) and batch["image"].shape == shape
+        assert str(list(shape[1:])) in pipeline.explain()
+    boxed = stoker.arrays(image=pixels, box=np.array([[0, 0, 2, 2]] * 4)).image("image", CropBox("box"))
+    assert isinstance(next(iter(boxed.batch(4)))["image"], list)
+    assert isinstance(next(iter(rows.map(image=lambda image: image).image("image", Invert()).batch(4)))["image"], list)
 
 
 def test_a_batch_printed_by_accident_stays_short() -> None:

@@ -206,7 +206,8 @@ def test_shapes_are_known_before_the_first_byte_moves() -> None:
     assert spec(RandomResizedCrop(8)) == "uint8[8, 8, 3]"
     assert spec(Resize((8, 9)), layout="chw", out="float32") == "float32[3, 8, 9]"
     assert spec(Resize(8), CenterCrop((6, 5)), color="gray") == "uint8[6, 5, 1]"
-    assert spec(Resize(8)) == "uint8[?, ?, 3]"
+    assert spec(Resize(8)) == "uint8[8, 12, 3]"
+    assert spec(CropBox("box"), Resize(8)) == "uint8[?, ?, 3]"
     assert spec(CropBox("box"), Resize((4, 4))) == "uint8[4, 4, 3]"
 
 

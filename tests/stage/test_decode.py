@@ -202,5 +202,5 @@ def test_parameters_are_checked() -> None:
     for options in ({"as_": "jax"}, {"color": "cmyk"}, {"out": "float16"}, {"as_": "pil", "out": "float32"}, {"max_pixels": 0}):
         with pytest.raises(ConfigError, match="decode"):
             numbers.decode("image", **options)
-    with pytest.raises(ConfigError, match="not encoded bytes"):
+    with pytest.raises(ConfigError, match="give encoded bytes"):
         numbers.decode("image").explain()

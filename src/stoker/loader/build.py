@@ -11,6 +11,7 @@ from ..engine.resources import usable_cores
 from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
+from ..plan.fields import Specs, all_after
 from ..plan.nodes import Blend, MapBatch
 from ..plan.plan import Plan
 from ..source.base import Source
@@ -66,11 +67,13 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     skip = plan.policy is not None
     reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
     runners, stream = [], 0
+    specs: Specs = plan.source.fields if isinstance(plan.source, Source) else None
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.nodes, plan.seed, stream)
+        stages = make_stages(segment.nodes, plan.seed, stream, specs)
+        specs = all_after(segment.nodes, specs)
         runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
         stream += len(segment.nodes)
-    stages = make_stages(plan.stages, plan.seed, stream)
+    stages = make_stages(plan.stages, plan.seed, stream, specs)
     final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
     joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
     return BatchMaker(final, finish_of(plan), joined, layout.nbytes), runners

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..plan.fields import Specs, fields_after, image_spec, passes_told
+from ..plan.fields import Specs, all_after, fields_after, image_spec, passes_told
 from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
 from ..plan.plan import Plan
 from ..source.base import Source
@@ -25,7 +25,7 @@ def explain_plan(plan: Plan) -> str:
         lines += _stages(segment.nodes, specs)
         lines += [f"         {written(node)}" for node in segment.tail]
         lines.append("         samples are numbered anew here")
-        specs = None
+        specs = all_after(segment.nodes, specs)
     lines += _stages(plan.stages, specs)
     lines.append(f"batch    {_batch(plan)}")
     if plan.shard.world > 1:
@@ -80,7 +80,8 @@ def _stages(nodes: Iterable[StageNode], specs: Specs) -> Iterator[str]:
     for node in nodes:
         told = [written(node)]
         if isinstance(node, Image):
-            told = [f"{told[0]}: {_decoding(node, specs)}gives {image_spec(node)}", *passes_told(node)]
+            given = image_spec(node, None if specs is None else specs[node.field])
+            told = [f"{told[0]}: {_decoding(node, specs)}gives {given}", *passes_told(node)]
         yield from (f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told))
         specs = fields_after(node, specs)
 

@@ -43,6 +43,13 @@ def fields_after(node: StageNode | FinishNode, specs: Specs) -> Specs:
     return specs if isinstance(node, Filter) else None
 
 
+def all_after(nodes: Iterable[StageNode], specs: Specs) -> Specs:
+    """The fields behind several stages."""
+    for node in nodes:
+        specs = fields_after(node, specs)
+    return specs
+
+
 def wanted_fields(nodes: Iterable[StageNode | FinishNode], specs: Mapping[str, FieldSpec]) -> tuple[str, ...]:
     """The source fields that some stage, or the user, will look at; the rest are never read."""
     need: set[str] | None = None  # None: all of them
@@ -120,13 +127,13 @@ def _made(node: Image | Decode, specs: Mapping[str, FieldSpec]) -> dict[str, Fie
     boxes = {name: specs[name] for name in node.boxes}
     return {
         **{name: array_spec("float32", *spec.shape) if spec.kind == "array" else spec for name, spec in boxes.items()},
-        node.field: image_spec(node),
+        node.field: image_spec(node, specs[node.field]),
     }
 
 
-def image_spec(node: Image) -> FieldSpec:
-    """What an image stage leaves: fixed in size when its operations fix both sides."""
-    height, width = size_after(node.ops)
+def image_spec(node: Image, given: FieldSpec | None = None) -> FieldSpec:
+    """What an image stage leaves of `given`: fixed in size when its operations fix both sides, or those of pixels are known."""
+    height, width = size_after(node.ops, pixels_size(given))
     channels = 1 if node.color == "gray" else 3
     shape = (height, width, channels) if node.layout == "hwc" else (channels, height, width)
     return array_spec(node.out, *shape)
@@ -140,6 +147,13 @@ def passes_told(node: Image) -> list[str]:
         surveys = ", ".join(dict.fromkeys(type(op).__name__ for op in done.surveys))
         told.append(f"{names}: {done.work.value}{f', and a look at the whole image for {surveys}' if surveys else ''}")
     return [*told, f"last write: {last_write(node.ops, node.layout, node.out)}"]
+
+
+def pixels_size(given: FieldSpec | None) -> Size:
+    """Height and width of a field that holds uint8 pixels of one size, as those of arrays are."""
+    if given is None or not given.fixed or given.dtype != "|u1" or len(given.shape) not in (2, 3):
+        return (None, None)
+    return (given.shape[0], given.shape[1]) if given.shape[2:] in ((), (1,), (3,), (4,)) else (None, None)
 
 
 def size_after(ops: Iterable[Operation], size: Size = (None, None)) -> Size:
@@ -166,8 +180,6 @@ def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
 
 
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
-    if isinstance(node, Decode) and spec.kind == "array":
-        raise ConfigError(f"decode({node.field!r}): the field holds {spec}, not encoded bytes")
     pixels = spec.kind == "array" and spec.dtype == "|u1" and len(spec.shape) in (2, 3)
     if spec.kind == "array" and not pixels:
         verb = type(node).__name__.lower()

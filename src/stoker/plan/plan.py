@@ -16,7 +16,7 @@ from ..source.base import Source, digest
 from ..source.chunk import OBJECT, FieldSpec
 from ..source.stream import StreamSource
 from .deal import Deal
-from .fields import Specs, fields_after, fields_read, varying_fields, wanted_fields
+from .fields import Specs, all_after, fields_after, fields_read, varying_fields, wanted_fields
 from .nodes import (
     RAGGED,
     Batch,
@@ -97,7 +97,8 @@ class Plan:
     @property
     def varying(self) -> set[str]:
         """Fields that hold images of varying size; a batch of them is a list."""
-        return varying_fields([node for segment in self.segments for node in segment.nodes] + list(self.stages))
+        varying = varying_fields([node for segment in self.segments for node in segment.nodes] + list(self.stages))
+        return {name for name in varying if self.specs is None or name not in self.specs or not self.specs[name].fixed}
 
     @property
     def replays(self) -> bool:
@@ -270,9 +271,7 @@ class _Compiler:
             raise ConfigError("take, skip and repeat behind batch() need samples that can be counted: put them before batch()")
         source_specs: dict[str, FieldSpec] | None = dict(self.source.fields) if isinstance(self.source, Source) else None
         stages = [node for segment in self.segments for node in segment.nodes] + self.current
-        specs: Specs = source_specs
-        for node in stages:
-            specs = fields_after(node, specs)
+        specs = all_after(stages, source_specs)
         padded = {name for name, _ in self.batch.pad} if self.batch else set()
         finish_fields: Specs = specs and {name: OBJECT if name in padded else spec for name, spec in specs.items()}
         for finisher in self.finish:

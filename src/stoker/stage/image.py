@@ -18,10 +18,10 @@ from ..image.orient import upright
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
 from ..kernel.pictures import Pictures
-from ..plan.fields import crop_fields, image_spec, size_after
+from ..plan.fields import crop_fields, image_spec, pixels_size, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import ByteList, BytesColumn, Chunk, Column, Ints, numbers
+from ..source.chunk import ByteList, BytesColumn, Chunk, Column, FieldSpec, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 from .boxes import move_column
@@ -32,9 +32,9 @@ _REMEDY = "replace it, or leave bad samples out with .on_error(stoker.skip(...))
 class ImageStage(Stage):
     """Decode, crop, resize, flip, lay out and normalise, written straight into the batch where it can be."""
 
-    def __init__(self, node: Image, seed: int, stream: int) -> None:
+    def __init__(self, node: Image, seed: int, stream: int, given: FieldSpec | None = None) -> None:
         self.name = f"image {node.field}"
-        self._field, self._spec = node.field, image_spec(node)
+        self._field, self._spec = node.field, image_spec(node, given)
         self._ops, self._stream = node.ops, stream
         self._program = lower(
             node.ops,
@@ -49,7 +49,7 @@ class ImageStage(Stage):
         )
         self._box = next(iter(crop_fields(node)), None)
         self._moved, self._relative = node.boxes, node.relative_boxes
-        self._size = size_after(node.ops)
+        self._size = size_after(node.ops, pixels_size(given))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self._field])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ReadError, SampleError
+from ..plan.fields import Specs, fields_after
 from ..plan.nodes import (
     Decode,
     Drop,
@@ -63,14 +64,21 @@ class Report:
 Rows = Union[Places, Chunk]
 
 
-def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int) -> list[Stage]:
-    """The nodes' doers. Each gets random streams of its own, numbered by its place in the pipeline."""
-    return [_make_stage(node, seed, (first_stream + at) << 8) for at, node in enumerate(nodes)]
+def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int, specs: Specs = None) -> list[Stage]:
+    """The nodes' doers. Each gets random streams of its own, numbered by its place in the pipeline.
+
+    `specs` are the fields in front of the first one; None: not known.
+    """
+    stages = []
+    for at, node in enumerate(nodes):
+        stages.append(_make_stage(node, seed, (first_stream + at) << 8, specs))
+        specs = fields_after(node, specs)
+    return stages
 
 
-def _make_stage(node: StageNode, seed: int, stream: int) -> Stage:
+def _make_stage(node: StageNode, seed: int, stream: int, specs: Specs) -> Stage:
     if isinstance(node, Image):
-        return ImageStage(node, seed, stream)
+        return ImageStage(node, seed, stream, None if specs is None else specs[node.field])
     if isinstance(node, Decode):
         return DecodeStage(node)
     if isinstance(node, Map):
