@@ -371,7 +371,8 @@ def _augment_matrix(size: tuple[int, ...], effect: Augment) -> Matrix:
         return affine_matrix(size, -m, (0, 0), 1, (0, 0))
     if kind in (AugmentKind.TRANSLATE_X, AugmentKind.TRANSLATE_Y):
         axis = int(kind == AugmentKind.TRANSLATE_Y)
-        matrix[axis, 2] = math.trunc(m * size[1 - axis] if effect.relative else m)
+        pixels = m * size[1 - axis] if effect.relative else m
+        matrix[axis, 2] = math.trunc(pixels * (1 + 1e-9))  # a hair below a whole number is that number
     else:
         matrix[(0, 1) if kind == AugmentKind.SHEAR_X else (1, 0)] = -m
     return matrix
