@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("PIL")
 
 #: operators that torchvision's Python files speak of when they are imported, though no transform uses them
 _OPERATORS = ("nms", "qnms")
