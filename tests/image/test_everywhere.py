@@ -1,4 +1,4 @@
-"""Full recipes give the same bytes on any executor, in tasks of any size, with any instructions, from any form, after a resume."""
+"""Full recipes give the same bytes on any executor, in tasks of any size, with any instructions, from any form, once resumed."""
 
 from __future__ import annotations
 
