@@ -74,7 +74,7 @@ static void resize_short(virtual_image *v, int32_t size, stk_row *row) {
   const int32_t w = v->width, h = v->height;
   const double longer = w < h ? (double)size * h / w : (double)size * w / h;
   if (longer >= STK_MAX_SIDE) {
-    stk_row_fail(row, STK_GEOMETRY, -1, "the longer side of a %dx%d image would become %.0f", w, h, longer);
+    stk_row_fail(row, STK_GEOMETRY, -1, "the longer side of a %dx%d image would become %.0f, of 65535 at most", w, h, longer);
     return;
   }
   if (w <= h) {

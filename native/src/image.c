@@ -25,8 +25,8 @@ static void size_after(const stk_subject *s, int32_t i) {
   if (op->kind == STK_OP_PAD) {
     const double width = row->out_width + op->p[0] + op->p[2], height = row->out_height + op->p[1] + op->p[3];
     if (width >= STK_MAX_SIDE || height >= STK_MAX_SIDE) {
-      stk_row_fail(row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f", row->out_width, row->out_height, width,
-                   height);
+      stk_row_fail(row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f, of 65535 a side at most", row->out_width,
+                   row->out_height, width, height);
       return;
     }
     row->out_width = (int32_t)width;
@@ -49,6 +49,15 @@ static void final_size(const stk_subject *s) {
   }
 }
 
+/* An image that operations make larger than any that may be read: an error, before anyone takes memory for it. */
+static void admit_size(const stk_program *program, stk_row *row) {
+  const int64_t stored = (int64_t)row->width * row->height, made = (int64_t)row->out_width * row->out_height;
+  if (row->status == STK_OK && made > program->max_pixels && made > stored) {
+    stk_row_fail(row, STK_LIMIT, -1, "a %dx%d image would become %dx%d = %lld pixels, more than the limit of %lld", row->width,
+                 row->height, row->out_width, row->out_height, (long long)made, (long long)program->max_pixels);
+  }
+}
+
 stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                           const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows) {
   if (!stk_program_valid(program, boxes != NULL) || count < 0) return STK_ARGUMENT;
@@ -61,6 +70,7 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
     const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
     stk_geometry(&s, widths[i], heights[i]);
     final_size(&s);
+    admit_size(program, &rows[i]);
   }
   return STK_OK;
 }

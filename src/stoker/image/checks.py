@@ -77,9 +77,9 @@ def side(operation: Operation, name: str, value: Any) -> int:
 def sides(operation: Operation, value: Any, name: str = "size") -> tuple[int, int]:
     """(height, width) from one number or two."""
     pair = (value, value) if is_number(value) else row_of(value) or ()
-    if len(pair) != 2:
-        raise wrong(operation, name, value, f"a number or (height, width), from 1 to {MAX_SIDE:,}")
-    return (side(operation, name, pair[0]), side(operation, name, pair[1]))
+    if len(pair) != 2 or not all(is_whole(v) and 0 < v <= MAX_SIDE for v in pair):
+        raise wrong(operation, name, value, f"a number or (height, width), whole numbers from 1 to {MAX_SIDE:,}")
+    return (int(pair[0]), int(pair[1]))
 
 
 def span(operation: Operation, name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> Range:

@@ -334,7 +334,7 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
 
 def _erased(image: Pixels, op: Op, place: Place, key: tuple[int, int, int]) -> Pixels:
     made = drawn(place, op, image.shape[:2])
-    if made is None or not made["height"]:
+    if made is None or not made["height"] or not made["width"]:
         return image
     out: Pixels = image.copy()
     part = out[made["top"] : made["top"] + made["height"], made["left"] : made["left"] + made["width"]]
