@@ -174,6 +174,14 @@ def test_a_level_of_difference_is_rounding_and_rare(name: str, most: float) -> N
         assert off.mean() <= most
 
 
+def test_the_recipe_of_evaluation_is_torchvisions() -> None:
+    """One resampling here, two steps there."""
+    for title in ("photo", "dark"):
+        for size, cut in ((30, 24), (60, 48), (20, 33)):
+            expected = functional.center_crop(_resize([size])(Image.fromarray(PICTURES[title])), [cut, cut])
+            assert difference(made(PICTURES[title], Resize(size), CenterCrop(cut)), as_array(expected)).max() <= 1
+
+
 # ---- warps -------------------------------------------------------------------------------------------------------------------
 
 
