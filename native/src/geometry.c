@@ -239,6 +239,15 @@ void stk_geometry_of(const stk_subject *s, int32_t first, int32_t stop, int32_t 
   matrix_of(&v, row->matrix);
 }
 
+int stk_size_admitted(const stk_subject *s, int32_t width, int32_t height) {
+  stk_row *row = s->row;
+  const int64_t stored = (int64_t)row->width * row->height, made = (int64_t)width * height, most = s->program->max_pixels;
+  if (row->status != STK_OK || made <= most || made <= stored) return row->status == STK_OK;
+  stk_row_fail(row, STK_LIMIT, -1, "a %dx%d image would become %dx%d = %lld pixels, more than the limit of %lld", row->width,
+               row->height, width, height, (long long)made, (long long)most);
+  return 0;
+}
+
 void stk_geometry(const stk_subject *s, int32_t width, int32_t height) {
   stk_geometry_of(s, 0, stk_leading(s->program), width, height);
 }

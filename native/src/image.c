@@ -49,15 +49,6 @@ static void final_size(const stk_subject *s) {
   }
 }
 
-/* An image that operations make larger than any that may be read: an error, before anyone takes memory for it. */
-static void admit_size(const stk_program *program, stk_row *row) {
-  const int64_t stored = (int64_t)row->width * row->height, made = (int64_t)row->out_width * row->out_height;
-  if (row->status == STK_OK && made > program->max_pixels && made > stored) {
-    stk_row_fail(row, STK_LIMIT, -1, "a %dx%d image would become %dx%d = %lld pixels, more than the limit of %lld", row->width,
-                 row->height, row->out_width, row->out_height, (long long)made, (long long)program->max_pixels);
-  }
-}
-
 stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                           const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows) {
   if (!stk_program_valid(program, boxes != NULL) || count < 0) return STK_ARGUMENT;
@@ -70,7 +61,7 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
     const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
     stk_geometry(&s, widths[i], heights[i]);
     final_size(&s);
-    admit_size(program, &rows[i]);
+    stk_size_admitted(&s, rows[i].out_width, rows[i].out_height);
   }
   return STK_OK;
 }
@@ -124,8 +115,10 @@ static stk_program before_effects(const stk_program *program) {
   return plain;
 }
 
-static stk_status effects_room(stk_decoder *decoder, const stk_program *program, stk_row *row) {
-  const stk_status status = stk_picture_room(&decoder->effects.now, row->out_width, row->out_height, program->channels);
+static stk_status effects_room(stk_decoder *decoder, const stk_subject *s) {
+  stk_row *row = s->row;
+  if (!stk_size_admitted(s, row->out_width, row->out_height)) return STK_LIMIT;
+  const stk_status status = stk_picture_room(&decoder->effects.now, row->out_width, row->out_height, s->program->channels);
   if (status != STK_OK) stk_row_fail(row, status, -1, "no memory for %dx%d pixels", row->out_width, row->out_height);
   return status;
 }
@@ -153,7 +146,7 @@ static void decode_one(stk_decoder *decoder, const stk_subject *s, const sample 
     return;
   }
   const stk_program plain = before_effects(program);
-  if (effects_room(decoder, program, row) != STK_OK) return;
+  if (effects_room(decoder, s) != STK_OK) return;
   decode_to(decoder, &plain, from, row, decoder->effects.now.pixels);
   finish_effects(decoder, s, stk_leading(program), out_width, out_height, out);
 }
@@ -234,7 +227,7 @@ static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_ima
   const int plainly = leading == program->n_ops;
   if (plainly && !size_fits(row, out_width, out_height)) return;
   const stk_program plain = before_effects(program);
-  if (!plainly && effects_room(decoder, program, row) != STK_OK) return;
+  if (!plainly && effects_room(decoder, s) != STK_OK) return;
   if (stk_pixels_sample(&decoder->sampler, plainly ? program : &plain, pixels, images->channels, images->row_stride, row,
                         plainly ? out : decoder->effects.now.pixels) != STK_OK) {
     stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");

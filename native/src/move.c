@@ -230,7 +230,7 @@ static int run_moves(stk_effects *e, const stk_subject *s, int32_t first, int32_
   for (int32_t i = first; i < stop && s->row->status == STK_OK; i++) {
     if (!apply(&m, s, i)) return 0;
   }
-  if (s->row->status != STK_OK) return 1;
+  if (!stk_size_admitted(s, m.x.count, m.y.count)) return 1;
   run *runs = stk_scratch_get(&e->runs, m.x.count * (int64_t)sizeof *runs);
   if (!runs || stk_picture_room(to, m.x.count, m.y.count, src->channels) != STK_OK) return 0;
   src->how = &m;

@@ -24,6 +24,7 @@ from stoker.image import (
     Cutout,
     GaussianBlur,
     HorizontalFlip,
+    Invert,
     MixUp,
     Operation,
     Pad,
@@ -317,6 +318,9 @@ def test_images_that_would_be_too_large_are_refused_before_anything_runs(op: Ope
     [
         ([Resize(65535)], ImageTooLarge, "a 8x8 image would become 65535x65535 = 4294836225 pixels, more than the limit"),
         ([Pad(30_000)], ImageTooLarge, "would become 60008x60008"),
+        ([Pad(30_000), Invert(1), CenterCrop(8)], ImageTooLarge, "would become 60008x60008"),
+        ([Resize(30_000), Invert(1), CenterCrop(8)], ImageTooLarge, "would become 30000x30000"),
+        ([Invert(1), Resize(30_000), Invert(1), CenterCrop(8)], ImageTooLarge, "would become 30000x30000"),
         ([Pad(65_535)], BoxError, "padding makes a 8x8 image 131078x131078, of 65535 a side at most"),
         ([RandomCrop(8, 65_535)], BoxError, "padding makes a 8x8 image 131078x131078"),
         ([Resize(500), Pad(1)], BoxError, "the longer side of a 300x2 image would become 75000, of 65535 at most"),
