@@ -436,7 +436,7 @@ typedef enum { STK_SEEK_NONE = 0, STK_SEEK_USED = 1, STK_SEEK_UNFIT = 2 } stk_se
 /* What to do to every image of a call; plain data, made once. */
 typedef struct {
   uint64_t seed;
-  int64_t max_pixels; /* width * height above this is STK_LIMIT, before memory is taken */
+  int64_t max_pixels; /* width * height above this, as stored or as made larger, is STK_LIMIT, before memory is taken */
   int32_t max_scans;  /* more SOS markers than this is STK_LIMIT */
   int32_t channels;   /* of the output: 3 RGB, 1 gray */
   int32_t layout;     /* 0 HWC, 1 CHW */

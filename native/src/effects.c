@@ -105,6 +105,7 @@ static int32_t resample_run(stk_effects *e, stk_sampler *sampler, const stk_subj
     stk_row_fail(s->row, (stk_status)row.status, row.where, "%s", row.message);
     return s->program->n_ops;
   }
+  if (!stk_size_admitted(s, row.out_width, row.out_height)) return s->program->n_ops;
   if (stk_picture_room(&e->spare, row.out_width, row.out_height, e->now.channels) != STK_OK) return -1;
   stk_program plain = *s->program;
   plain.layout = plain.out_type = 0;

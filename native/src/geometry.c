@@ -74,7 +74,7 @@ static void resize_short(virtual_image *v, int32_t size, stk_row *row) {
   const int32_t w = v->width, h = v->height;
   const double longer = w < h ? (double)size * h / w : (double)size * w / h;
   if (longer >= STK_MAX_SIDE) {
-    stk_row_fail(row, STK_GEOMETRY, -1, "the longer side of a %dx%d image would become %.0f", w, h, longer);
+    stk_row_fail(row, STK_GEOMETRY, -1, "the longer side of a %dx%d image would become %.0f, of 65535 at most", w, h, longer);
     return;
   }
   if (w <= h) {
@@ -237,6 +237,15 @@ void stk_geometry_of(const stk_subject *s, int32_t first, int32_t stop, int32_t 
   memcpy(row->clip, v.clip, sizeof v.clip);
   memcpy(row->dest, v.dest, sizeof v.dest);
   matrix_of(&v, row->matrix);
+}
+
+int stk_size_admitted(const stk_subject *s, int32_t width, int32_t height) {
+  stk_row *row = s->row;
+  const int64_t stored = (int64_t)row->width * row->height, made = (int64_t)width * height, most = s->program->max_pixels;
+  if (row->status != STK_OK || made <= most || made <= stored) return row->status == STK_OK;
+  stk_row_fail(row, STK_LIMIT, -1, "a %dx%d image would become %dx%d = %lld pixels, more than the limit of %lld", row->width,
+               row->height, width, height, (long long)made, (long long)most);
+  return 0;
 }
 
 void stk_geometry(const stk_subject *s, int32_t width, int32_t height) {

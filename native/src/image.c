@@ -25,8 +25,8 @@ static void size_after(const stk_subject *s, int32_t i) {
   if (op->kind == STK_OP_PAD) {
     const double width = row->out_width + op->p[0] + op->p[2], height = row->out_height + op->p[1] + op->p[3];
     if (width >= STK_MAX_SIDE || height >= STK_MAX_SIDE) {
-      stk_row_fail(row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f", row->out_width, row->out_height, width,
-                   height);
+      stk_row_fail(row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f, of 65535 a side at most", row->out_width,
+                   row->out_height, width, height);
       return;
     }
     row->out_width = (int32_t)width;
@@ -61,6 +61,7 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
     const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
     stk_geometry(&s, widths[i], heights[i]);
     final_size(&s);
+    stk_size_admitted(&s, rows[i].out_width, rows[i].out_height);
   }
   return STK_OK;
 }
@@ -114,8 +115,10 @@ static stk_program before_effects(const stk_program *program) {
   return plain;
 }
 
-static stk_status effects_room(stk_decoder *decoder, const stk_program *program, stk_row *row) {
-  const stk_status status = stk_picture_room(&decoder->effects.now, row->out_width, row->out_height, program->channels);
+static stk_status effects_room(stk_decoder *decoder, const stk_subject *s) {
+  stk_row *row = s->row;
+  if (!stk_size_admitted(s, row->out_width, row->out_height)) return STK_LIMIT;
+  const stk_status status = stk_picture_room(&decoder->effects.now, row->out_width, row->out_height, s->program->channels);
   if (status != STK_OK) stk_row_fail(row, status, -1, "no memory for %dx%d pixels", row->out_width, row->out_height);
   return status;
 }
@@ -143,7 +146,7 @@ static void decode_one(stk_decoder *decoder, const stk_subject *s, const sample 
     return;
   }
   const stk_program plain = before_effects(program);
-  if (effects_room(decoder, program, row) != STK_OK) return;
+  if (effects_room(decoder, s) != STK_OK) return;
   decode_to(decoder, &plain, from, row, decoder->effects.now.pixels);
   finish_effects(decoder, s, stk_leading(program), out_width, out_height, out);
 }
@@ -224,7 +227,7 @@ static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_ima
   const int plainly = leading == program->n_ops;
   if (plainly && !size_fits(row, out_width, out_height)) return;
   const stk_program plain = before_effects(program);
-  if (!plainly && effects_room(decoder, program, row) != STK_OK) return;
+  if (!plainly && effects_room(decoder, s) != STK_OK) return;
   if (stk_pixels_sample(&decoder->sampler, plainly ? program : &plain, pixels, images->channels, images->row_stride, row,
                         plainly ? out : decoder->effects.now.pixels) != STK_OK) {
     stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");

@@ -192,6 +192,9 @@ int32_t stk_leading(const stk_program *program);
 void stk_geometry_of(const stk_subject *s, int32_t first, int32_t stop, int32_t width, int32_t height);
 /* The same for all leading operations. */
 void stk_geometry(const stk_subject *s, int32_t width, int32_t height);
+/* Whether operations may make the subject's image this large: no larger than it is, or than max_pixels. Otherwise STK_LIMIT is in
+ * its row, before anyone takes memory. */
+int stk_size_admitted(const stk_subject *s, int32_t width, int32_t height);
 /* What a crop that does not scale cuts out: left, top, width, height, perhaps outside the image. 0: it cannot be, and the
  * subject's row says why. */
 int stk_crop_rectangle(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, int32_t r[4]);

@@ -102,8 +102,8 @@ static void turn(axis *a) {
 static int apply_pad(move *m, const stk_subject *s, const stk_op *op, int32_t number) {
   const double *p = op->p;
   if (p[0] + p[2] + m->x.count >= STK_MAX_SIDE || p[1] + p[3] + m->y.count >= STK_MAX_SIDE) {
-    stk_row_fail(s->row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f", m->x.count, m->y.count,
-                 p[0] + p[2] + m->x.count, p[1] + p[3] + m->y.count);
+    stk_row_fail(s->row, STK_GEOMETRY, -1, "padding makes a %dx%d image %.0fx%.0f, of 65535 a side at most", m->x.count,
+                 m->y.count, p[0] + p[2] + m->x.count, p[1] + p[3] + m->y.count);
     return 1;
   }
   for (int k = 0; k < 3; k++) m->colours[number][k] = (uint8_t)p[5 + k];
@@ -230,7 +230,7 @@ static int run_moves(stk_effects *e, const stk_subject *s, int32_t first, int32_
   for (int32_t i = first; i < stop && s->row->status == STK_OK; i++) {
     if (!apply(&m, s, i)) return 0;
   }
-  if (s->row->status != STK_OK) return 1;
+  if (!stk_size_admitted(s, m.x.count, m.y.count)) return 1;
   run *runs = stk_scratch_get(&e->runs, m.x.count * (int64_t)sizeof *runs);
   if (!runs || stk_picture_room(to, m.x.count, m.y.count, src->channels) != STK_OK) return 0;
   src->how = &m;

@@ -228,6 +228,11 @@ int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
   return warp(e, all, (int32_t)rint(fill)) ? i : -1;
 }
 
+/* Cut to whole pixels. A share of a side that rounding left a hair below a whole number is that number. */
+static double whole_pixels(double magnitude) {
+  return trunc(magnitude * (1 + 1e-9));
+}
+
 int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill) {
   const double still[2] = {0, 0};
   double m[6] = {1, 0, 0, 0, 1, 0};
@@ -239,10 +244,10 @@ int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double 
       m[3] = -magnitude;
       break;
     case STK_AUG_TRANSLATE_X:
-      m[2] = trunc(magnitude);
+      m[2] = whole_pixels(magnitude);
       break;
     case STK_AUG_TRANSLATE_Y:
-      m[5] = trunc(magnitude);
+      m[5] = whole_pixels(magnitude);
       break;
     case STK_AUG_ROTATE:
       affine_matrix(&e->now, -magnitude, still, 1, still, m);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,6 @@ Range = tuple[float, float]
 MAX_SIDE = 65535
 #: the strongest change of brightness, contrast, saturation, sharpness
 MAX_FACTOR = 100
-#: what people write several numbers as
-_ROW = (tuple, list, np.ndarray)
 
 
 def put(operation: Operation, **values: Any) -> None:
@@ -33,11 +32,20 @@ def wrong(operation: Operation, name: str, value: Any, allowed: str) -> ConfigEr
 
 def is_number(value: Any) -> bool:
     """Whether a value is one finite number, as people mean it."""
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
+    if isinstance(value, (float, np.floating)):
+        return math.isfinite(value)
+    return is_whole(value) and abs(int(value)) <= sys.float_info.max  # larger ones are none for arithmetic in floats
 
 
 def is_whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def row_of(value: Any) -> tuple[Any, ...] | None:
+    """What people write several numbers as, as a tuple; None for anything else."""
+    if isinstance(value, np.ndarray):
+        return tuple(value) if value.ndim == 1 else None
+    return tuple(value) if isinstance(value, (tuple, list)) else None
 
 
 def number(operation: Operation, name: str, value: Any, low: float, high: float, what: str = "a number") -> float:
@@ -68,15 +76,15 @@ def side(operation: Operation, name: str, value: Any) -> int:
 
 def sides(operation: Operation, value: Any, name: str = "size") -> tuple[int, int]:
     """(height, width) from one number or two."""
-    pair = (value, value) if is_number(value) else tuple(value) if isinstance(value, _ROW) else ()
-    if len(pair) != 2:
-        raise wrong(operation, name, value, f"a number or (height, width), from 1 to {MAX_SIDE:,}")
-    return (side(operation, name, pair[0]), side(operation, name, pair[1]))
+    pair = (value, value) if is_number(value) else row_of(value) or ()
+    if len(pair) != 2 or not all(is_whole(v) and 0 < v <= MAX_SIDE for v in pair):
+        raise wrong(operation, name, value, f"a number or (height, width), whole numbers from 1 to {MAX_SIDE:,}")
+    return (int(pair[0]), int(pair[1]))
 
 
 def span(operation: Operation, name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> Range:
     """A range (low, high) in order, within limits; one number is the range of just that number."""
-    pair = (value, value) if is_number(value) else tuple(value) if isinstance(value, _ROW) else ()
+    pair = (value, value) if is_number(value) else row_of(value) or ()
     inside = len(pair) == 2 and all(map(is_number, pair)) and low <= pair[0] <= pair[1] <= high
     if not inside or (open_low and pair[0] == low):
         raise wrong(operation, name, value, f"a range (low, high) {_span(low, high, open_low)}")
@@ -108,11 +116,12 @@ def level(operation: Operation, name: str, value: Any) -> int:
 
 def colour(operation: Operation, name: str, value: Any) -> int | tuple[int, int, int]:
     """A gray level, or three of them: red, green, blue."""
-    if not isinstance(value, _ROW):
+    row = row_of(value)
+    if row is None:
         return level(operation, name, value)
-    if len(value) != 3 or not all(is_whole(v) and 0 <= v <= 255 for v in value):
+    if len(row) != 3 or not all(is_whole(v) and 0 <= v <= 255 for v in row):
         raise wrong(operation, name, value, "one level or (red, green, blue), whole numbers from 0 to 255")
-    red, green, blue = (int(v) for v in value)
+    red, green, blue = (int(v) for v in row)
     return red if red == green == blue else (red, green, blue)
 
 
@@ -125,7 +134,7 @@ def choice(operation: Operation, name: str, value: Any, choices: tuple[str, ...]
 
 def numbers(operation: Operation, name: str, value: Any, counts: tuple[int, ...], what: str) -> tuple[float, ...]:
     """Some finite numbers, as many as one of `counts`."""
-    row = tuple(value) if isinstance(value, _ROW) else (value,)
+    row = (value,) if is_number(value) else row_of(value) or ()
     if len(row) not in counts or not all(map(is_number, row)):
         raise wrong(operation, name, value, what)
     return tuple(float(v) for v in row)

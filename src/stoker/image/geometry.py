@@ -133,6 +133,12 @@ class CropBox(Operation):
     field: str = "box"
     relative: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.field, str) or not self.field:
+            raise checks.wrong(self, "field", self.field, "the name of the field that holds the box")
+        if not isinstance(self.relative, bool):
+            raise checks.wrong(self, "relative", self.relative, "True (boxes from 0 to 1) or False (boxes in pixels)")
+
     def size_after(self, size: Size) -> Size:
         return (None, None)
 

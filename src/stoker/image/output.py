@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import ConfigError
 from . import checks
 from .checks import put
 from .operation import Operation
+
+#: means and deviations beyond these are mistakes, and would leave no digits of a float32
+LEAST_STD, MOST = 1e-6, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,13 @@ class Normalize(Operation):
 
     def __post_init__(self) -> None:
         mean, std = self.channels
-        put(self, mean=mean, std=std)
         if 0 in std:
-            raise ConfigError(f"{self}: a std of 0 divides by zero")
+            raise checks.wrong(self, "std", self.std, "above 0: it divides, and nothing is divided by zero")
+        if not all(LEAST_STD <= s <= MOST for s in std):
+            raise checks.wrong(self, "std", self.std, f"from {LEAST_STD:g} to {MOST:,}, with pixels from 0 to 1")
+        if not all(abs(m) <= MOST for m in mean):
+            raise checks.wrong(self, "mean", self.mean, f"from -{MOST:,} to {MOST:,}, with pixels from 0 to 1")
+        put(self, mean=mean, std=std)
 
     @property
     def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -52,7 +52,7 @@ class Space:
         if kind == AugmentKind.POSTERIZE:
             return float(round(8 - self.bits * share))
         if kind == AugmentKind.SOLARIZE:
-            return 255 * (1 - share)
+            return 255 * (bins - 1 - bin) / (bins - 1)  # whole numbers stay whole: a level is inverted from there on
         return self.factor * share if kind in _MIRRORED else 0.0
 
     def effect(self, kind: int, bin: int, bins: int, fill: int, probability: float = 1.0) -> Augment:

@@ -334,7 +334,7 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
 
 def _erased(image: Pixels, op: Op, place: Place, key: tuple[int, int, int]) -> Pixels:
     made = drawn(place, op, image.shape[:2])
-    if made is None or not made["height"]:
+    if made is None or not made["height"] or not made["width"]:
         return image
     out: Pixels = image.copy()
     part = out[made["top"] : made["top"] + made["height"], made["left"] : made["left"] + made["width"]]
@@ -371,7 +371,8 @@ def _augment_matrix(size: tuple[int, ...], effect: Augment) -> Matrix:
         return affine_matrix(size, -m, (0, 0), 1, (0, 0))
     if kind in (AugmentKind.TRANSLATE_X, AugmentKind.TRANSLATE_Y):
         axis = int(kind == AugmentKind.TRANSLATE_Y)
-        matrix[axis, 2] = math.trunc(m * size[1 - axis] if effect.relative else m)
+        pixels = m * size[1 - axis] if effect.relative else m
+        matrix[axis, 2] = math.trunc(pixels * (1 + 1e-9))  # a hair below a whole number is that number
     else:
         matrix[(0, 1) if kind == AugmentKind.SHEAR_X else (1, 0)] = -m
     return matrix

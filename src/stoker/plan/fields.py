@@ -184,7 +184,7 @@ def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, Fiel
     if spec.kind == "array" and not pixels:
         verb = type(node).__name__.lower()
         raise ConfigError(
-            f"{verb}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 3])"
+            f"{verb}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4])"
         )
     for name in boxes_of(node):
         _of(specs, name, node)

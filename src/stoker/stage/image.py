@@ -238,8 +238,8 @@ class ImageStage(Stage):
                 boxes[row] = column[row]
             except (ValueError, TypeError):
                 if row not in chunk.failures:
-                    message = f"{chunk.place(row)}: the box {column[row]!r} is not four numbers (ymin, xmin, ymax, xmax)"
-                    chunk.fail(row, BoxError(message))
+                    message = f"the box {column[row]!r} is not four numbers (ymin, xmin, ymax, xmax)"
+                    chunk.fail(row, _placed(BoxError(message), chunk, row))
         return boxes
 
     def _out(self, rows: int, targets: Targets) -> NDArray[Any]:
