@@ -19,7 +19,7 @@ from .image.output import Normalize, ToFloat
 from .loader import Loader
 from .plan import nodes as n
 from .plan.deal import check_remainder
-from .plan.fields import fields_after, size_after
+from .plan.fields import check_size, fields_after
 from .plan.mixing import pattern_of
 from .plan.nodes import Function
 from .plan.order import Order
@@ -192,18 +192,14 @@ class Pipeline:
             raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
         lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
-        height, width = size_after(ops)
-        if height is not None and width is not None and height * width > max_pixels:
-            raise ConfigError(
-                f"image({field!r}): its operations make images of {height} x {width} pixels, more than "
-                f"max_pixels={max_pixels:,}; ask for smaller ones, or raise max_pixels"
-            )
         names = (boxes,) if isinstance(boxes, str) else tuple(boxes)
         if names and field in _names("image boxes=", names):
             raise ConfigError(f"image({field!r}, boxes={field!r}): name the field that holds boxes, not the image")
         if relative_boxes and not names:
             raise ConfigError(f"image({field!r}, relative_boxes=True): name the fields they are in, e.g. boxes='box'")
-        return self._with(n.Image(field, ops, color, layout, out, fast, max_pixels, bool(orient), names, bool(relative_boxes)))
+        node = n.Image(field, ops, color, layout, out, fast, max_pixels, bool(orient), names, bool(relative_boxes))
+        check_size(node)
+        return self._with(node)
 
     def decode(
         self,

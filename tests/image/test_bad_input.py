@@ -305,12 +305,19 @@ def test_any_memory_layout_and_any_library_s_images_will_do() -> None:
 # ---- too large -----------------------------------------------------------------------------------------------------------------
 
 
+TOO_LARGE = r"image\('image'\): .* more than max_pixels=100,000,000; ask for smaller ones, or raise"
+
+
 @pytest.mark.parametrize("op", [Resize((65535, 65535)), CenterCrop(65535), RandomResizedCrop(20_000), RandomCrop(65535)], ids=str)
-def test_images_that_would_be_too_large_are_refused_before_anything_runs(op: Operation) -> None:
-    with pytest.raises(
-        ConfigError, match=r"image\('image'\): .* more than max_pixels=100,000,000; ask for smaller ones, or raise"
-    ):
+def test_images_that_would_be_too_large_are_refused_at_once(op: Operation) -> None:
+    with pytest.raises(ConfigError, match=TOO_LARGE):
         stoker.arrays(image=PIXELS).image("image", op)
+
+
+@pytest.mark.parametrize("op", [Resize(65535), Pad(30_000), Pad(65_535)], ids=str)
+def test_pixels_that_would_become_too_large_are_refused_before_anything_runs(op: Operation) -> None:
+    with pytest.raises(ConfigError, match=TOO_LARGE):
+        stoker.arrays(image=PIXELS).image("image", op).explain()
 
 
 @pytest.mark.parametrize(
@@ -329,8 +336,9 @@ def test_images_that_would_be_too_large_are_refused_before_anything_runs(op: Ope
 )
 def test_a_sample_that_would_become_too_large_is_an_error_of_it(ops: Any, error: type[SampleError], told: str) -> None:
     pixels = np.zeros((2, 2, 300, 3), np.uint8) if "300x2" in told else PIXELS
+    stage = stoker.arrays(image=pixels).map(image=np.copy).image("image", *ops)  # a function: the size is not known beforehand
     with pytest.raises(error, match=f"^0: .*{told}.*leave bad samples out"):
-        run(pixels, *ops)
+        list(stage)
 
 
 def test_a_border_that_a_crop_cuts_away_costs_nothing() -> None:

@@ -149,6 +149,18 @@ def passes_told(node: Image) -> list[str]:
     return [*told, f"last write: {last_write(node.ops, node.layout, node.out)}"]
 
 
+def check_size(node: Image, given: FieldSpec | None = None) -> None:
+    """Raise where images would become larger than `max_pixels`, as far as their size is known before anything runs."""
+    before = pixels_size(given)
+    height, width = size_after(node.ops, before)
+    if height is None or width is None or height * width <= max(node.max_pixels, (before[0] or 0) * (before[1] or 0)):
+        return
+    raise ConfigError(
+        f"image({node.field!r}): its operations make images of {height} x {width} pixels, more than "
+        f"max_pixels={node.max_pixels:,}; ask for smaller ones, or raise max_pixels"
+    )
+
+
 def pixels_size(given: FieldSpec | None) -> Size:
     """Height and width of a field that holds uint8 pixels of one size, as those of arrays are."""
     if given is None or not given.fixed or given.dtype != "|u1" or len(given.shape) not in (2, 3):
@@ -188,6 +200,8 @@ def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, Fiel
         )
     for name in boxes_of(node):
         _of(specs, name, node)
+    if isinstance(node, Image):
+        check_size(node, spec)
     for name in node.boxes if isinstance(node, Image) else ():
         held = specs[name]
         is_box = held.kind == "object" or (held.kind == "array" and held.shape[-1:] in ((4,), (None,)))
