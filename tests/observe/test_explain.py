@@ -57,5 +57,6 @@ def test_explaining_runs_nothing() -> None:
 
 def test_pixels_are_not_said_to_be_decoded(image_folder: Path) -> None:
     pixels = stoker.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)).rename(x="image")
-    assert "decode" not in pixels.image("image", CenterCrop(8)).explain()
+    told = pixels.image("image", CenterCrop(8)).explain()
+    assert "decode" not in told and "CenterCrop: whole pixels moved, one copy" in told
     assert "decodes only" in stoker.files(image_folder).image("image", CenterCrop(8)).explain()

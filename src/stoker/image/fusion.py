@@ -43,13 +43,13 @@ class Pass:
     surveys: tuple[Operation, ...] = ()  # those that look at the whole image first
 
 
-def passes(ops: Sequence[Operation]) -> list[Pass]:
-    """The passes up to the last write."""
+def passes(ops: Sequence[Operation], pixels: bool = False) -> list[Pass]:
+    """The passes up to the last write, over what is encoded or `pixels`."""
     steps, _ = steps_of(ops)
     owners = [step.operation for step in steps for _ in step.ops]
     kernel_ops = [op for step in steps for op in step.ops]
     made = []
-    for work, first, stop in runs(kernel_ops):
+    for work, first, stop in runs(kernel_ops, pixels):
         # An operation may be two of the kernel's, next to each other; two equal ones of the user's are still two.
         own = [at for at in range(first, stop) if at == first or owners[at] is not owners[at - 1]]
         surveyed = [at for at in range(first, stop) if _surveys(kernel_ops[at])]
@@ -57,11 +57,11 @@ def passes(ops: Sequence[Operation]) -> list[Pass]:
     return made
 
 
-def runs(ops: Sequence[Op]) -> Iterator[tuple[Work, int, int]]:
+def runs(ops: Sequence[Op], pixels: bool = False) -> Iterator[tuple[Work, int, int]]:
     """Kernel operations that are done together: what it is, the first of them, and the first of the next."""
     at = 0
     while at < len(ops):
-        work, stop = _joined(ops, at)
+        work, stop = _joined(ops, at, pixels)
         yield work, at, stop
         at = stop
 
@@ -77,11 +77,11 @@ def last_write(ops: Sequence[Operation], layout: str, out: str) -> str:
     return f"{values}, laid out as {layout}, straight into the batch"
 
 
-def _joined(ops: Sequence[Op], first: int) -> tuple[Work, int]:
+def _joined(ops: Sequence[Op], first: int, pixels: bool) -> tuple[Work, int]:
     """What begins at operation `first`, and where the next pass begins."""
     kind = ops[first].kind
     if not is_effect(ops[first]):
-        return _geometry(ops, first)
+        return _geometry(ops, first, pixels)
     if kind == OpKind.AFFINE:
         fill = ops[first].params[10]
         return Work.WARP, _run(ops, first, lambda op: op.kind in _FLIPS or (op.kind == kind and op.params[10] == fill))
@@ -94,10 +94,10 @@ def _joined(ops: Sequence[Op], first: int) -> tuple[Work, int]:
     return Work.COLOURS, _run(ops, first, _is_colour)
 
 
-def _geometry(ops: Sequence[Op], first: int) -> tuple[Work, int]:
+def _geometry(ops: Sequence[Op], first: int, pixels: bool) -> tuple[Work, int]:
     """A crop, resize, flip or pad: part of a resampling where a resize follows, else whole pixels are moved."""
     scaled = _run(ops, first, lambda op: not is_effect(op) and op.kind != OpKind.PAD)
-    if first == 0 and scaled:
+    if first == 0 and scaled and not (pixels and all(op.kind not in _RESIZES for op in ops[:scaled])):
         return Work.RESAMPLE, scaled
     moved = _run(ops, first, lambda op: not is_effect(op) and op.kind not in _RESIZES)
     if scaled > moved or moved == first:

@@ -8,6 +8,7 @@ from ..plan.fields import Specs, all_after, fields_after, image_spec, passes_tol
 from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
 from ..plan.plan import Plan
 from ..source.base import Source
+from ..source.chunk import FieldSpec
 from ..units import show_bytes
 
 
@@ -80,14 +81,14 @@ def _stages(nodes: Iterable[StageNode], specs: Specs) -> Iterator[str]:
     for node in nodes:
         told = [written(node)]
         if isinstance(node, Image):
-            given = image_spec(node, None if specs is None else specs[node.field])
-            told = [f"{told[0]}: {_decoding(node, specs)}gives {given}", *passes_told(node)]
+            given = None if specs is None else specs[node.field]
+            told = [f"{told[0]}: {_decoding(node, given)}gives {image_spec(node, given)}", *passes_told(node, given)]
         yield from (f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told))
         specs = fields_after(node, specs)
 
 
-def _decoding(node: Image, specs: Specs) -> str:
-    if specs is not None and specs[node.field].kind == "array":
+def _decoding(node: Image, given: FieldSpec | None) -> str:
+    if given is not None and given.kind == "array":
         return ""  # pixels already
     return "decodes only what the crop needs; " if node.fast else "exact decode; "
 

@@ -139,10 +139,10 @@ def image_spec(node: Image, given: FieldSpec | None = None) -> FieldSpec:
     return array_spec(node.out, *shape)
 
 
-def passes_told(node: Image) -> list[str]:
-    """What an image stage does in one go, a line each; the last one is the write to the batch."""
+def passes_told(node: Image, given: FieldSpec | None = None) -> list[str]:
+    """What an image stage does with `given` in one go, a line each; the last one is the write to the batch."""
     told = []
-    for done in passes(node.ops):
+    for done in passes(node.ops, given is not None and given.kind == "array"):
         names = ", ".join(type(op).__name__ for op in done.operations)
         surveys = ", ".join(dict.fromkeys(type(op).__name__ for op in done.surveys))
         told.append(f"{names}: {done.work.value}{f', and a look at the whole image for {surveys}' if surveys else ''}")
