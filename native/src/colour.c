@@ -18,7 +18,7 @@
 
 #include "effects.h"
 
-enum { MOST_STROKES = 8, MOST_FACTOR = 100, MOST_SIDE = 255 };
+enum { MOST_FACTOR = 100, MOST_SIDE = 255 };
 
 /* ---- scalar kernels; simd/colour_avx2.c has their twins ---------------------------------------------------------------- */
 
@@ -79,16 +79,18 @@ static inline void turn_one(uint8_t *p, int32_t turn) {
   p[2] = (uint8_t)((base + within(2 * chroma - distance(angle, 4 * chroma), chroma)) >> 4);
 }
 
-int64_t stk_paint_scalar(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
+int64_t stk_paint_scalar(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how) {
   int64_t sum = 0;
   for (int32_t k = 0; k < n; k++) {
-    if (strokes[k].kind == STK_STROKE_SATURATE) {
+    if (strokes[k].kind == STK_STROKE_TABLES) {
+      stk_look_up_scalar(pixels, 3 * count, 3, &strokes[k].tables);
+    } else if (strokes[k].kind == STK_STROKE_SATURATE) {
       saturate(pixels, count, strokes[k].blend);
     } else {
       for (int64_t i = 0; i < count; i++) turn_one(pixels + 3 * i, strokes[k].turn);
     }
   }
-  for (int64_t i = 0; luma && i < count; i++) sum += luma_of(pixels + 3 * i);
+  for (int64_t i = 0; (how & STK_PAINT_LUMA) && i < count; i++) sum += luma_of(pixels + 3 * i);
   return sum;
 }
 
@@ -112,23 +114,10 @@ void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t 
 
 /* ---- strokes ------------------------------------------------------------------------------------------------------------ */
 
-typedef struct {
-  stk_effects *e;
-  const stk_kernels *kernels;
-  int32_t n;
-  stk_stroke strokes[MOST_STROKES];
-} painter;
+typedef stk_painter painter;
 
 static int64_t area_of(const stk_picture *p) {
   return (int64_t)p->width * p->height;
-}
-
-/* Strokes i .. stop-1 are for one call of `paint`. Tables are not among them: a pass of their own over bytes as they lie is
- * cheaper than one over channels. */
-static int32_t together(const painter *p, int32_t i) {
-  int32_t stop = i;
-  while (stop < p->n && p->strokes[stop].kind != STK_STROKE_TABLES) stop++;
-  return stop;
 }
 
 static int64_t sum_of(const uint8_t *pixels, int64_t count) {
@@ -137,29 +126,37 @@ static int64_t sum_of(const uint8_t *pixels, int64_t count) {
   return sum;
 }
 
-/* Does what waits; the sum of the luma that comes out, where that is asked for. */
+static void look_up(painter *p) {
+  const stk_picture *now = &p->e->now;
+  for (int32_t i = 0; i < p->n; i++) {
+    p->kernels->look_up(now->pixels, area_of(now) * now->channels, now->channels, &p->strokes[i].tables);
+  }
+}
+
+/* Does what waits; the sum of the luma that comes out, where that is asked for. Whoever asks goes on painting, so the pixels stay
+ * apart. Tables alone are looked up for bytes as they lie: that is cheaper than taking pixels apart. */
 static int64_t flush(painter *p, int luma) {
   const stk_picture *now = &p->e->now;
   const int64_t count = area_of(now);
+  const int alone = p->n == 1 && p->strokes[0].kind == STK_STROKE_TABLES && !luma && !p->apart;
   int64_t sum = 0;
-  int summed = 0;
-  for (int32_t i = 0; i < p->n;) {
-    const int32_t stop = together(p, i);
-    if (stop > i) {
-      summed = luma && stop == p->n;
-      sum = p->kernels->paint(now->pixels, count, p->strokes + i, stop - i, summed);
-      i = stop;
-    } else {
-      p->kernels->look_up(now->pixels, count * now->channels, now->channels, &p->strokes[i++].tables);
-    }
+  if (now->channels == 1) {
+    look_up(p);
+    sum = luma ? sum_of(now->pixels, count) : 0;
+  } else if (alone) {
+    look_up(p);
+  } else if (p->n || luma || p->apart) {
+    const int apart = luma && (p->n || p->apart) && p->kernels->apart;
+    const int32_t how = (luma ? STK_PAINT_LUMA : 0) | (p->apart ? STK_PAINT_FROM_APART : 0) | (apart ? STK_PAINT_TO_APART : 0);
+    sum = p->kernels->paint(now->pixels, count, p->strokes, p->n, how);
+    p->apart = apart;
   }
   p->n = 0;
-  if (!luma || summed) return sum;
-  return now->channels == 3 ? p->kernels->paint(now->pixels, count, p->strokes, 0, 1) : sum_of(now->pixels, count);
+  return sum;
 }
 
 static stk_stroke *append(painter *p, stk_stroke_kind kind) {
-  if (p->n == MOST_STROKES) flush(p, 0);
+  if (p->n == STK_MOST_STROKES) flush(p, 0);
   p->strokes[p->n].kind = kind;
   return &p->strokes[p->n++];
 }
@@ -231,7 +228,7 @@ static void add_posterize(painter *p, double bits) {
 
 /* The tables that wait, where nothing else does; NULL and nothing waiting otherwise. */
 static const stk_tables *waiting(painter *p) {
-  if (p->n == 1 && p->strokes[0].kind == STK_STROKE_TABLES) return &p->strokes[0].tables;
+  if (p->n == 1 && p->strokes[0].kind == STK_STROKE_TABLES && !p->apart) return &p->strokes[0].tables;
   flush(p, 0);
   return NULL;
 }
@@ -618,58 +615,58 @@ static int is_colour(const stk_op *op) {
   return op->kind >= STK_OP_COLOR_JITTER && op->kind <= STK_OP_INVERT;
 }
 
-int32_t stk_colour_run(stk_effects *e, const stk_subject *s, int32_t first) {
+void stk_painter_open(stk_painter *p, stk_effects *e) {
+  p->e = e;
+  p->kernels = stk_kernels_now();
+  p->n = p->apart = 0;
+}
+
+void stk_painter_finish(stk_painter *p) {
+  flush(p, 0);
+}
+
+int32_t stk_colour_run(stk_painter *p, const stk_subject *s, int32_t first) {
   const stk_program *program = s->program;
-  painter p;
-  p.e = e;
-  p.kernels = stk_kernels_now();
-  p.n = 0;
   int32_t i = first;
   for (; i < program->n_ops && is_colour(&program->ops[i]); i++) {
-    if (stk_effect_happens(s, &program->ops[i]) && !apply(&p, s, &program->ops[i])) return -1;
+    if (stk_effect_happens(s, &program->ops[i]) && !apply(p, s, &program->ops[i])) return -1;
   }
-  flush(&p, 0);
   return i;
 }
 
-int stk_colour_augment(stk_effects *e, int32_t kind, double magnitude) {
+int stk_colour_augment(stk_painter *p, int32_t kind, double magnitude) {
   const double factor = fmax(-MOST_FACTOR, fmin(MOST_FACTOR, 1 + magnitude));
   int done = 1;
-  painter p;
-  p.e = e;
-  p.kernels = stk_kernels_now();
-  p.n = 0;
   switch (kind) {
     case STK_AUG_BRIGHTNESS:
-      add_ramp(&p, 0, (float)factor);
+      add_ramp(p, 0, (float)factor);
       break;
     case STK_AUG_COLOR:
-      add_saturation(&p, factor);
+      add_saturation(p, factor);
       break;
     case STK_AUG_CONTRAST:
-      add_contrast(&p, (float)factor);
+      add_contrast(p, (float)factor);
       break;
     case STK_AUG_SHARPNESS:
-      done = sharpen(&p, factor);
+      done = sharpen(p, factor);
       break;
     case STK_AUG_POSTERIZE:
-      add_posterize(&p, magnitude);
+      add_posterize(p, magnitude);
       break;
     case STK_AUG_SOLARIZE:
-      add_solarize(&p, magnitude);
+      add_solarize(p, magnitude);
       break;
     case STK_AUG_AUTO_CONTRAST:
-      add_auto_contrast(&p);
+      add_auto_contrast(p);
       break;
     case STK_AUG_EQUALIZE:
-      add_equalize(&p);
+      add_equalize(p);
       break;
     case STK_AUG_INVERT:
-      add_invert(&p);
+      add_invert(p);
       break;
     default:
       break;
   }
-  flush(&p, 0);
   return done;
 }

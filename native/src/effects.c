@@ -65,16 +65,18 @@ void stk_effects_free(stk_effects *e) {
 
 /* ---- policies ------------------------------------------------------------------------------------------------------------ */
 
-static int augment(stk_effects *e, const stk_subject *s, const stk_augment *a, const double u[4]) {
+static int augment(stk_painter *painter, const stk_subject *s, const stk_augment *a, const double u[4]) {
+  stk_effects *e = painter->e;
   if (a->kind == STK_AUG_IDENTITY || u[0] >= a->probability) return 1;
   const double magnitude = a->mirrored && u[1] < 0.5 ? -a->magnitude : a->magnitude;
-  if (a->kind > STK_AUG_ROTATE) return stk_colour_augment(e, a->kind, magnitude);
+  if (a->kind > STK_AUG_ROTATE) return stk_colour_augment(painter, a->kind, magnitude);
+  stk_painter_finish(painter);
   const double side = a->kind == STK_AUG_TRANSLATE_X ? e->now.width : e->now.height;
   return stk_warp_augment(e, s, a->kind, a->relative ? magnitude * side : magnitude, a->fill);
 }
 
 /* Draw d of a policy: blocks 3 d (which), 3 d + 1 and 3 d + 2 (the two effects: whether, and the sign). */
-static int32_t policy_run(stk_effects *e, const stk_subject *s, int32_t first) {
+static int32_t policy_run(stk_painter *painter, const stk_subject *s, int32_t first) {
   const stk_op *op = &s->program->ops[first];
   const int32_t base = (int32_t)op->p[0], count = (int32_t)op->p[1], times = (int32_t)op->p[2];
   for (int32_t d = 0; d < times; d++) {
@@ -84,7 +86,7 @@ static int32_t policy_run(stk_effects *e, const stk_subject *s, int32_t first) {
     if (which >= count) which = count - 1;
     for (int32_t k = 0; k < 2; k++) {
       stk_effect_draw(s, op, (uint32_t)(3 * d + 1 + k), u);
-      if (!augment(e, s, &s->program->choices[base + which].effect[k], u)) return -1;
+      if (!augment(painter, s, &s->program->choices[base + which].effect[k], u)) return -1;
     }
   }
   return first + 1;
@@ -125,21 +127,30 @@ static int32_t geometry_run(stk_effects *e, stk_sampler *sampler, const stk_subj
   return resized && pad == stop ? resample_run(e, sampler, s, first) : stk_move_run(e, s, first);
 }
 
+/* Whether an operation, or what it may become, waits for others to join it: all else needs the pixels as they are by then. */
+static int is_painted(int32_t kind) {
+  return kind == STK_OP_POLICY || (kind >= STK_OP_COLOR_JITTER && kind <= STK_OP_INVERT);
+}
+
 stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
   const stk_program *program = s->program;
   stk_row *row = s->row;
+  stk_painter painter;
+  stk_painter_open(&painter, e);
   for (int32_t i = first; i < program->n_ops && row->status == STK_OK;) {
     const int32_t kind = program->ops[i].kind;
+    if (!is_painted(kind)) stk_painter_finish(&painter);
     i = kind < STK_OP_AFFINE    ? geometry_run(e, sampler, s, i)
-        : kind == STK_OP_POLICY ? policy_run(e, s, i)
+        : kind == STK_OP_POLICY ? policy_run(&painter, s, i)
         : kind == STK_OP_AFFINE ? stk_warp_run(e, s, i)
         : kind == STK_OP_ERASE  ? stk_erase_run(e, s, i)
-                                : stk_colour_run(e, s, i);
+                                : stk_colour_run(&painter, s, i);
     if (i < 0) {
       stk_row_fail(row, STK_NOMEM, -1, "no memory for an effect");
       return STK_NOMEM;
     }
   }
+  stk_painter_finish(&painter);
   row->out_width = e->now.width;
   row->out_height = e->now.height;
   return (stk_status)row->status;

@@ -23,17 +23,30 @@ void stk_effects_swap(stk_effects *e);
 
 /* Whether the numbers of a colour effect make sense. */
 int stk_colour_valid(const stk_op *op);
-/* Applies operation `first`, and those behind it that join it in one pass; returns the number of the next one, or -1: no memory.
- */
-int32_t stk_colour_run(stk_effects *e, const stk_subject *s, int32_t first);
+/* Colours that wait to be applied, as many as possible in one pass. Between stk_painter_open and stk_painter_finish nobody else
+ * may look at e->now's pixels; its size is as it will be. */
+typedef struct {
+  stk_effects *e;
+  const stk_kernels *kernels;
+  int32_t n;
+  int32_t apart; /* how the pixels stand; see STK_PAINT_FROM_APART */
+  stk_stroke strokes[STK_MOST_STROKES];
+} stk_painter;
+
+void stk_painter_open(stk_painter *painter, stk_effects *e);
+/* Applies what waits. */
+void stk_painter_finish(stk_painter *painter);
+/* Takes up operation `first` and the colours behind it; returns the number of the next one, or -1: no memory. */
+int32_t stk_colour_run(stk_painter *painter, const stk_subject *s, int32_t first);
 /* One effect of a policy; 0: no memory. */
-int stk_colour_augment(stk_effects *e, int32_t kind, double magnitude);
+int stk_colour_augment(stk_painter *painter, int32_t kind, double magnitude);
 
 /* ---- warp.c -----------------------------------------------------------------------------------------------------------------
  */
 
 int stk_warp_valid(const stk_op *op);
-/* As stk_colour_run: STK_OP_AFFINE, and the flips behind it. */
+/* Applies operation `first`, an STK_OP_AFFINE, and the flips and affines behind it that join it; returns the number of the next
+ * one, or -1: no memory. */
 int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first);
 int stk_warp_augment(stk_effects *e, const stk_subject *s, int32_t kind, double magnitude, int32_t fill);
 

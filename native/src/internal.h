@@ -384,6 +384,12 @@ typedef struct {
   stk_tables tables;
 } stk_stroke;
 
+#define STK_MOST_STROKES 8 /* in one call of paint */
+
+/* How to paint. Pixels may stay apart from one call to the next, which spares taking them apart again: of every `apart` pixels
+ * (see stk_kernels), all reds stand first, then all greens, then all blues; those left over at the end stay as they are. */
+enum { STK_PAINT_LUMA = 1, STK_PAINT_FROM_APART = 2, STK_PAINT_TO_APART = 4 };
+
 /* ---- kernels ---------------------------------------------------------------------------------------------------------- */
 
 /* A straight way through a picture: from (x, y), in pixels with 32 bits behind the point, in steps of (dx, dy). */
@@ -429,8 +435,10 @@ typedef struct {
 
   /* Each sample by its channel's table, in place; channels 1 or 3. */
   void (*look_up)(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);
-  /* Strokes in order on RGB pixels, in place, none of them tables; the sum of the luma that comes out, where it is asked for. */
-  int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma);
+  /* Strokes in order on RGB pixels, in place, as `how` says (STK_PAINT_*); the sum of the luma that comes out, where it is asked
+   * for. */
+  int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);
+  int32_t apart; /* pixels that paint takes apart at a time; 0: they stay together */
   /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
    * weights and the row's ends go up to j = 2 * pairs - 1. May write STK_SLACK bytes too many. */
   void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
@@ -470,7 +478,7 @@ typedef struct {
   void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                               \
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);         \
   void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                     \
-  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma);                  \
+  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);               \
   void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
                        uint8_t *out);                                                                                       \
   void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,  \

@@ -1,22 +1,23 @@
 /*
  * colour_avx2.c: the inner loops of colour.c with AVX2. Same integers, so the twin is the test.
  *
- * There is no gather of bytes worth the name. Tables are computed anew where they are ramps; those of some other simple forms are
- * told by their looks; any other is looked up by shuffles, 16 entries at a time.
+ * There is no gather of bytes worth the name. Tables are computed anew where they are ramps, in 16 bits where those are found to
+ * do; those of some other simple forms are told by their looks; any other is looked up by shuffles, 16 entries at a time.
  */
 #include <immintrin.h>
 
 #define V __m256i
+#define M __m256i
 #define DO(name) _mm256_##name
 #define BITS(name) _mm256_##name##_si256
 #include "colour_x86.h"
 
 /* ---- pixels -------------------------------------------------------------------------------------------------------------- */
 
-INLINE V same(V a, V b) {
+INLINE M same(V a, V b) {
   return _mm256_cmpeq_epi8(a, b);
 }
-INLINE V chosen(V a, V b, V mask) {
+INLINE V chosen(V a, V b, M mask) {
   return _mm256_blendv_epi8(a, b, mask);
 }
 
@@ -70,6 +71,113 @@ INLINE void put_together(uint8_t *pixels, three t) {
 
 /* ---- tables ------------------------------------------------------------------------------------------------------------ */
 
+/*
+ * A line in 16 bits: (x * slope / 256 + plus - minus) >> shift, clamped, one of plus and minus being zero. Whether there is one
+ * that has the table's entry for each of 256 values is found by trying slopes close to the ramp's: each leaves a range for what
+ * is to be added, or none. Nearly all ramps of jitters have one.
+ */
+typedef struct {
+  uint16_t slope, plus, minus;
+} line;
+
+enum { SLOPES_TRIED = 9 };
+
+static int line_with(const uint8_t table[256], int32_t slope, int32_t shift, line *l) {
+  int32_t low = -65535, high = 65535;
+  for (int32_t x = 0; x < 256; x++) {
+    const int32_t y = table[x], here = x * slope >> 8;
+    const int32_t least = y == 0 ? -65535 : (y << shift) - here, most = y == 255 ? 65535 : ((y + 1) << shift) - 1 - here;
+    low = low > least ? low : least;
+    high = high < most ? high : most;
+  }
+  *l = (line){(uint16_t)slope, (uint16_t)(low > 0 ? low : 0), (uint16_t)(low > 0 ? 0 : high < 0 ? -high : 0)};
+  return low <= high;
+}
+
+static int line_of(const uint8_t table[256], float factor, int32_t shift, line *l) {
+  const int32_t exact = (int32_t)(factor * (float)(1 << (shift + 8)) + 0.5f);
+  for (int32_t k = 0; k < SLOPES_TRIED; k++) {
+    const int32_t slope = exact + (k % 2 ? k / 2 + 1 : -(k / 2));
+    if (slope >= 0 && slope < 65536 && line_with(table, slope, shift, l)) return 1;
+  }
+  return 0;
+}
+
+/* The lines of a ramp, and their shift; 0: there are none. Seven bits make room for factors up to two. */
+static int lines_of(const stk_tables *t, int32_t channels, line lines[3]) {
+  float most = 0;
+  if (!t->ramp) return 0;
+  for (int32_t c = 0; c < channels; c++) {
+    if (!(t->factor[c] >= 0 && t->factor[c] < 2)) return 0;
+    most = t->factor[c] > most ? t->factor[c] : most;
+  }
+  const int32_t shift = most < 1 ? 8 : 7;
+  for (int32_t c = 0; c < channels; c++) {
+    if (!line_of(t->table[c], t->factor[c], shift, &lines[c])) return 0;
+  }
+  return shift;
+}
+
+/* Of words, by half. */
+typedef struct {
+  __m256i slope[2], plus[2], minus[2];
+} line_words;
+
+INLINE __m256i line_bytes(__m256i x, const line_words *l, int32_t shift) {
+  __m256i half[2];
+  for (int k = 0; k < 2; k++) {
+    const __m256i product = _mm256_mulhi_epu16(spread(_mm256_setzero_si256(), x, k), l->slope[k]);
+    const __m256i sum = _mm256_subs_epu16(_mm256_adds_epu16(product, l->plus[k]), l->minus[k]);
+    half[k] = shift == 8 ? _mm256_srli_epi16(sum, 8) : _mm256_srli_epi16(sum, 7);
+  }
+  return _mm256_packus_epi16(half[0], half[1]);
+}
+
+INLINE line_words words_of(const line *l) {
+  const __m256i slope = _mm256_set1_epi16((int16_t)l->slope), plus = _mm256_set1_epi16((int16_t)l->plus);
+  const __m256i minus = _mm256_set1_epi16((int16_t)l->minus);
+  return (line_words){{slope, slope}, {plus, plus}, {minus, minus}};
+}
+
+/* Lines of the bytes of RGB pixels as they lie: three vectors, then it begins anew. */
+static void words_in_turn(const line lines[3], line_words words[3]) {
+  for (int v = 0; v < 3; v++) {
+    for (int half = 0; half < 2; half++) {
+      uint16_t slope[16], plus[16], minus[16];
+      for (int i = 0; i < 16; i++) {
+        const line *l = &lines[(32 * v + 16 * (i / 8) + 8 * half + i % 8) % 3];
+        slope[i] = l->slope, plus[i] = l->plus, minus[i] = l->minus;
+      }
+      words[v].slope[half] = load((const uint8_t *)slope);
+      words[v].plus[half] = load((const uint8_t *)plus);
+      words[v].minus[half] = load((const uint8_t *)minus);
+    }
+  }
+}
+
+INLINE int64_t lines_through(uint8_t *pixels, int64_t samples, const line_words words[3], int32_t shift) {
+  int64_t i = 0;
+  for (; i + 96 <= samples; i += 96) {
+    for (int v = 0; v < 3; v++) store(pixels + i + 32 * v, line_bytes(load(pixels + i + 32 * v), &words[v], shift));
+  }
+  return i;
+}
+
+static int64_t lines_as_they_lie(uint8_t *pixels, int64_t samples, const line_words words[3], int32_t shift) {
+  return shift == 8 ? lines_through(pixels, samples, words, 8) : lines_through(pixels, samples, words, 7);
+}
+
+INLINE int64_t line_through(uint8_t *pixels, int64_t samples, const line *l, int32_t shift) {
+  const line_words words = words_of(l);
+  int64_t i = 0;
+  for (; i + 32 <= samples; i += 32) store(pixels + i, line_bytes(load(pixels + i), &words, shift));
+  return i;
+}
+
+static int64_t line_alike(uint8_t *pixels, int64_t samples, const line *l, int32_t shift) {
+  return shift == 8 ? line_through(pixels, samples, l, 8) : line_through(pixels, samples, l, 7);
+}
+
 typedef struct {
   __m256 factor, pivot, offset;
 } ramp;
@@ -110,15 +218,19 @@ static chain chain_of(const uint8_t table[256]) {
   return c;
 }
 
+INLINE __m256i changed(__m256i x, const chain *c, int h) {
+  return _mm256_shuffle_epi8(c->change[h], x);
+}
+
 INLINE __m256i chained(__m256i x, const chain *c) {
   const __m256i sixteen = _mm256_set1_epi8(16);
   __m256i low = x, high = _mm256_xor_si256(x, _mm256_set1_epi8(-128));
-  __m256i a = _mm256_shuffle_epi8(c->change[0], low), b = _mm256_shuffle_epi8(c->change[8], high);
+  __m256i a = changed(low, c, 0), b = changed(high, c, 8);
   for (int h = 1; h < 8; h++) {
     low = _mm256_subs_epi8(low, sixteen);
     high = _mm256_subs_epi8(high, sixteen);
-    a = _mm256_xor_si256(a, _mm256_shuffle_epi8(c->change[h], low));
-    b = _mm256_xor_si256(b, _mm256_shuffle_epi8(c->change[8 + h], high));
+    a = _mm256_xor_si256(a, changed(low, c, h));
+    b = _mm256_xor_si256(b, changed(high, c, 8 + h));
   }
   return _mm256_xor_si256(a, b);
 }
@@ -140,13 +252,6 @@ static int is_split(const uint8_t table[256]) {
   return !differ;
 }
 
-INLINE __m256i load(const uint8_t *at) {
-  return _mm256_loadu_si256((const __m256i *)at);
-}
-INLINE void store(uint8_t *at, __m256i v) {
-  _mm256_storeu_si256((__m256i *)at, v);
-}
-
 static int64_t split_alike(uint8_t *pixels, int64_t samples, const uint8_t table[256]) {
   uint8_t upper[16];
   for (int h = 0; h < 16; h++) upper[h] = (uint8_t)(table[16 * h] ^ table[0]);
@@ -162,14 +267,15 @@ static int64_t split_alike(uint8_t *pixels, int64_t samples, const uint8_t table
   return i;
 }
 
+INLINE __m256i folded(__m256i x, __m256i from) {
+  return _mm256_xor_si256(x, _mm256_cmpeq_epi8(_mm256_max_epu8(x, from), x));
+}
+
 static int64_t fold_alike(uint8_t *pixels, int64_t samples, int fold) {
   int64_t i = 0;
   if (fold == 256) return samples;
   const __m256i from = _mm256_set1_epi8((char)fold);
-  for (; i + 32 <= samples; i += 32) {
-    const __m256i x = load(pixels + i), above = _mm256_cmpeq_epi8(_mm256_max_epu8(x, from), x);
-    store(pixels + i, _mm256_xor_si256(x, above));
-  }
+  for (; i + 32 <= samples; i += 32) store(pixels + i, folded(load(pixels + i), from));
   return i;
 }
 
@@ -189,13 +295,23 @@ static int64_t ramp_alike(uint8_t *pixels, int64_t samples, const stk_tables *t)
 
 static int64_t look_up_alike(uint8_t *pixels, int64_t samples, const stk_tables *t) {
   const int fold = fold_of(t->table[0]);
+  line l[3];
   if (fold >= 0) return fold_alike(pixels, samples, fold);
   if (is_split(t->table[0])) return split_alike(pixels, samples, t->table[0]);
+  const int32_t shift = lines_of(t, 1, l);
+  if (shift) return line_alike(pixels, samples, l, shift);
   return t->ramp ? ramp_alike(pixels, samples, t) : chain_alike(pixels, samples, t->table[0]);
 }
 
 static int64_t look_up_three(uint8_t *pixels, int64_t samples, const stk_tables *t) {
   int64_t i = 0;
+  line lines[3];
+  const int32_t shift = lines_of(t, 3, lines);
+  if (shift) {
+    line_words words[3];
+    words_in_turn(lines, words);
+    return lines_as_they_lie(pixels, samples, words, shift);
+  }
   if (t->ramp) {
     const ramp r[3] = {ramp_of(t, 0), ramp_of(t, 1), ramp_of(t, 2)};
     for (; i + 96 <= samples; i += 96) {
@@ -219,8 +335,47 @@ void stk_look_up_avx2(uint8_t *pixels, int64_t samples, int32_t channels, const 
   stk_look_up_scalar(pixels + done, samples - done, channels == 1 || t->alike ? 1 : 3, t);
 }
 
-int64_t stk_paint_avx2(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
-  return paint_all(pixels, count, strokes, n, luma);
+/* ---- strokes ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  int32_t shift; /* of lines; 0: chains */
+  int32_t fold;  /* or this, where it is not negative */
+  line lines[3];
+  chain chains[3];
+} prepared;
+
+static void prepare(prepared *here, const stk_tables *t) {
+  here->fold = t->alike ? fold_of(t->table[0]) : -1;
+  here->shift = here->fold < 0 ? lines_of(t, t->alike ? 1 : 3, here->lines) : 0;
+  if (t->alike) here->lines[1] = here->lines[2] = here->lines[0];
+  for (int c = 0; c < 3 && here->fold < 0 && !here->shift; c++) here->chains[c] = chain_of(t->table[c]);
+}
+
+INLINE void lines_apart(uint8_t *at, const uint8_t *end, const line lines[3], int32_t shift) {
+  const line_words words[3] = {words_of(&lines[0]), words_of(&lines[1]), words_of(&lines[2])};
+  for (; at < end; at += BLOCK) {
+    for (int c = 0; c < 3; c++) store(at + c * SIDE, line_bytes(load(at + c * SIDE), &words[c], shift));
+  }
+}
+
+static void look_up_apart(uint8_t *at, const uint8_t *end, const prepared *t) {
+  if (t->fold >= 0) {
+    fold_alike(at, end - at, t->fold);
+  } else if (t->shift == 8) {
+    lines_apart(at, end, t->lines, 8);
+  } else if (t->shift) {
+    lines_apart(at, end, t->lines, 7);
+  } else {
+    for (int c = 0; c < 3; c++) {
+      for (uint8_t *to = at + c * SIDE; to < end; to += BLOCK) store(to, chained(load(to), &t->chains[c]));
+    }
+  }
+}
+
+#include "paint_body.h"
+
+int64_t stk_paint_avx2(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how) {
+  return paint_all(pixels, count, strokes, n, how);
 }
 
 /* ---- neighbours ---------------------------------------------------------------------------------------------------------- */
@@ -265,14 +420,22 @@ INLINE __m256i sixteen(const uint8_t *at) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)at));
 }
 
-INLINE __m256i sharp_words(const uint8_t *middle, const uint16_t *sums, int32_t channels, const blender *b) {
+INLINE __m256i sharp_words(const uint8_t *middle, const uint16_t *sums, int32_t channels, const blender *b, int six) {
   const __m256i x = sixteen(middle), left = _mm256_loadu_si256((const __m256i *)(sums - channels));
   const __m256i here = _mm256_loadu_si256((const __m256i *)sums), right = _mm256_loadu_si256((const __m256i *)(sums + channels));
   const __m256i sides = _mm256_add_epi16(_mm256_add_epi16(left, right), here);
   const __m256i sum = _mm256_add_epi16(_mm256_add_epi16(sides, _mm256_slli_epi16(x, 2)), _mm256_set1_epi16(6));
   /* 5042 / 65536 is a thirteenth, and a little more: exact up to 13 * 255 + 6. */
   const __m256i smooth = _mm256_mulhi_epu16(sum, _mm256_set1_epi16(5042));
-  return blended(blend_start(smooth, b), smooth, x, b);
+  return blended(blend_start(smooth, b, six), _mm256_slli_epi16(_mm256_sub_epi16(x, smooth), 6), b, six);
+}
+
+INLINE void sharpen_row(const uint8_t *middle, const uint16_t *sums, int32_t channels, int32_t samples, const blender *b, int six,
+                        uint8_t *out) {
+  for (int32_t i = channels; i < samples - channels; i += 32) {
+    const __m256i first = sharp_words(middle + i, sums + i, channels, b, six);
+    store(out + i, bytes_of(first, sharp_words(middle + i + 16, sums + i + 16, channels, b, six)));
+  }
 }
 
 void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
@@ -282,8 +445,9 @@ void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t sa
     const __m256i sum = _mm256_add_epi16(_mm256_add_epi16(sixteen(rows[0] + i), sixteen(rows[1] + i)), sixteen(rows[2] + i));
     _mm256_storeu_si256((__m256i *)(sums + i), sum);
   }
-  for (int32_t i = channels; i < samples - channels; i += 32) {
-    const __m256i first = sharp_words(rows[1] + i, sums + i, channels, &b);
-    store(out + i, bytes_of(first, sharp_words(rows[1] + i + 16, sums + i + 16, channels, &b)));
+  if (is_six(blend)) {
+    sharpen_row(rows[1], sums, channels, samples, &b, 1, out);
+  } else {
+    sharpen_row(rows[1], sums, channels, samples, &b, 0, out);
   }
 }

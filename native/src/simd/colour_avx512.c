@@ -5,17 +5,18 @@
 #include <immintrin.h>
 
 #define V __m512i
+#define M __mmask64
 #define DO(name) _mm512_##name
 #define BITS(name) _mm512_##name##_si512
 #include "colour_x86.h"
 
 /* ---- pixels -------------------------------------------------------------------------------------------------------------- */
 
-INLINE V same(V a, V b) {
-  return _mm512_movm_epi8(_mm512_cmpeq_epi8_mask(a, b));
+INLINE M same(V a, V b) {
+  return _mm512_cmpeq_epi8_mask(a, b);
 }
-INLINE V chosen(V a, V b, V mask) {
-  return _mm512_mask_blend_epi8(_mm512_movepi8_mask(mask), a, b);
+INLINE V chosen(V a, V b, M mask) {
+  return _mm512_mask_blend_epi8(mask, a, b);
 }
 
 /* Byte i of channel k is byte 3 i + k of the pixels, here counted within 128 bytes. */
@@ -112,6 +113,23 @@ void stk_look_up_avx512(uint8_t *pixels, int64_t samples, int32_t channels, cons
   stk_look_up_scalar(pixels + done, samples - done, alike ? 1 : 3, t);
 }
 
-int64_t stk_paint_avx512(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
-  return paint_all(pixels, count, strokes, n, luma);
+typedef struct {
+  const stk_tables *tables;
+} prepared;
+
+static void prepare(prepared *here, const stk_tables *t) {
+  here->tables = t;
+}
+
+static void look_up_apart(uint8_t *at, const uint8_t *end, const prepared *here) {
+  for (int c = 0; c < 3; c++) {
+    const table t = table_of(here->tables->table[c]);
+    for (uint8_t *to = at + c * SIDE; to < end; to += BLOCK) store(to, looked_up(load(to), &t));
+  }
+}
+
+#include "paint_body.h"
+
+int64_t stk_paint_avx512(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how) {
+  return paint_all(pixels, count, strokes, n, how);
 }

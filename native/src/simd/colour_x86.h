@@ -1,7 +1,7 @@
 /*
  * colour_x86.h: strokes on RGB pixels, a vector of bytes for each channel, for the files that include it; the same integers as
- * colour.c. The includer says what a vector is (V), how its operations are called (DO, BITS), and how pixels are taken apart and
- * put together.
+ * colour.c. The includer says what a vector and a mask are (V, M), how a vector's operations are called (DO, BITS), how pixels
+ * are taken apart and put together, and how it goes about tables.
  */
 #ifndef STOKER_COLOUR_X86_H
 #define STOKER_COLOUR_X86_H
@@ -17,12 +17,19 @@ typedef struct {
   V c[3];
 } three;
 
+INLINE V load(const uint8_t *at) {
+  return BITS(loadu)((const void *)at);
+}
+INLINE void store(uint8_t *at, V v) {
+  BITS(storeu)((void *)at, v);
+}
+
 /* Pixels, as many as a vector has bytes, to channels and back. */
 INLINE three take_apart(const uint8_t *pixels);
 INLINE void put_together(uint8_t *pixels, three t);
-/* Bytes of ones where two are the same; b where the mask has ones, else a. */
-INLINE V same(V a, V b);
-INLINE V chosen(V a, V b, V mask);
+/* Where two bytes are the same; b where the mask says so, else a. */
+INLINE M same(V a, V b);
+INLINE V chosen(V a, V b, M mask);
 
 /* ---- luma and blending ---------------------------------------------------------------------------------------------------- */
 
@@ -32,25 +39,37 @@ INLINE V spread(V bytes, V with, int half) {
 }
 
 INLINE V two_bytes(int low, int high) {
-  return DO(set1_epi16)((int16_t)(uint16_t)(low | high << 8));
+  return DO(set1_epi16)((int16_t)(uint16_t)((low & 255) | (high & 255) << 8));
+}
+
+/* Words: each byte of a times one number, of b times another, added up. */
+INLINE V weighed(V a, V b, int half, int for_a, int for_b) {
+  return DO(maddubs_epi16)(spread(a, b, half), two_bytes(for_a, for_b));
 }
 
 /*
- * Luma in words, without leaving 16 bits. The weights are taken by their upper and lower bytes, H and L the sums with those:
- * (256 H + L + 32768) >> 16 = (H + 128 + (L >> 8)) >> 8. Samples less 128 are signed, as multiplication of bytes wants one
- * factor; the sums, as the upper bytes of the weights add up to 255 and the lower ones to 256, are then H - 32640 and L - 32768.
+ * Luma, without leaving 16 bits. As the weights add up to 1 << 16, it is green and what (w + 32768) >> 16 says, w having green's
+ * weight less 1 << 16. The weights are taken by two digits, 256 upper + lower, which fit signed bytes; H and L being the sums by
+ * digit, (256 H + L + 32768) >> 16 = (H + 128 + (L >> 8)) >> 8. The 128 is 4 * 32, of a channel that is 4 everywhere. Between
+ * green and luma lie at most 106 levels, so that the difference fits a byte.
  */
-INLINE void luma_words(three t, V luma[2]) {
-  const V sign = DO(set1_epi8)(-128), offset = DO(set1_epi16)((int16_t)(32640 + 128 + 128 - 65536));
-  const V r = BITS(xor)(t.c[0], sign), g = BITS(xor)(t.c[1], sign), b = BITS(xor)(t.c[2], sign);
+enum { RED_HIGH = 77, RED_LOW = -117, GREEN_HIGH = -106, GREEN_LOW = 70, BLUE_HIGH = 29, BLUE_LOW = 47 };
+_Static_assert(256 * RED_HIGH + RED_LOW == STK_LUMA_RED && 256 * BLUE_HIGH + BLUE_LOW == STK_LUMA_BLUE &&
+                   256 * GREEN_HIGH + GREEN_LOW == STK_LUMA_GREEN - 65536,
+               "the digits of the weights");
+
+INLINE V luma_bytes(three t) {
+  const V four = DO(set1_epi8)(4);
+  V less[2];
   for (int k = 0; k < 2; k++) {
-    const V rg = spread(r, g, k), bb = spread(b, b, k);
-    const V upper = DO(add_epi16)(DO(maddubs_epi16)(two_bytes(STK_LUMA_RED >> 8, STK_LUMA_GREEN >> 8), rg),
-                                  DO(maddubs_epi16)(two_bytes(STK_LUMA_BLUE >> 8, 0), bb));
-    const V lower = DO(add_epi16)(DO(maddubs_epi16)(two_bytes(STK_LUMA_RED & 255, STK_LUMA_GREEN & 255), rg),
-                                  DO(maddubs_epi16)(two_bytes(STK_LUMA_BLUE & 255, 0), bb));
-    luma[k] = DO(srli_epi16)(DO(add_epi16)(DO(add_epi16)(upper, offset), DO(srai_epi16)(lower, 8)), 8);
+    const V rg = spread(t.c[0], t.c[1], k), b4 = spread(t.c[2], four, k);
+    const V upper = DO(add_epi16)(DO(maddubs_epi16)(rg, two_bytes(RED_HIGH, GREEN_HIGH)),
+                                  DO(maddubs_epi16)(b4, two_bytes(BLUE_HIGH, 32)));
+    const V lower =
+        DO(add_epi16)(DO(maddubs_epi16)(rg, two_bytes(RED_LOW, GREEN_LOW)), DO(maddubs_epi16)(b4, two_bytes(BLUE_LOW, 0)));
+    less[k] = DO(srai_epi16)(DO(add_epi16)(upper, DO(srai_epi16)(lower, 8)), 8);
   }
+  return DO(add_epi8)(t.c[1], DO(packs_epi16)(less[0], less[1]));
 }
 
 typedef struct {
@@ -62,103 +81,85 @@ INLINE blender blender_of(stk_share b) {
   return (blender){DO(set1_epi16)((int16_t)b.factor), _mm_cvtsi32_si128(b.shift)};
 }
 
-/* Words; `start` is from << shift, plus one. What is beyond a byte is left to packing. */
-INLINE V blended(V start, V from, V to, const blender *b) {
-  const V product = DO(mulhrs_epi16)(DO(slli_epi16)(DO(sub_epi16)(to, from), 7), b->factor);
-  return DO(sra_epi16)(DO(adds_epi16)(start, product), b->shift);
+/* Words: `way` is 64 * (to - from), `start` from << shift, plus one. What is beyond a byte is left to packing. `six`: the shift is
+ * six and the factor not negative, as it mostly is; constants are cheaper then, and no sum leaves 16 bits. */
+INLINE V blended(V start, V way, const blender *b, int six) {
+  const V product = DO(mulhrs_epi16)(DO(add_epi16)(way, way), b->factor);
+  return six ? DO(srai_epi16)(DO(add_epi16)(start, product), 6) : DO(sra_epi16)(DO(adds_epi16)(start, product), b->shift);
 }
 
-INLINE V blend_start(V from, const blender *b) {
-  return DO(add_epi16)(DO(sll_epi16)(from, b->shift), DO(set1_epi16)(1));
+INLINE int is_six(stk_share b) {
+  return b.shift == 6 && b.factor >= 0;
 }
 
-INLINE three saturated(three t, stk_share blend) {
-  const blender b = blender_of(blend);
-  const V zero = BITS(setzero)();
-  V luma[2];
-  luma_words(t, luma);
-  const V start[2] = {blend_start(luma[0], &b), blend_start(luma[1], &b)};
+INLINE V blend_start(V from, const blender *b, int six) {
+  return DO(add_epi16)(six ? DO(slli_epi16)(from, 6) : DO(sll_epi16)(from, b->shift), DO(set1_epi16)(1));
+}
+
+INLINE three saturated(three t, const blender *b, int six) {
+  const V luma = luma_bytes(t), zero = BITS(setzero)();
+  V start[2];
+  for (int k = 0; k < 2; k++) {
+    start[k] = six ? weighed(luma, DO(set1_epi8)(1), k, 64, 1) : blend_start(spread(luma, zero, k), b, 0);
+  }
   for (int c = 0; c < 3; c++) {
-    const V low = blended(start[0], luma[0], spread(t.c[c], zero, 0), &b);
-    t.c[c] = DO(packus_epi16)(low, blended(start[1], luma[1], spread(t.c[c], zero, 1), &b));
+    const V low = blended(start[0], weighed(t.c[c], luma, 0, 64, -64), b, six);
+    t.c[c] = DO(packus_epi16)(low, blended(start[1], weighed(t.c[c], luma, 1, 64, -64), b, six));
   }
   return t;
 }
 
-/* Four sums of 64 bits. */
+/* Sums of 64 bits. */
 INLINE V luma_sums(three t) {
-  V luma[2];
-  luma_words(t, luma);
-  return DO(sad_epu8)(DO(packus_epi16)(luma[0], luma[1]), BITS(setzero)());
+  return DO(sad_epu8)(luma_bytes(t), BITS(setzero)());
 }
 
 /* ---- hue ------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct {
-  V less, more; /* the angle begins as less - more */
-  V low, chroma, is_red, is_green;
-} half_hue;
-
-/* A tent of the angle: how much of the chroma a channel has. */
-INLINE V tent(V angle, V middle, V reach, V chroma) {
-  const V way = DO(abs_epi16)(DO(sub_epi16)(angle, middle));
-  return DO(min_epi16)(DO(subs_epu16)(reach, way), chroma);
-}
-
-/* 16 pixels; see turn_one in colour.c. No sum leaves 16 bits: the angle is between -4 and 8 times chroma, which is 16 * 255. */
-INLINE three turn_half(const half_hue *h, V turn) {
-  const V chroma = DO(slli_epi16)(h->chroma, 4), c2 = DO(add_epi16)(chroma, chroma);
-  const V c3 = DO(add_epi16)(c2, chroma), c4 = DO(add_epi16)(c2, c2), c6 = DO(add_epi16)(c4, c2);
-  const V start = BITS(andnot)(h->is_red, DO(add_epi16)(c2, BITS(andnot)(h->is_green, c2)));
-  V angle = DO(add_epi16)(DO(slli_epi16)(DO(sub_epi16)(h->less, h->more), 4), start);
-  angle = DO(add_epi16)(angle, DO(mulhrs_epi16)(DO(slli_epi16)(chroma, 2), turn));
+/*
+ * Half a vector of pixels; see turn_one in colour.c. The angle is counted from the smallest channel on instead of the largest, so
+ * that it begins between 0 and 6 times chroma; it is the same, but for whole circles. `angle` is 16 times the difference of the
+ * other two; where each of the six ways begins, `start` says: 1, 3 or 5 times 16. Chroma is 16 * 255 at most, so no sum leaves 16
+ * bits without sign. Results are rounded, and still want the smallest channel added.
+ */
+INLINE three turn_half(V angle, V chroma, V start, V turn, int back) {
+  const V c = DO(slli_epi16)(chroma, 4), c2 = DO(slli_epi16)(chroma, 5), c4 = DO(slli_epi16)(chroma, 6), c6 = DO(add_epi16)(c4, c2);
+  angle = DO(add_epi16)(DO(add_epi16)(angle, DO(maddubs_epi16)(chroma, start)), DO(mulhrs_epi16)(c4, turn));
   /* A negative number is a large one without its sign. */
-  angle = DO(min_epu16)(angle, DO(add_epi16)(angle, c6));
-  angle = DO(min_epu16)(angle, DO(sub_epi16)(angle, c6));
-  const V base = DO(add_epi16)(DO(slli_epi16)(h->low, 4), DO(set1_epi16)(8));
-  const V away = DO(abs_epi16)(DO(sub_epi16)(angle, c3));
-  three t;
-  t.c[0] = DO(min_epi16)(DO(subs_epu16)(away, chroma), chroma);
-  t.c[1] = tent(angle, c2, c2, chroma);
-  t.c[2] = tent(angle, c4, c2, chroma);
-  for (int c = 0; c < 3; c++) t.c[c] = DO(srli_epi16)(DO(add_epi16)(t.c[c], base), 4);
+  angle = DO(min_epu16)(angle, back ? DO(add_epi16)(angle, c6) : DO(sub_epi16)(angle, c6));
+  const V red = DO(max_epu16)(DO(subs_epu16)(c2, angle), DO(subs_epu16)(angle, c4));
+  const V green = DO(min_epu16)(angle, DO(subs_epu16)(c4, angle));
+  const V blue = DO(min_epu16)(DO(subs_epu16)(angle, c2), DO(sub_epi16)(c6, angle));
+  const V sixteenth = DO(set1_epi16)(1 << 11);
+  three t = {{red, green, blue}};
+  for (int k = 0; k < 3; k++) t.c[k] = DO(mulhrs_epi16)(DO(min_epu16)(t.c[k], c), sixteenth);
   return t;
 }
 
-INLINE three turned(three t, int32_t turn) {
+INLINE three turned(three t, V turn, int back) {
   const V zero = BITS(setzero)(), r = t.c[0], g = t.c[1], b = t.c[2];
-  const V top = DO(max_epu8)(r, DO(max_epu8)(g, b)), low = DO(min_epu8)(r, DO(min_epu8)(g, b));
-  const V chroma = DO(sub_epi8)(top, low), is_red = same(top, r), is_green = same(top, g);
-  const V less = chosen(chosen(r, b, is_green), g, is_red);
-  const V more = chosen(chosen(g, r, is_green), b, is_red);
+  const V top = DO(max_epu8)(r, DO(max_epu8)(g, b)), low = DO(min_epu8)(r, DO(min_epu8)(g, b)), chroma = DO(sub_epi8)(top, low);
+  const M no_red = same(low, r), no_blue = same(low, b);
+  const V more = chosen(chosen(r, b, no_red), g, no_blue), less = chosen(chosen(b, g, no_red), r, no_blue);
+  const V start = chosen(chosen(DO(set1_epi8)(80), DO(set1_epi8)(48), no_red), DO(set1_epi8)(16), no_blue);
   three halves[2];
   for (int k = 0; k < 2; k++) {
-    const half_hue h = {spread(less, zero, k),   spread(more, zero, k),     spread(low, zero, k),
-                        spread(chroma, zero, k), spread(is_red, is_red, k), spread(is_green, is_green, k)};
-    halves[k] = turn_half(&h, DO(set1_epi16)((int16_t)turn));
+    halves[k] = turn_half(weighed(more, less, k, 16, -16), spread(chroma, zero, k), spread(start, zero, k), turn, back);
   }
-  for (int c = 0; c < 3; c++) t.c[c] = DO(packus_epi16)(halves[0].c[c], halves[1].c[c]);
+  for (int c = 0; c < 3; c++) t.c[c] = DO(add_epi8)(low, DO(packus_epi16)(halves[0].c[c], halves[1].c[c]));
   return t;
 }
 
-/* ---- all strokes ------------------------------------------------------------------------------------------------------ */
+/* ---- pixels that were taken apart ---------------------------------------------------------------------------------------- */
 
-/* The pixels that do not fill a vector are the scalar twin's. */
-INLINE int64_t paint_all(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int luma) {
-  enum { SIDE = sizeof(V) };
-  V sums = BITS(setzero)();
-  int64_t i = 0, parts[SIDE / 8], sum = 0;
-  for (; i + SIDE <= count; i += SIDE) {
-    three t = take_apart(pixels + 3 * i);
-    for (int32_t k = 0; k < n; k++) {
-      t = strokes[k].kind == STK_STROKE_HUE ? turned(t, strokes[k].turn) : saturated(t, strokes[k].blend);
-    }
-    if (luma) sums = DO(add_epi64)(sums, luma_sums(t));
-    if (n) put_together(pixels + 3 * i, t);
-  }
-  memcpy(parts, &sums, sizeof parts);
-  for (int k = 0; k < SIDE / 8; k++) sum += parts[k];
-  return sum + stk_paint_scalar(pixels + 3 * i, count - i, strokes, n, luma);
+enum { SIDE = sizeof(V), BLOCK = 3 * SIDE };
+
+INLINE three from_channels(const uint8_t *at) {
+  return (three){{load(at), load(at + SIDE), load(at + 2 * SIDE)}};
+}
+
+INLINE void to_channels(uint8_t *at, three t) {
+  for (int c = 0; c < 3; c++) store(at + c * SIDE, t.c[c]);
 }
 
 #endif
