@@ -449,6 +449,10 @@ typedef struct {
    * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
   void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
   void (*warp1)(const stk_walk *walk, int32_t count, uint8_t *out);
+  /* The same where the four weights, which sum to 1 << 14, do not change from sample to sample: of top[i], top[i + channels],
+   * bottom[i] and bottom[i + channels]. May write STK_SLACK bytes too many. */
+  void (*slide)(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples,
+                uint8_t *out);
 
   /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
    * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
@@ -484,7 +488,9 @@ typedef struct {
   void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,  \
                          uint8_t *out);                                                                                     \
   void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
-  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);
+  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
+  void stk_slide_##isa(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4],               \
+                       int32_t samples, uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)

@@ -23,16 +23,26 @@ static const double MAX_STEP = 4096, MAX_OFFSET = 1 << 28;
 
 /* ---- kernels --------------------------------------------------------------------------------------------------------------- */
 
-/* The four weights of a pixel sum to 1 << 14, and none is negative. */
+/* The four weights of a place sum to 1 << 14, and none is negative: of the upper left neighbour, the upper right, the lower left
+ * and the lower right. */
+static inline void weights_at(int64_t x, int64_t y, int16_t w[4]) {
+  const int32_t fx = (int32_t)((uint32_t)x >> 18), fy = (int32_t)((uint32_t)y >> 18), both = fx * fy >> 14;
+  w[0] = (int16_t)((1 << 14) - fx - fy + both);
+  w[1] = (int16_t)(fx - both);
+  w[2] = (int16_t)(fy - both);
+  w[3] = (int16_t)both;
+}
+
+static inline uint8_t weighed(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t w[4]) {
+  return (uint8_t)((top[0] * w[0] + top[channels] * w[1] + bottom[0] * w[2] + bottom[channels] * w[3] + (1 << 13)) >> 14);
+}
+
 static inline void warp_pixel(const stk_walk *walk, int32_t i, int32_t channels, uint8_t *out) {
   const int64_t x = walk->x + i * walk->dx, y = walk->y + i * walk->dy;
   const uint8_t *top = walk->pixels + (y >> 32) * walk->stride + (x >> 32) * channels, *bottom = top + walk->stride;
-  const int32_t fx = (int32_t)((uint32_t)x >> 18), fy = (int32_t)((uint32_t)y >> 18);
-  const int32_t w11 = fx * fy >> 14, w01 = fx - w11, w10 = fy - w11, w00 = (1 << 14) - fx - w10;
-  for (int32_t c = 0; c < channels; c++) {
-    const int32_t sum = top[c] * w00 + top[c + channels] * w01 + bottom[c] * w10 + bottom[c + channels] * w11;
-    out[c] = (uint8_t)((sum + (1 << 13)) >> 14);
-  }
+  int16_t w[4];
+  weights_at(x, y, w);
+  for (int32_t c = 0; c < channels; c++) out[c] = weighed(top + c, bottom + c, channels, w);
 }
 
 void stk_warp3_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
@@ -41,6 +51,11 @@ void stk_warp3_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
 
 void stk_warp1_scalar(const stk_walk *walk, int32_t count, uint8_t *out) {
   for (int32_t i = 0; i < count; i++) warp_pixel(walk, i, 1, out + i);
+}
+
+void stk_slide_scalar(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples,
+                      uint8_t *out) {
+  for (int32_t i = 0; i < samples; i++) out[i] = weighed(top + i, bottom + i, channels, weights);
 }
 
 /* ---- one warp -------------------------------------------------------------------------------------------------------------- */
@@ -114,6 +129,18 @@ static const uint8_t *framed(stk_effects *e, int32_t fill, int64_t *stride) {
 
 typedef void (*kernel)(const stk_walk *walk, int32_t count, uint8_t *out);
 
+/* A row that neither turns nor scales, as in a shear along it: the weights are the same for all its pixels. */
+static void slide_row(const stk_walk *walk, int32_t channels, int32_t samples, uint8_t *out) {
+  const uint8_t *top = walk->pixels + (walk->y >> 32) * walk->stride + (walk->x >> 32) * channels;
+  int16_t weights[4];
+  weights_at(walk->x, walk->y, weights);
+  if (weights[0] == 1 << 14) {
+    memcpy(out, top, (size_t)samples);
+  } else {
+    stk_kernels_now()->slide(top, top + walk->stride, channels, weights, samples, out);
+  }
+}
+
 /* One row: `inverses` are those of the walk's steps. */
 static void warp_row(const stk_walk *walk, const double inverses[2], const stk_picture *to, kernel run, int32_t fill,
                      uint8_t *out) {
@@ -125,8 +152,8 @@ static void warp_row(const stk_walk *walk, const double inverses[2], const stk_p
   inside.y += first * walk->dy;
   const int64_t channels = to->channels, start = first * channels, end = stop * channels;
   if (start) memset(out, fill, (size_t)start);
-  if (walk->dx == ONE && walk->dy == 0 && !((walk->x | walk->y) & (ONE - 1))) {
-    memcpy(out + start, walk->pixels + (inside.y >> 32) * walk->stride + (inside.x >> 32) * channels, (size_t)(end - start));
+  if (walk->dx == ONE && walk->dy == 0) {
+    slide_row(&inside, to->channels, (int32_t)(end - start), out + start);
   } else {
     run(&inside, stop - first, out + start);
   }

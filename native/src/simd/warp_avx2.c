@@ -56,37 +56,43 @@ static inline void offsets_of(places x, places y, int64_t stride, int32_t channe
   const __m256i column = whole(x), down = _mm256_mullo_epi32(whole(y), _mm256_set1_epi32((int32_t)stride));
   const __m256i across = channels == 1 ? column : _mm256_add_epi32(column, _mm256_add_epi32(column, column));
   _mm256_store_si256((__m256i *)offsets, _mm256_add_epi32(down, across));
+  /* They are read from memory: compilers would rather take them out of the vector, on ports that are needed for other work. */
+  __asm__ volatile("" : "+m"(*(int32_t(*)[8])offsets));
 }
 
-/* 8 bytes of the row at `at`, two RGB pixels and more, and 8 of the row below. */
-static inline __m128i two_rows(const uint8_t *at, int64_t stride) {
-  return _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)at), _mm_loadl_epi64((const __m128i *)(at + stride)));
+static inline __m256i both(const uint8_t *a, const uint8_t *b) {
+  const __m256i first = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a));
+  return _mm256_inserti128_si256(first, _mm_loadu_si128((const __m128i *)b), 1);
 }
 
-/* Pixels k and k + 4 of eight, in the two halves, as four 32 bit numbers each: red, green, blue and nothing. */
-#define TWO_PIXELS(k)                                                                                                 \
-  const __m256i from##k = _mm256_inserti128_si256(_mm256_castsi128_si256(two_rows(pixels + offsets[k], stride)),      \
-                                                  two_rows(pixels + offsets[(k) + 4], stride), 1);                    \
-  const __m256i sum##k =                                                                                              \
-      _mm256_add_epi32(_mm256_madd_epi16(_mm256_shuffle_epi8(from##k, left), _mm256_shuffle_epi32(wl, (k) * 0x55)),   \
-                       _mm256_madd_epi16(_mm256_shuffle_epi8(from##k, right), _mm256_shuffle_epi32(wr, (k) * 0x55))); \
-  const __m256i rgb##k = _mm256_srli_epi32(_mm256_add_epi32(sum##k, half), 14);
+/* Pixels k and k + 4 of eight, in the two halves, as four 32 bit sums each: red, green, blue and nothing. Sixteen bytes are
+ * loaded where six are wanted: no port is busier than the one that brings two pieces of eight together. */
+#define TWO_PIXELS(k)                                                                                       \
+  const __m256i top##k = _mm256_shuffle_epi8(both(pixels + offsets[k], pixels + offsets[(k) + 4]), pairs);  \
+  const __m256i bottom##k = _mm256_shuffle_epi8(both(below + offsets[k], below + offsets[(k) + 4]), pairs); \
+  const __m256i sum##k = _mm256_add_epi32(_mm256_madd_epi16(top##k, _mm256_shuffle_epi32(wt, (k) * 0x55)),  \
+                                          _mm256_madd_epi16(bottom##k, _mm256_shuffle_epi32(wb, (k) * 0x55)));
+
+/* (sum + 2^13) >> 14 of two times four: half the shift is done in words, by a multiplication that rounds. */
+static inline __m256i rounded(__m256i a, __m256i b) {
+  const __m256i words = _mm256_packs_epi32(_mm256_srli_epi32(a, 7), _mm256_srli_epi32(b, 7));
+  return _mm256_mulhrs_epi16(words, _mm256_set1_epi16(1 << 8));
+}
 
 static inline void eight_colours(const uint8_t *pixels, int64_t stride, places x, places y, uint8_t *out) {
   _Alignas(32) int32_t offsets[8];
   offsets_of(x, y, stride, 3, offsets);
-  /* of 8 + 8 bytes, of the left and the right pixel: top and bottom of each colour, as 16 bit numbers */
-  const __m256i left = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 8, -1, 1, -1, 9, -1, 2, -1, 10, -1, -1, -1, -1, -1));
-  const __m256i right = _mm256_broadcastsi128_si256(_mm_setr_epi8(3, -1, 11, -1, 4, -1, 12, -1, 5, -1, 13, -1, -1, -1, -1, -1));
+  const uint8_t *const below = pixels + stride;
+  /* of two pixels: left and right of each colour, as 16 bit numbers */
+  const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
   const __m256i close = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
-  const __m256i half = _mm256_set1_epi32(1 << 13);
   const corners w = corners_of(fraction(x), fraction(y));
-  const __m256i wl = paired(w.w00, w.w10), wr = paired(w.w01, w.w11);
+  const __m256i wt = paired(w.w00, w.w01), wb = paired(w.w10, w.w11);
   TWO_PIXELS(0)
   TWO_PIXELS(1)
   TWO_PIXELS(2)
   TWO_PIXELS(3)
-  const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(rgb0, rgb1), _mm256_packs_epi32(rgb2, rgb3));
+  const __m256i bytes = _mm256_packus_epi16(rounded(sum0, sum1), rounded(sum2, sum3));
   const __m256i dense = _mm256_shuffle_epi8(bytes, close);
   _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(dense));
   _mm_storeu_si128((__m128i *)(out + 12), _mm256_extracti128_si256(dense, 1));
@@ -145,5 +151,44 @@ void stk_warp1_avx2(const stk_walk *walk, int32_t count, uint8_t *out) {
     stk_warp1_scalar(walk, count, out);
   } else {
     run(walk, count, 1, eight_grays, out);
+  }
+}
+
+/* ---- rows that do not turn ------------------------------------------------------------------------------------------------ */
+
+static inline __m256i load(const uint8_t *at) {
+  return _mm256_loadu_si256((const __m256i *)at);
+}
+
+/* Adds 32 samples and their right neighbours, weighed, to sums of 32 bits in the order of unpacking. */
+static inline __attribute__((always_inline)) void add_row(const uint8_t *at, int32_t channels, __m256i weights, __m256i sums[4]) {
+  const __m256i zero = _mm256_setzero_si256(), left = load(at), right = load(at + channels);
+  const __m256i low = _mm256_unpacklo_epi8(left, right), high = _mm256_unpackhi_epi8(left, right);
+  sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(_mm256_unpacklo_epi8(low, zero), weights));
+  sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(_mm256_unpackhi_epi8(low, zero), weights));
+  sums[2] = _mm256_add_epi32(sums[2], _mm256_madd_epi16(_mm256_unpacklo_epi8(high, zero), weights));
+  sums[3] = _mm256_add_epi32(sums[3], _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), weights));
+}
+
+static inline __attribute__((always_inline)) void slide(const uint8_t *top, const uint8_t *bottom, int32_t channels,
+                                                        const int16_t weights[4], int32_t samples, int two, uint8_t *out) {
+  const __m256i w[2] = {paired(_mm256_set1_epi32(weights[0]), _mm256_set1_epi32(weights[1])),
+                        paired(_mm256_set1_epi32(weights[2]), _mm256_set1_epi32(weights[3]))};
+  for (int32_t i = 0; i < samples; i += 32) {
+    const __m256i none = _mm256_setzero_si256();
+    __m256i sums[4] = {none, none, none, none};
+    add_row(top + i, channels, w[0], sums);
+    if (two) add_row(bottom + i, channels, w[1], sums);
+    const __m256i bytes = _mm256_packus_epi16(rounded(sums[0], sums[1]), rounded(sums[2], sums[3]));
+    _mm256_storeu_si256((__m256i *)(out + i), bytes);
+  }
+}
+
+void stk_slide_avx2(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples,
+                    uint8_t *out) {
+  if (weights[2] | weights[3]) {
+    slide(top, bottom, channels, weights, samples, 1, out);
+  } else {
+    slide(top, bottom, channels, weights, samples, 0, out);
   }
 }
