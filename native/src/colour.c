@@ -164,7 +164,7 @@ static stk_stroke *append(painter *p, stk_stroke_kind kind) {
 /* Room for tables; add_tables joins them with what waits. */
 static stk_tables *new_tables(painter *p) {
   stk_tables *t = &append(p, STK_STROKE_TABLES)->tables;
-  t->ramp = 0;
+  t->ramp = t->nearly = 0;
   return t;
 }
 
@@ -176,7 +176,7 @@ static void add_tables(painter *p) {
     for (int x = 0; x < 256; x++) before->table[c][x] = t->table[c][before->table[c][x]];
   }
   before->alike &= t->alike;
-  before->ramp = 0;
+  before->ramp = before->nearly = 0;
   p->n--;
 }
 
@@ -196,7 +196,7 @@ static inline uint8_t ramp_at(const stk_tables *t, int c, int x) {
 /* Image.blend of `from` and the picture. */
 static void add_ramp(painter *p, int32_t from, float factor) {
   stk_tables *t = new_tables(p);
-  t->ramp = 1;
+  t->ramp = t->nearly = 1;
   for (int c = 0; c < 3; c++) {
     t->offset[c] = t->pivot[c] = (float)from;
     t->factor[c] = factor;
@@ -314,7 +314,7 @@ static void add_auto_contrast(painter *p) {
     for (int c = 0; c < 3; c++) stretch(t, c, low[c], high[c]);
     t->alike = low[0] == low[1] && low[1] == low[2] && high[0] == high[1] && high[1] == high[2];
   }
-  t->ramp = 1;
+  t->ramp = t->nearly = 1;
   for (int c = 0; c < 3; c++) {
     for (int x = 0; x < 256; x++) t->ramp &= t->table[c][x] == ramp_at(t, c, x);
   }

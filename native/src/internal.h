@@ -366,11 +366,11 @@ typedef struct {
 } stk_share;
 
 /* A table for each channel. Where `ramp` is set, the tables are also clamp(offset + factor * (x - pivot)) in float, truncated:
- * table and formula agree in every entry, so a kernel may take either. */
+ * table and formula agree in every entry, so a kernel may take either. Where `nearly` is set, they do but for the rounding. */
 typedef struct {
   uint8_t table[3][256];
   int32_t alike; /* the three are the same */
-  int32_t ramp;
+  int32_t ramp, nearly;
   float factor[3], pivot[3], offset[3];
 } stk_tables;
 
@@ -468,29 +468,29 @@ typedef struct {
 
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
 
-#define STK_DECLARE_KERNELS(isa)                                                                                            \
-  void stk_weigh_##isa(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);                   \
-  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out); \
-  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
-  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                    \
-  void stk_across_##isa(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);                    \
-  void stk_interleaved_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);                \
-  void stk_planar_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);            \
-  void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,        \
-                        uint8_t *const out[3]);                                                                             \
-  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                       \
-  void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                               \
-  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);         \
-  void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                     \
-  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);               \
-  void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,        \
-                       uint8_t *out);                                                                                       \
-  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,  \
-                         uint8_t *out);                                                                                     \
-  void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
-  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                  \
-  void stk_slide_##isa(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4],               \
-                       int32_t samples, uint8_t *out);
+#define STK_DECLARE_KERNELS(isa)                                                                                               \
+  void stk_weigh_##isa(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);                      \
+  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);    \
+  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                       \
+  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                       \
+  void stk_across_##isa(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);                       \
+  void stk_interleaved_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);                   \
+  void stk_planar_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);               \
+  void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,           \
+                        uint8_t *const out[3]);                                                                                \
+  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                          \
+  void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                                  \
+  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);            \
+  void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                        \
+  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);                  \
+  void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,           \
+                       uint8_t *out);                                                                                          \
+  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,     \
+                         uint8_t *out);                                                                                        \
+  void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                     \
+  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                     \
+  void stk_slide_##isa(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples, \
+                       uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)

@@ -90,8 +90,8 @@ static int line_with(const uint8_t table[256], int32_t slope, int32_t shift, lin
     low = low > least ? low : least;
     high = high < most ? high : most;
   }
-  *l = (line){(uint16_t)slope, (uint16_t)(low > 0 ? low : 0), (uint16_t)(low > 0 ? 0 : high < 0 ? -high : 0)};
-  return low <= high;
+  *l = (line){(uint16_t)slope, (uint16_t)(low > 0 ? low : 0), (uint16_t)(high < 0 ? -high : 0)};
+  return low <= high && l->plus + (255 * slope >> 8) < 65536; /* so the sum needs no clamping */
 }
 
 static int line_of(const uint8_t table[256], float factor, int32_t shift, line *l) {
@@ -103,35 +103,31 @@ static int line_of(const uint8_t table[256], float factor, int32_t shift, line *
   return 0;
 }
 
-/* The lines of a ramp, and their shift; 0: there are none. Seven bits make room for factors up to two. */
-static int lines_of(const stk_tables *t, int32_t channels, line lines[3]) {
+/* What three lines have in common. */
+enum { SEVEN = 0, EIGHT = 1, PLUS = 2, MINUS = 4, NO_LINES = -1 };
+
+/* The lines of a ramp; `alike`: all by the first table. Seven bits make room for factors up to two. */
+static int lines_of(const stk_tables *t, int alike, line lines[3]) {
+  const int32_t channels = alike ? 1 : 3;
   float most = 0;
-  if (!t->ramp) return 0;
+  if (!t->nearly) return NO_LINES;
   for (int32_t c = 0; c < channels; c++) {
-    if (!(t->factor[c] >= 0 && t->factor[c] < 2)) return 0;
+    if (!(t->factor[c] >= 0 && t->factor[c] < 2)) return NO_LINES;
     most = t->factor[c] > most ? t->factor[c] : most;
   }
-  const int32_t shift = most < 1 ? 8 : 7;
+  int kind = most < 1 ? EIGHT : SEVEN;
   for (int32_t c = 0; c < channels; c++) {
-    if (!line_of(t->table[c], t->factor[c], shift, &lines[c])) return 0;
+    if (!line_of(t->table[c], t->factor[c], kind & EIGHT ? 8 : 7, &lines[c])) return NO_LINES;
+    kind |= (lines[c].plus ? PLUS : 0) | (lines[c].minus ? MINUS : 0);
   }
-  return shift;
+  if (alike) lines[1] = lines[2] = lines[0];
+  return kind;
 }
 
-/* Of words, by half. */
+/* Of words, by half of a vector. */
 typedef struct {
   __m256i slope[2], plus[2], minus[2];
 } line_words;
-
-INLINE __m256i line_bytes(__m256i x, const line_words *l, int32_t shift) {
-  __m256i half[2];
-  for (int k = 0; k < 2; k++) {
-    const __m256i product = _mm256_mulhi_epu16(spread(_mm256_setzero_si256(), x, k), l->slope[k]);
-    const __m256i sum = _mm256_subs_epu16(_mm256_adds_epu16(product, l->plus[k]), l->minus[k]);
-    half[k] = shift == 8 ? _mm256_srli_epi16(sum, 8) : _mm256_srli_epi16(sum, 7);
-  }
-  return _mm256_packus_epi16(half[0], half[1]);
-}
 
 INLINE line_words words_of(const line *l) {
   const __m256i slope = _mm256_set1_epi16((int16_t)l->slope), plus = _mm256_set1_epi16((int16_t)l->plus);
@@ -139,7 +135,7 @@ INLINE line_words words_of(const line *l) {
   return (line_words){{slope, slope}, {plus, plus}, {minus, minus}};
 }
 
-/* Lines of the bytes of RGB pixels as they lie: three vectors, then it begins anew. */
+/* For the bytes of RGB pixels as they lie: three vectors, then it begins anew. */
 static void words_in_turn(const line lines[3], line_words words[3]) {
   for (int v = 0; v < 3; v++) {
     for (int half = 0; half < 2; half++) {
@@ -155,27 +151,49 @@ static void words_in_turn(const line lines[3], line_words words[3]) {
   }
 }
 
-INLINE int64_t lines_through(uint8_t *pixels, int64_t samples, const line_words words[3], int32_t shift) {
+INLINE __m256i line_bytes(__m256i x, const line_words *l, int kind) {
+  __m256i half[2];
+  for (int k = 0; k < 2; k++) {
+    __m256i sum = _mm256_mulhi_epu16(spread(_mm256_setzero_si256(), x, k), l->slope[k]);
+    if (kind & PLUS) sum = _mm256_add_epi16(sum, l->plus[k]);
+    if (kind & MINUS) sum = _mm256_subs_epu16(sum, l->minus[k]);
+    half[k] = kind & EIGHT ? _mm256_srli_epi16(sum, 8) : _mm256_srli_epi16(sum, 7);
+  }
+  return _mm256_packus_epi16(half[0], half[1]);
+}
+
+INLINE int64_t lines_through(uint8_t *pixels, int64_t samples, const line_words words[3], int kind) {
   int64_t i = 0;
-  for (; i + 96 <= samples; i += 96) {
-    for (int v = 0; v < 3; v++) store(pixels + i + 32 * v, line_bytes(load(pixels + i + 32 * v), &words[v], shift));
+  for (; i + BLOCK <= samples; i += BLOCK) {
+    for (int v = 0; v < 3; v++) store(pixels + i + SIDE * v, line_bytes(load(pixels + i + SIDE * v), &words[v], kind));
   }
   return i;
 }
 
-static int64_t lines_as_they_lie(uint8_t *pixels, int64_t samples, const line_words words[3], int32_t shift) {
-  return shift == 8 ? lines_through(pixels, samples, words, 8) : lines_through(pixels, samples, words, 7);
+/* Vectors go by words[0], words[1] and words[2] in turn; how many samples were done. */
+static int64_t follow_lines(uint8_t *pixels, int64_t samples, const line_words words[3], int kind) {
+  switch (kind) {
+    case SEVEN:
+    case SEVEN | PLUS:
+      return lines_through(pixels, samples, words, SEVEN | PLUS);
+    case EIGHT:
+    case EIGHT | PLUS:
+      return lines_through(pixels, samples, words, EIGHT | PLUS);
+    case SEVEN | MINUS:
+      return lines_through(pixels, samples, words, SEVEN | MINUS);
+    case EIGHT | MINUS:
+      return lines_through(pixels, samples, words, EIGHT | MINUS);
+    case SEVEN | PLUS | MINUS:
+      return lines_through(pixels, samples, words, SEVEN | PLUS | MINUS);
+    default:
+      return lines_through(pixels, samples, words, EIGHT | PLUS | MINUS);
+  }
 }
 
-INLINE int64_t line_through(uint8_t *pixels, int64_t samples, const line *l, int32_t shift) {
-  const line_words words = words_of(l);
-  int64_t i = 0;
-  for (; i + 32 <= samples; i += 32) store(pixels + i, line_bytes(load(pixels + i), &words, shift));
-  return i;
-}
-
-static int64_t line_alike(uint8_t *pixels, int64_t samples, const line *l, int32_t shift) {
-  return shift == 8 ? line_through(pixels, samples, l, 8) : line_through(pixels, samples, l, 7);
+static int64_t lines_as_they_lie(uint8_t *pixels, int64_t samples, const line lines[3], int kind) {
+  line_words words[3];
+  words_in_turn(lines, words);
+  return follow_lines(pixels, samples, words, kind);
 }
 
 typedef struct {
@@ -298,20 +316,16 @@ static int64_t look_up_alike(uint8_t *pixels, int64_t samples, const stk_tables 
   line l[3];
   if (fold >= 0) return fold_alike(pixels, samples, fold);
   if (is_split(t->table[0])) return split_alike(pixels, samples, t->table[0]);
-  const int32_t shift = lines_of(t, 1, l);
-  if (shift) return line_alike(pixels, samples, l, shift);
+  const int kind = lines_of(t, 1, l);
+  if (kind != NO_LINES) return lines_as_they_lie(pixels, samples, l, kind);
   return t->ramp ? ramp_alike(pixels, samples, t) : chain_alike(pixels, samples, t->table[0]);
 }
 
 static int64_t look_up_three(uint8_t *pixels, int64_t samples, const stk_tables *t) {
   int64_t i = 0;
   line lines[3];
-  const int32_t shift = lines_of(t, 3, lines);
-  if (shift) {
-    line_words words[3];
-    words_in_turn(lines, words);
-    return lines_as_they_lie(pixels, samples, words, shift);
-  }
+  const int kind = lines_of(t, 0, lines);
+  if (kind != NO_LINES) return lines_as_they_lie(pixels, samples, lines, kind);
   if (t->ramp) {
     const ramp r[3] = {ramp_of(t, 0), ramp_of(t, 1), ramp_of(t, 2)};
     for (; i + 96 <= samples; i += 96) {
@@ -338,33 +352,25 @@ void stk_look_up_avx2(uint8_t *pixels, int64_t samples, int32_t channels, const 
 /* ---- strokes ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-  int32_t shift; /* of lines; 0: chains */
-  int32_t fold;  /* or this, where it is not negative */
-  line lines[3];
+  int fold;            /* where it is not negative */
+  int kind;            /* of lines, or NO_LINES */
+  line_words words[3]; /* by channel */
   chain chains[3];
 } prepared;
 
 static void prepare(prepared *here, const stk_tables *t) {
+  line lines[3];
   here->fold = t->alike ? fold_of(t->table[0]) : -1;
-  here->shift = here->fold < 0 ? lines_of(t, t->alike ? 1 : 3, here->lines) : 0;
-  if (t->alike) here->lines[1] = here->lines[2] = here->lines[0];
-  for (int c = 0; c < 3 && here->fold < 0 && !here->shift; c++) here->chains[c] = chain_of(t->table[c]);
-}
-
-INLINE void lines_apart(uint8_t *at, const uint8_t *end, const line lines[3], int32_t shift) {
-  const line_words words[3] = {words_of(&lines[0]), words_of(&lines[1]), words_of(&lines[2])};
-  for (; at < end; at += BLOCK) {
-    for (int c = 0; c < 3; c++) store(at + c * SIDE, line_bytes(load(at + c * SIDE), &words[c], shift));
-  }
+  here->kind = here->fold < 0 ? lines_of(t, t->alike, lines) : NO_LINES;
+  for (int c = 0; c < 3 && here->kind != NO_LINES; c++) here->words[c] = words_of(&lines[c]);
+  for (int c = 0; c < 3 && here->kind == NO_LINES && here->fold < 0; c++) here->chains[c] = chain_of(t->table[c]);
 }
 
 static void look_up_apart(uint8_t *at, const uint8_t *end, const prepared *t) {
   if (t->fold >= 0) {
     fold_alike(at, end - at, t->fold);
-  } else if (t->shift == 8) {
-    lines_apart(at, end, t->lines, 8);
-  } else if (t->shift) {
-    lines_apart(at, end, t->lines, 7);
+  } else if (t->kind != NO_LINES) {
+    follow_lines(at, end - at, t->words, t->kind);
   } else {
     for (int c = 0; c < 3; c++) {
       for (uint8_t *to = at + c * SIDE; to < end; to += BLOCK) store(to, chained(load(to), &t->chains[c]));
@@ -427,7 +433,7 @@ INLINE __m256i sharp_words(const uint8_t *middle, const uint16_t *sums, int32_t 
   const __m256i sum = _mm256_add_epi16(_mm256_add_epi16(sides, _mm256_slli_epi16(x, 2)), _mm256_set1_epi16(6));
   /* 5042 / 65536 is a thirteenth, and a little more: exact up to 13 * 255 + 6. */
   const __m256i smooth = _mm256_mulhi_epu16(sum, _mm256_set1_epi16(5042));
-  return blended(blend_start(smooth, b, six), _mm256_slli_epi16(_mm256_sub_epi16(x, smooth), 6), b, six);
+  return blended(blend_start(smooth, b, six), _mm256_slli_epi16(_mm256_sub_epi16(x, smooth), 7), b, six);
 }
 
 INLINE void sharpen_row(const uint8_t *middle, const uint16_t *sums, int32_t channels, int32_t samples, const blender *b, int six,

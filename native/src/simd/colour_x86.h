@@ -63,8 +63,8 @@ INLINE V luma_bytes(three t) {
   V less[2];
   for (int k = 0; k < 2; k++) {
     const V rg = spread(t.c[0], t.c[1], k), b4 = spread(t.c[2], four, k);
-    const V upper = DO(add_epi16)(DO(maddubs_epi16)(rg, two_bytes(RED_HIGH, GREEN_HIGH)),
-                                  DO(maddubs_epi16)(b4, two_bytes(BLUE_HIGH, 32)));
+    const V upper =
+        DO(add_epi16)(DO(maddubs_epi16)(rg, two_bytes(RED_HIGH, GREEN_HIGH)), DO(maddubs_epi16)(b4, two_bytes(BLUE_HIGH, 32)));
     const V lower =
         DO(add_epi16)(DO(maddubs_epi16)(rg, two_bytes(RED_LOW, GREEN_LOW)), DO(maddubs_epi16)(b4, two_bytes(BLUE_LOW, 0)));
     less[k] = DO(srai_epi16)(DO(add_epi16)(upper, DO(srai_epi16)(lower, 8)), 8);
@@ -81,10 +81,10 @@ INLINE blender blender_of(stk_share b) {
   return (blender){DO(set1_epi16)((int16_t)b.factor), _mm_cvtsi32_si128(b.shift)};
 }
 
-/* Words: `way` is 64 * (to - from), `start` from << shift, plus one. What is beyond a byte is left to packing. `six`: the shift is
- * six and the factor not negative, as it mostly is; constants are cheaper then, and no sum leaves 16 bits. */
+/* Words: `way` is 128 * (to - from), `start` from << shift, plus one. What is beyond a byte is left to packing. `six`: the shift
+ * is six and the factor not negative, as it mostly is; constants are cheaper then, and no sum leaves 16 bits. */
 INLINE V blended(V start, V way, const blender *b, int six) {
-  const V product = DO(mulhrs_epi16)(DO(add_epi16)(way, way), b->factor);
+  const V product = DO(mulhrs_epi16)(way, b->factor);
   return six ? DO(srai_epi16)(DO(add_epi16)(start, product), 6) : DO(sra_epi16)(DO(adds_epi16)(start, product), b->shift);
 }
 
@@ -96,6 +96,12 @@ INLINE V blend_start(V from, const blender *b, int six) {
   return DO(add_epi16)(six ? DO(slli_epi16)(from, 6) : DO(sll_epi16)(from, b->shift), DO(set1_epi16)(1));
 }
 
+/* 128 * (to - from). */
+INLINE V way_from(V from, V to, int half) {
+  const V way = weighed(to, from, half, 64, -64);
+  return DO(add_epi16)(way, way);
+}
+
 INLINE three saturated(three t, const blender *b, int six) {
   const V luma = luma_bytes(t), zero = BITS(setzero)();
   V start[2];
@@ -103,8 +109,8 @@ INLINE three saturated(three t, const blender *b, int six) {
     start[k] = six ? weighed(luma, DO(set1_epi8)(1), k, 64, 1) : blend_start(spread(luma, zero, k), b, 0);
   }
   for (int c = 0; c < 3; c++) {
-    const V low = blended(start[0], weighed(t.c[c], luma, 0, 64, -64), b, six);
-    t.c[c] = DO(packus_epi16)(low, blended(start[1], weighed(t.c[c], luma, 1, 64, -64), b, six));
+    const V low = blended(start[0], way_from(luma, t.c[c], 0), b, six);
+    t.c[c] = DO(packus_epi16)(low, blended(start[1], way_from(luma, t.c[c], 1), b, six));
   }
   return t;
 }
@@ -123,7 +129,7 @@ INLINE V luma_sums(three t) {
  * bits without sign. Results are rounded, and still want the smallest channel added.
  */
 INLINE three turn_half(V angle, V chroma, V start, V turn, int back) {
-  const V c = DO(slli_epi16)(chroma, 4), c2 = DO(slli_epi16)(chroma, 5), c4 = DO(slli_epi16)(chroma, 6), c6 = DO(add_epi16)(c4, c2);
+  const V c = DO(slli_epi16)(chroma, 4), c2 = DO(add_epi16)(c, c), c4 = DO(add_epi16)(c2, c2), c6 = DO(add_epi16)(c4, c2);
   angle = DO(add_epi16)(DO(add_epi16)(angle, DO(maddubs_epi16)(chroma, start)), DO(mulhrs_epi16)(c4, turn));
   /* A negative number is a large one without its sign. */
   angle = DO(min_epu16)(angle, back ? DO(add_epi16)(angle, c6) : DO(sub_epi16)(angle, c6));

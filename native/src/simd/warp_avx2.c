@@ -20,8 +20,12 @@ static inline places places_from(int64_t start, int64_t step) {
                   _mm256_set1_epi64x(8 * step)};
 }
 
+static inline places places_by(places p, __m256i way) {
+  return (places){_mm256_add_epi64(p.a, way), _mm256_add_epi64(p.b, way), p.step};
+}
+
 static inline places places_on(places p) {
-  return (places){_mm256_add_epi64(p.a, p.step), _mm256_add_epi64(p.b, p.step), p.step};
+  return places_by(p, p.step);
 }
 
 /* Pixels 0 to 7: what is before the point, and 14 bits of what is behind it. */
@@ -57,16 +61,21 @@ static inline void offsets_of(places x, places y, int64_t stride, int32_t channe
   const __m256i across = channels == 1 ? column : _mm256_add_epi32(column, _mm256_add_epi32(column, column));
   _mm256_store_si256((__m256i *)offsets, _mm256_add_epi32(down, across));
   /* They are read from memory: compilers would rather take them out of the vector, on ports that are needed for other work. */
-  __asm__ volatile("" : "+m"(*(int32_t(*)[8])offsets));
+  __asm__ volatile("" : "+m"(*(int32_t (*)[8])offsets));
+}
+
+static inline __m256i eight_bytes(const uint8_t *at) {
+  int64_t bytes;
+  memcpy(&bytes, at, sizeof bytes);
+  return _mm256_set1_epi64x(bytes);
 }
 
 static inline __m256i both(const uint8_t *a, const uint8_t *b) {
-  const __m256i first = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)a));
-  return _mm256_inserti128_si256(first, _mm_loadu_si128((const __m128i *)b), 1);
+  return _mm256_blend_epi32(eight_bytes(a), eight_bytes(b), 0xF0);
 }
 
-/* Pixels k and k + 4 of eight, in the two halves, as four 32 bit sums each: red, green, blue and nothing. Sixteen bytes are
- * loaded where six are wanted: no port is busier than the one that brings two pieces of eight together. */
+/* Pixels k and k + 4 of eight, in the two halves, as four 32 bit sums each: red, green, blue and nothing. Halves are
+ * filled by loads that repeat what they load, and a blend: cheaper than to move one half over. */
 #define TWO_PIXELS(k)                                                                                       \
   const __m256i top##k = _mm256_shuffle_epi8(both(pixels + offsets[k], pixels + offsets[(k) + 4]), pairs);  \
   const __m256i bottom##k = _mm256_shuffle_epi8(both(below + offsets[k], below + offsets[(k) + 4]), pairs); \
@@ -133,8 +142,9 @@ static inline __attribute__((always_inline)) void run(const stk_walk *walk, int3
     each(w.pixels, w.stride, x, y, out + (int64_t)channels * i);
   }
   if (i < count) {
-    i = count - 8;
-    each(w.pixels, w.stride, places_from(w.x + i * w.dx, w.dx), places_from(w.y + i * w.dy, w.dy), out + (int64_t)channels * i);
+    const int64_t back = count - 8 - i;
+    each(w.pixels, w.stride, places_by(x, _mm256_set1_epi64x(back * w.dx)), places_by(y, _mm256_set1_epi64x(back * w.dy)),
+         out + channels * (int64_t)(count - 8));
   }
 }
 
