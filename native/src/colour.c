@@ -112,6 +112,18 @@ void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t 
   }
 }
 
+void stk_extremes_scalar(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]) {
+  memset(low, 255, STK_TURNS);
+  memset(high, 0, STK_TURNS);
+  for (int64_t i = 0; i < count; i += STK_TURNS) {
+    const int64_t n = count - i < STK_TURNS ? count - i : STK_TURNS;
+    for (int64_t k = 0; k < n; k++) {
+      low[k] = samples[i + k] < low[k] ? samples[i + k] : low[k];
+      high[k] = samples[i + k] > high[k] ? samples[i + k] : high[k];
+    }
+  }
+}
+
 /* ---- strokes ------------------------------------------------------------------------------------------------------------ */
 
 typedef stk_painter painter;
@@ -233,28 +245,14 @@ static const stk_tables *waiting(painter *p) {
   return NULL;
 }
 
-/* Least and greatest value of each channel, found for 32 pixels side by side so that the compiler takes vectors. */
-static void extremes(const stk_picture *p, int32_t low[3], int32_t high[3]) {
-  enum { SIDE = 96 };
-  uint8_t least_of[SIDE], most_of[SIDE];
-  const int64_t samples = area_of(p) * p->channels;
-  int64_t i = 0;
-  memset(least_of, 255, SIDE);
-  memset(most_of, 0, SIDE);
-  for (; i + SIDE <= samples; i += SIDE) {
-    const uint8_t *from = p->pixels + i;
-    for (int k = 0; k < SIDE; k++) {
-      least_of[k] = from[k] < least_of[k] ? from[k] : least_of[k];
-      most_of[k] = from[k] > most_of[k] ? from[k] : most_of[k];
-    }
-  }
-  for (int k = 0; i + k < samples; k++) {
-    least_of[k] = (uint8_t)least(least_of[k], p->pixels[i + k]);
-    most_of[k] = (uint8_t)most(most_of[k], p->pixels[i + k]);
-  }
+/* Least and greatest value of each channel. */
+static void extremes(const painter *p, int32_t low[3], int32_t high[3]) {
+  const stk_picture *now = &p->e->now;
+  uint8_t least_of[STK_TURNS], most_of[STK_TURNS];
+  p->kernels->extremes(now->pixels, area_of(now) * now->channels, least_of, most_of);
   for (int c = 0; c < 3; c++) low[c] = 255, high[c] = 0;
-  for (int k = 0; k < SIDE; k++) {
-    const int32_t c = k % p->channels;
+  for (int k = 0; k < STK_TURNS; k++) {
+    const int32_t c = k % now->channels;
     low[c] = least(low[c], least_of[k]);
     high[c] = most(high[c], most_of[k]);
   }
@@ -280,7 +278,7 @@ static void extremes_now(painter *p, int32_t low[3], int32_t high[3]) {
       t = NULL;
     }
   }
-  extremes(&p->e->now, low, high);
+  extremes(p, low, high);
   for (int32_t c = 0; t && c < channels; c++) {
     const int32_t a = t->table[c][low[c]], b = t->table[c][high[c]];
     low[c] = least(a, b);

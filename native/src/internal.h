@@ -399,6 +399,8 @@ typedef struct {
   int64_t x, y, dx, dy;
 } stk_walk;
 
+#define STK_TURNS 96 /* holds whole RGB pixels and whole vectors of 32 */
+
 /* The inner loops, once per instruction set; every set computes the same results to the last bit. Input and scratch buffers have
  * STK_SLACK bytes of slack; neither pixels nor `out` of mirror3 have; `out` of floats, split3, interleaved, planar and joined is
  * the caller's memory and has none. */
@@ -439,6 +441,8 @@ typedef struct {
    * for. */
   int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);
   int32_t apart; /* pixels that paint takes apart at a time; 0: they stay together */
+  /* The least and the greatest of samples k, k + STK_TURNS, ... for each k; 255 and 0 where there are none. */
+  void (*extremes)(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]);
   /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
    * weights and the row's ends go up to j = 2 * pairs - 1. May write STK_SLACK bytes too many. */
   void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
@@ -483,6 +487,7 @@ typedef struct {
   void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);            \
   void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                        \
   int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);                  \
+  void stk_extremes_##isa(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]);             \
   void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,           \
                        uint8_t *out);                                                                                          \
   void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,     \

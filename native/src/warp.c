@@ -168,6 +168,27 @@ static kernel chosen(int32_t channels, int64_t bytes) {
   return channels == 3 ? kernels->warp3 : kernels->warp1;
 }
 
+static int moves_whole_pixels(const origin *o) {
+  return !((o->x | o->y) & (ONE - 1)) && o->x_by_x == ONE && o->y_by_y == ONE && o->x_by_y == 0 && o->y_by_x == 0;
+}
+
+/* A picture moved by whole pixels: needs neither a frame nor weights. */
+static void move_rows(const stk_picture *from, int64_t right, int64_t down, int32_t fill, const stk_picture *to) {
+  const int64_t first = right < 0 ? -right : 0, stop = right > 0 ? from->width - right : from->width;
+  const int64_t start = first * from->channels, bytes = stop > first ? (stop - first) * from->channels : 0;
+  for (int64_t y = 0; y < from->height; y++) {
+    const int64_t above = y + down;
+    uint8_t *out = to->pixels + y * to->stride;
+    if (bytes == 0 || above < 0 || above >= from->height) {
+      memset(out, fill, (size_t)to->stride);
+      continue;
+    }
+    memset(out, fill, (size_t)start);
+    memcpy(out + start, from->pixels + above * from->stride + (right > 0 ? right * from->channels : 0), (size_t)bytes);
+    memset(out + start + bytes, fill, (size_t)(to->stride - start - bytes));
+  }
+}
+
 /* Moves e->now by matrix; 0: no memory. */
 static int warp(stk_effects *e, const double matrix[6], int32_t fill) {
   const stk_picture *p = &e->now;
@@ -177,6 +198,8 @@ static int warp(stk_effects *e, const double matrix[6], int32_t fill) {
   if (stk_picture_room(&e->spare, p->width, p->height, p->channels) != STK_OK) return 0;
   if (!known) {
     memset(e->spare.pixels, fill, (size_t)(p->stride * p->height));
+  } else if (moves_whole_pixels(&from)) {
+    move_rows(p, from.x >> 32, from.y >> 32, fill, &e->spare);
   } else {
     stk_walk walk = {.dx = from.x_by_x, .dy = from.y_by_x};
     const double inverses[2] = {1 / (double)walk.dx, 1 / (double)walk.dy};

@@ -108,6 +108,15 @@ static void check_paint(void) {
   free(want);
 }
 
+static void check_extremes(void) {
+  const int64_t samples = some_count();
+  uint8_t *pixels = noisy(samples, 0), low[2][STK_TURNS], high[2][STK_TURNS];
+  stk_extremes_scalar(pixels, samples, low[0], high[0]);
+  stk_kernels_now()->extremes(pixels, samples, low[1], high[1]);
+  CHECK(memcmp(low[0], low[1], STK_TURNS) == 0 && memcmp(high[0], high[1], STK_TURNS) == 0);
+  free(pixels);
+}
+
 /* All luma there is: the digits of the weights leave no room for error. */
 static void luma_of_all_colours_is_the_same(void) {
   uint8_t *pixels = malloc(3 * 65536);
@@ -182,6 +191,7 @@ int main(void) {
     for (int round = 0; round < ROUNDS; round++) {
       check_look_up();
       check_paint();
+      check_extremes();
       check_sharpen();
       check_slide();
       check_warp();

@@ -384,6 +384,21 @@ int64_t stk_paint_avx2(uint8_t *pixels, int64_t count, const stk_stroke *strokes
   return paint_all(pixels, count, strokes, n, how);
 }
 
+void stk_extremes_avx2(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]) {
+  const int64_t whole = count / STK_TURNS * STK_TURNS;
+  stk_extremes_scalar(samples + whole, count - whole, low, high);
+  three least = from_channels(low), most = from_channels(high);
+  for (int64_t i = 0; i < whole; i += STK_TURNS) {
+    for (int k = 0; k < 3; k++) {
+      const __m256i x = load(samples + i + SIDE * k);
+      least.c[k] = _mm256_min_epu8(least.c[k], x);
+      most.c[k] = _mm256_max_epu8(most.c[k], x);
+    }
+  }
+  to_channels(low, least);
+  to_channels(high, most);
+}
+
 /* ---- neighbours ---------------------------------------------------------------------------------------------------------- */
 
 INLINE __m256i words_at(const int16_t *at) {
