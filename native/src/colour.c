@@ -1,11 +1,11 @@
 /*
  * colour.c: effects that look at colours: jitter, gray, blur, tables, sharpness.
  *
- * A run of effects becomes a list of strokes. What maps each value of a channel for itself is a table, and tables that follow
- * each other are joined: bytes go in and bytes come out, so one table gives what the two would have given. Saturation and hue are
- * strokes too, and those that follow each other go through the pixels together. Contrast, equalize and autocontrast first ask
- * about the pixels as they are by then: the mean makes the list run, histogram and extremes are taken through a waiting table
- * instead. Blur and sharpness look at neighbours: they write to `spare`.
+ * Effects that follow each other, operations' and policies', become a list of strokes. What maps each value of a channel for
+ * itself is a table, and tables that follow each other are joined: bytes go in and bytes come out, so one table gives what the
+ * two would have given. Saturation and hue are strokes too; the whole list goes through the pixels at once. Contrast, equalize
+ * and autocontrast first ask about the pixels as they are by then: the mean makes the list run, histogram and extremes are taken
+ * through a waiting table instead. Blur and sharpness look at neighbours: they write to `spare`.
  *
  * Rounding. Tables, gray, brightness and contrast are Pillow's to the last bit: luma rounded; blends in float, truncated; the
  * mean of the luma rounded to a whole level. Saturation and sharpness are Pillow's blends in 16 bits (see stk_share): the
