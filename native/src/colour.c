@@ -103,12 +103,14 @@ void stk_smear_scalar(const int16_t *row, const int16_t *weights, int32_t pairs,
   }
 }
 
-void stk_sharpen_scalar(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
-                        uint8_t *out) {
-  for (int32_t i = 0; i < samples; i++) sums[i] = (uint16_t)(rows[0][i] + rows[1][i] + rows[2][i]);
-  for (int32_t i = channels; i < samples - channels; i++) {
-    const int32_t smooth = (sums[i - channels] + sums[i] + sums[i + channels] + 4 * rows[1][i] + 6) / 13;
-    out[i] = blend_of(smooth, rows[1][i], blend);
+void stk_add_three_scalar(const uint8_t *row, int32_t channels, int32_t samples, uint16_t *sums) {
+  for (int32_t i = 0; i < samples; i++) sums[i] = (uint16_t)(row[i] + row[i + channels] + row[i + 2 * channels]);
+}
+
+void stk_sharpen_scalar(const uint8_t *middle, const uint16_t *const sums[3], int32_t samples, stk_share blend, uint8_t *out) {
+  for (int32_t i = 0; i < samples; i++) {
+    const int32_t smooth = (sums[0][i] + sums[1][i] + sums[2][i] + 4 * middle[i] + 6) / 13;
+    out[i] = blend_of(smooth, middle[i], blend);
   }
 }
 
@@ -483,28 +485,30 @@ static int blur(painter *p, int32_t side, double sigma) {
   return 1;
 }
 
-/* The outermost pixels stay as they are. */
+/* The outermost pixels stay as they are. Sums of three side by side are kept for the three rows at work. */
 static int sharpen(painter *p, double factor) {
   stk_effects *e = p->e;
   if (factor == 1 || e->now.width < 3 || e->now.height < 3) return 1;
   flush(p, 0);
   const stk_picture *now = &e->now;
-  const int32_t samples = now->width * now->channels, channels = now->channels;
-  uint16_t *sums = stk_scratch_get(&e->tables, 2 * ((int64_t)samples + 2 * STK_SLACK));
-  if (!sums || stk_picture_room(&e->spare, now->width, now->height, channels) != STK_OK) return 0;
+  const int32_t channels = now->channels, inside = (now->width - 2) * channels;
+  const int64_t room = inside + 2 * STK_SLACK;
+  uint16_t *memory = stk_scratch_get(&e->tables, 3 * 2 * room);
+  if (!memory || stk_picture_room(&e->spare, now->width, now->height, channels) != STK_OK) return 0;
   const stk_share blend = blend_by(factor);
-  for (int32_t y = 0; y < now->height; y++) {
+  const uint16_t *sums[3] = {memory, memory + room, memory + 2 * room};
+  for (int64_t y = 0; y < 2; y++) p->kernels->add_three(now->pixels + y * now->stride, channels, inside, memory + y * room);
+  memcpy(e->spare.pixels, now->pixels, (size_t)now->stride);
+  for (int64_t y = 1; y < now->height - 1; y++) {
     const uint8_t *row = now->pixels + y * now->stride;
     uint8_t *out = e->spare.pixels + y * e->spare.stride;
-    if (y == 0 || y == now->height - 1) {
-      memcpy(out, row, (size_t)samples);
-      continue;
-    }
-    const uint8_t *const rows[3] = {row - now->stride, row, row + now->stride};
-    p->kernels->sharpen(rows, channels, samples, blend, sums, out);
+    p->kernels->add_three(row + now->stride, channels, inside, memory + (y + 1) % 3 * room);
+    p->kernels->sharpen(row + channels, sums, inside, blend, out + channels);
     memcpy(out, row, (size_t)channels);
-    memcpy(out + samples - channels, row + samples - channels, (size_t)channels);
+    memcpy(out + channels + inside, row + channels + inside, (size_t)channels);
   }
+  const int64_t last = (now->height - 1) * now->stride;
+  memcpy(e->spare.pixels + last, now->pixels + last, (size_t)now->stride);
   stk_effects_swap(e);
   return 1;
 }

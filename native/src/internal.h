@@ -446,9 +446,11 @@ typedef struct {
   /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
    * weights and the row's ends go up to j = 2 * pairs - 1. May write STK_SLACK bytes too many. */
   void (*smear)(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples, uint8_t *out);
-  /* rows[1], blended with its 3x3 neighbourhood (the middle weighs 5, the others 1), from the second pixel to the last but one.
-   * sums is scratch for a row. May write STK_SLACK bytes too many. */
-  void (*sharpen)(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums, uint8_t *out);
+  /* row[i] + row[i + channels] + row[i + 2 * channels] for `samples` samples, in an order of the kernel's own. */
+  void (*add_three)(const uint8_t *row, int32_t channels, int32_t samples, uint16_t *sums);
+  /* Samples blended with their 3x3 neighbourhood (the middle weighs 5, the others 1), whose rows add_three has added up. Both may
+   * write STK_SLACK samples too many. */
+  void (*sharpen)(const uint8_t *middle, const uint16_t *const sums[3], int32_t samples, stk_share blend, uint8_t *out);
   /* Bilinear: pixel i is what lies at (x + i dx, y + i dy) of RGB or gray pixels. All four neighbours of every place are there,
    * within INT32_MAX bytes, with STK_SLACK bytes behind; up to STK_SLACK bytes behind the last pixel may be written. */
   void (*warp3)(const stk_walk *walk, int32_t count, uint8_t *out);
@@ -472,29 +474,29 @@ typedef struct {
 
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
 
-#define STK_DECLARE_KERNELS(isa)                                                                                               \
-  void stk_weigh_##isa(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);                      \
-  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);    \
-  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                       \
-  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                       \
-  void stk_across_##isa(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);                       \
-  void stk_interleaved_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);                   \
-  void stk_planar_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);               \
-  void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,           \
-                        uint8_t *const out[3]);                                                                                \
-  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                          \
-  void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                                  \
-  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);            \
-  void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                        \
-  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);                  \
-  void stk_extremes_##isa(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]);             \
-  void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,           \
-                       uint8_t *out);                                                                                          \
-  void stk_sharpen_##isa(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,     \
-                         uint8_t *out);                                                                                        \
-  void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                     \
-  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                     \
-  void stk_slide_##isa(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples, \
+#define STK_DECLARE_KERNELS(isa)                                                                                                \
+  void stk_weigh_##isa(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);                       \
+  void stk_vertical_##isa(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);     \
+  void stk_horizontal3_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                        \
+  void stk_horizontal1_##isa(const int16_t *const rows[2], const stk_taps *taps, uint8_t *const out[2]);                        \
+  void stk_across_##isa(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);                        \
+  void stk_interleaved_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);                    \
+  void stk_planar_##isa(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);                \
+  void stk_joined_##isa(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,            \
+                        uint8_t *const out[3]);                                                                                 \
+  void stk_split3_##isa(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);                                           \
+  void stk_mirror3_##isa(const uint8_t *pixels, int32_t count, uint8_t *out);                                                   \
+  void stk_floats_##isa(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);             \
+  void stk_look_up_##isa(uint8_t *pixels, int64_t samples, int32_t channels, const stk_tables *tables);                         \
+  int64_t stk_paint_##isa(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);                   \
+  void stk_extremes_##isa(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]);              \
+  void stk_smear_##isa(const int16_t *row, const int16_t *weights, int32_t pairs, int32_t channels, int32_t samples,            \
+                       uint8_t *out);                                                                                           \
+  void stk_add_three_##isa(const uint8_t *row, int32_t channels, int32_t samples, uint16_t *sums);                              \
+  void stk_sharpen_##isa(const uint8_t *middle, const uint16_t *const sums[3], int32_t samples, stk_share blend, uint8_t *out); \
+  void stk_warp3_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                      \
+  void stk_warp1_##isa(const stk_walk *walk, int32_t count, uint8_t *out);                                                      \
+  void stk_slide_##isa(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples,  \
                        uint8_t *out);
 STK_DECLARE_KERNELS(scalar)
 STK_DECLARE_KERNELS(avx2)

@@ -437,38 +437,44 @@ void stk_smear_avx2(const int16_t *row, const int16_t *weights, int32_t pairs, i
   }
 }
 
-INLINE __m256i sixteen(const uint8_t *at) {
-  return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)at));
+/* Words are stored as unpacking gives them; the vertical sums do not mind. */
+void stk_add_three_avx2(const uint8_t *row, int32_t channels, int32_t samples, uint16_t *sums) {
+  const __m256i zero = _mm256_setzero_si256();
+  for (int32_t i = 0; i < samples; i += SIDE) {
+    const __m256i left = load(row + i), middle = load(row + i + channels), right = load(row + i + 2 * channels);
+    for (int k = 0; k < 2; k++) {
+      const __m256i sum = _mm256_add_epi16(weighed(left, right, k, 1, 1), spread(middle, zero, k));
+      _mm256_storeu_si256((__m256i *)(sums + i + SIDE / 2 * k), sum);
+    }
+  }
 }
 
-INLINE __m256i sharp_words(const uint8_t *middle, const uint16_t *sums, int32_t channels, const blender *b, int six) {
-  const __m256i x = sixteen(middle), left = _mm256_loadu_si256((const __m256i *)(sums - channels));
-  const __m256i here = _mm256_loadu_si256((const __m256i *)sums), right = _mm256_loadu_si256((const __m256i *)(sums + channels));
-  const __m256i sides = _mm256_add_epi16(_mm256_add_epi16(left, right), here);
-  const __m256i sum = _mm256_add_epi16(_mm256_add_epi16(sides, _mm256_slli_epi16(x, 2)), _mm256_set1_epi16(6));
+INLINE __m256i sum_at(const uint16_t *sums) {
+  return _mm256_loadu_si256((const __m256i *)sums);
+}
+
+INLINE __m256i sharp_words(__m256i bytes, const uint16_t *const sums[3], int32_t at, int half, const blender *b, int six) {
+  const __m256i x = spread(bytes, _mm256_setzero_si256(), half);
+  const __m256i rows = _mm256_add_epi16(_mm256_add_epi16(sum_at(sums[0] + at), sum_at(sums[1] + at)), sum_at(sums[2] + at));
+  const __m256i sum = _mm256_add_epi16(rows, weighed(bytes, _mm256_set1_epi8(1), half, 4, 6));
   /* 5042 / 65536 is a thirteenth, and a little more: exact up to 13 * 255 + 6. */
   const __m256i smooth = _mm256_mulhi_epu16(sum, _mm256_set1_epi16(5042));
   return blended(blend_start(smooth, b, six), _mm256_slli_epi16(_mm256_sub_epi16(x, smooth), 7), b, six);
 }
 
-INLINE void sharpen_row(const uint8_t *middle, const uint16_t *sums, int32_t channels, int32_t samples, const blender *b, int six,
+INLINE void sharpen_row(const uint8_t *middle, const uint16_t *const sums[3], int32_t samples, const blender *b, int six,
                         uint8_t *out) {
-  for (int32_t i = channels; i < samples - channels; i += 32) {
-    const __m256i first = sharp_words(middle + i, sums + i, channels, b, six);
-    store(out + i, bytes_of(first, sharp_words(middle + i + 16, sums + i + 16, channels, b, six)));
+  for (int32_t i = 0; i < samples; i += SIDE) {
+    const __m256i bytes = load(middle + i), first = sharp_words(bytes, sums, i, 0, b, six);
+    store(out + i, _mm256_packus_epi16(first, sharp_words(bytes, sums, i + SIDE / 2, 1, b, six)));
   }
 }
 
-void stk_sharpen_avx2(const uint8_t *const rows[3], int32_t channels, int32_t samples, stk_share blend, uint16_t *sums,
-                      uint8_t *out) {
+void stk_sharpen_avx2(const uint8_t *middle, const uint16_t *const sums[3], int32_t samples, stk_share blend, uint8_t *out) {
   const blender b = blender_of(blend);
-  for (int32_t i = 0; i < samples; i += 16) {
-    const __m256i sum = _mm256_add_epi16(_mm256_add_epi16(sixteen(rows[0] + i), sixteen(rows[1] + i)), sixteen(rows[2] + i));
-    _mm256_storeu_si256((__m256i *)(sums + i), sum);
-  }
   if (is_six(blend)) {
-    sharpen_row(rows[1], sums, channels, samples, &b, 1, out);
+    sharpen_row(middle, sums, samples, &b, 1, out);
   } else {
-    sharpen_row(rows[1], sums, channels, samples, &b, 0, out);
+    sharpen_row(middle, sums, samples, &b, 0, out);
   }
 }
