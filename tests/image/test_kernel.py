@@ -93,7 +93,7 @@ CHAINS: dict[str, list[Operation]] = {
 }
 
 
-@pytest.fixture(params=[0, -1], ids=["scalar", "best"])
+@pytest.fixture(params=[0, -1, 1000], ids=["scalar", "best", "widest"])
 def level(request: pytest.FixtureRequest) -> Iterator[int]:
     yield native.simd(request.param)
     native.simd(-1)
