@@ -6,19 +6,19 @@ which they contradict their format; its message ends without the shard's name, w
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, cast, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
 from stoker.kernel.files import Arena
-from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, reference, where
+from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, place, reference, where
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -141,7 +141,7 @@ class RecordTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Addresses mean nothing elsewhere.
-        return partial(RecordTable, masked=self._masked), (self._start, self._length, self._crc, self._ends)
+        return functools.partial(RecordTable, masked=self._masked), (self._start, self._length, self._crc, self._ends)
 
     def read(
         self,
@@ -393,14 +393,9 @@ def parse_examples(
     Numbers are written to ``outs[i]`` where that is given and is a contiguous array of the column's shape and type.
     """
     data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
-    if len({each.name for each in wanted}) != len(wanted):
-        raise KernelError("a feature is wanted twice")
-    names = np.frombuffer(b"".join(each.name for each in wanted) + b"\0", np.uint8)
     made = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
-    rows, at = [], _place(names)
-    for each, column in zip(wanted, made):
-        rows.append((at, len(each.name), each.kind, each.count, _place(column[0]), _place(column[-1])))
-        at += len(each.name)
+    _names, told = _told(tuple(wanted))  # held: `told` has their addresses
+    rows = [(*about, place(column[0]), place(column[-1])) for about, column in zip(told, made)]
     table = np.array(rows, np.int64)  # of stk_wanted, whose fields all have 8 bytes
     status, bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
     library().examples_parse(
@@ -411,8 +406,17 @@ def parse_examples(
     return Parsed(tuple(columns), status, bad)
 
 
-def _place(array: NDArray[Any]) -> int:
-    return cast(int, array.__array_interface__["data"][0])
+@functools.lru_cache(64)
+def _told(wanted: tuple[Wanted, ...]) -> tuple[NDArray[np.uint8], list[tuple[int, int, int, int]]]:
+    """The names, and of each feature where its name is, its length, kind and count."""
+    if len({each.name for each in wanted}) != len(wanted):
+        raise KernelError("a feature is wanted twice")
+    names = np.frombuffer(b"".join(each.name for each in wanted) + b"\0", np.uint8)
+    rows, at = [], place(names)
+    for each in wanted:
+        rows.append((at, len(each.name), each.kind, each.count))
+        at += len(each.name)
+    return names, rows
 
 
 def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any], ...]:

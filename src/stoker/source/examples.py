@@ -14,6 +14,7 @@ from ..kernel.records import gather_bytes, parse_examples
 from .chunk import BytesColumn, Column, FieldSpec, Ints
 from .feature import Feature
 
+_NONE: Ints = np.empty(0, np.int64)
 _WHY = {2: "is of another type", 3: "has another number of values"}
 
 
@@ -47,8 +48,9 @@ class ExampleColumns:
         for row in np.flatnonzero(parsed.bad >= 0).tolist():
             errors.setdefault(row, RecordError(f"not a tf.train.Example: nonsense at byte {int(parsed.bad[row])} of the record"))
         columns: dict[str, Column] = {}
+        all_there = not parsed.status.any()
         for at, name in enumerate(names):
-            absent = self._note(parsed.status[:, at], name, errors)
+            absent = _NONE if all_there else self._note(parsed.status[:, at], name, errors)
             got = parsed.columns[at]
             if name == in_place:
                 columns[name] = BytesColumn(data, got[0], got[1], arena)
@@ -72,7 +74,7 @@ class ExampleColumns:
                 continue
             why = _WHY.get(code, "is missing")
             errors.setdefault(row, RecordError(f"the feature {name!r} {why}; {_remedy(name, feature, code)}"))
-        return np.flatnonzero(status == 1) if lenient else np.empty(0, np.int64)
+        return np.flatnonzero(status == 1) if lenient else _NONE
 
     def _column(
         self,

@@ -66,7 +66,7 @@ class TfrecordSource(RecordSource):
         if rows.errors or (column.lengths != spec.nbytes).any():
             return None
         read_s = time.perf_counter() - began
-        images = Images(_anywhere(column.data, spec))
+        images = scratch.keep((self, drawing.field), lambda: _Scattered(spec)).images(column.data)
         drawing.pictures.arrays(images, column.starts, drawing.epoch, drawing.positions, drawing.out)
         drawing.pictures.read_s = read_s
         rows.columns[drawing.field] = drawing.out
@@ -82,9 +82,9 @@ class TfrecordSource(RecordSource):
     ) -> Rows:
         read = self._read(indices, (0,), scratch, behind=_CRC_BYTES)
         starts, lengths, errors = read.at[:, 0], read.lengths[:, 0], read.errors
-        right = np.ones(len(starts), np.bool_) if read.checked else verify_records(read.data, starts, lengths)
-        if errors or not right.all():
-            for row in np.flatnonzero(~right).tolist():
+        wrong = () if read.checked else np.flatnonzero(~verify_records(read.data, starts, lengths)).tolist()
+        if errors or wrong:
+            for row in wrong:
                 errors.setdefault(row, self._wrong_sum(int(indices[row]), 0))
             lengths = np.where([row in errors for row in range(len(indices))], 0, lengths)
         columns: dict[str, Column] = {}
@@ -112,10 +112,19 @@ class TfrecordSource(RecordSource):
         return () if self._examples is None else tuple(f"{name}:{feature}" for name, feature in self._examples.features.items())
 
 
-def _anywhere(data: NDArray[np.uint8], spec: FieldSpec) -> NDArray[np.uint8]:
-    """Images that begin at any byte: image i is the one at byte i."""
-    one = np.empty(tuple(extent or 0 for extent in spec.shape), np.uint8)
-    return np.lib.stride_tricks.as_strided(data, (data.size - one.size + 1, *one.shape), (1, *one.strides), writeable=False)
+class _Scattered:
+    """Images of one shape that begin at any byte of a buffer: image i is the one at byte i."""
+
+    def __init__(self, spec: FieldSpec) -> None:
+        self._one = np.empty(tuple(extent or 0 for extent in spec.shape), np.uint8)
+        self._last: tuple[NDArray[np.uint8], Images] | None = None
+
+    def images(self, data: NDArray[np.uint8]) -> Images:
+        """Mostly the buffer is the same as last time, and then they are too."""
+        if self._last is None or self._last[0] is not data:
+            shape = (data.size - self._one.size + 1, *self._one.shape)
+            self._last = data, Images(np.lib.stride_tricks.as_strided(data, shape, (1, *self._one.strides), writeable=False))
+        return self._last[1]
 
 
 def _choose(features: Any, indexes: Sequence[ShardIndex]) -> dict[str, Feature] | None:
