@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +33,15 @@ def test_text_shows_crops_and_says_how_to_see_more(stoker: Any, module: Path) ->
 def test_a_step_that_is_not_there_is_wrong_usage(stoker: Any, module: Path) -> None:
     result = stoker("explain", f"{module}:train", "--step", 4)
     assert result.exit_code == 2 and "0 to 3" in result.stderr
+
+
+def test_mixed_batches_and_bad_samples_are_shown_too(stoker: Any, image_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(image_folder, tmp_path / "photos"))
+    min(folder.rglob("*.jpg")).write_bytes(b"<html>")
+    (tmp_path / "mixed.py").write_text(
+        "import stoker\nfrom stoker.image import MixUp, Resize\n"
+        f"train = stoker.files({str(folder)!r}).image('image', Resize((8, 8))).batch(6).blend(MixUp(0.2, classes=3))\n"
+    )
+    result = stoker("explain", f"{tmp_path / 'mixed.py'}:train", "--step", 0)
+    assert result.exit_code == 0 and result.stdout.count("8 x 8") == 5
+    assert "row 0: " in result.stdout and "no image format is known that begins with b'<html>'" in result.stdout

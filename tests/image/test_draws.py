@@ -168,6 +168,14 @@ def test_what_was_drawn_is_told_in_the_users_terms() -> None:
     }  # fmt: skip
 
 
+def test_all_numbers_are_told_with_four_digits() -> None:
+    steps, _ = steps_of([Affine(30, (0.1, 0.1), (0.5, 2), (-9, 9, -9, 9))])
+    said = told(steps[0], Place(0, 0, 0), (32, 32), ())
+    assert said is not None
+    for value in (said["degrees"], said["scale"], *said["shear"]):
+        assert value == round(value, 4) != round(value, 2)
+
+
 def test_what_depends_on_an_unknown_size_is_left_out() -> None:
     steps, choices = steps_of([CropBox(), RandomCrop(4), Cutout(3), Affine(3)])
     said = [told(step, Place(0, 0, 0), (None, None), choices) for step in steps]

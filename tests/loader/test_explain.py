@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.errors import ConfigError
-from stoker.image import HorizontalFlip, RandomResizedCrop, Resize
+from stoker.image import HorizontalFlip, RandomCrop, RandomResizedCrop, Resize, Rotate
 
 from .runs import numbers, odd
 
@@ -64,6 +65,41 @@ def test_functions_before_the_image_end_the_explanation_there() -> None:
     pipeline = stoker.arrays(i=pixels).map(i=lambda v: v).image("i", Resize((2, 2))).batch(4)
     with pipeline.loader() as loader:
         assert loader.explain(0)[0].keys() == {"row", "position", "index", "key", "origin"}
+
+
+def test_every_image_stage_is_told_up_to_the_first_function() -> None:
+    places = np.tile(np.stack(np.mgrid[:6, :9, :1], axis=3)[:, :, 0].astype(np.uint8), (8, 1, 1, 1))  # each pixel has its own
+    arrays = stoker.arrays(a=places, b=np.zeros((8, 4, 4), np.uint8)).image("a", RandomCrop(5)).image("b", Rotate(9))
+    stages = arrays.rename(a="c").image("c", RandomCrop(3)).image("c", RandomCrop(2))
+    (batch,) = stages.batch(8)
+    with stages.map(c=np.flip).image("c", RandomCrop(1)).batch(8).loader() as loader:
+        rows = loader.explain(0)
+    names = ["image a", "image c", "image c 2"]
+    for row, made in zip(rows, batch["c"]):
+        assert [name for name in row if name.startswith("image")] == ["image a", "image b", *names[1:]]
+        assert [row[name]["size"] for name in names] == [[6, 9], [5, 5], [3, 3]]
+        crops = [row[name]["drawn"][0] for name in names]
+        assert made[0, 0, :2].tolist() == [sum(crop["top"] for crop in crops), sum(crop["left"] for crop in crops)]
+
+
+def test_a_bad_sample_is_told_and_the_others_of_its_batch_all_the_same(image_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(image_folder, tmp_path / "photos"))
+    gone, empty, odd_one, *_ = sorted(folder.rglob("*.jpg"))
+    empty.write_bytes(b"")
+    odd_one.write_bytes(b"<html>")
+    crops = stoker.files(folder).image("image", RandomCrop(8)).image("image", Rotate(4)).batch(6)
+    gone.unlink()
+    with crops.on_error(stoker.skip(budget=9)).loader() as loader:
+        told = loader.explain(0)
+        kept = next(iter(loader)).keys_
+    assert [row["key"] for row in told if "error" not in row] == kept and len(kept) == 3
+    assert all(("image image" in row) != ("error" in row) and ("image image 2" in row) != ("error" in row) for row in told)
+    assert [row["error"].count(row["origin"]) for row in told[:3]] == [1, 1, 1]
+
+
+def test_an_image_too_small_for_its_crop_is_told() -> None:
+    with stoker.arrays(i=np.zeros((2, 4, 4, 3), np.uint8)).image("i", RandomCrop(5)).batch(2).loader() as loader:
+        assert "a random crop of 5x5 does not fit into a 4x4 image" in loader.explain(0)[1]["error"]
 
 
 def test_samples_that_cannot_be_counted_cannot_be_explained() -> None:

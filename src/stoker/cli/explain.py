@@ -58,7 +58,7 @@ def _tell_batch(title: str, shown: Sequence[dict[str, Any]], total: int) -> None
     from rich.table import Table
 
     tell(title, style="bold")
-    image = next((name for name, value in shown[0].items() if isinstance(value, dict)), None)
+    image = next((name for row in shown for name in row if name.startswith("image ")), None)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("row", "position", "index"):
         table.add_column(name, justify="right")
@@ -68,10 +68,13 @@ def _tell_batch(title: str, shown: Sequence[dict[str, Any]], total: int) -> None
             table.add_column(name, justify="right", no_wrap=True)
     for row in shown:
         cells = [f"{row[name]:,}" for name in ("row", "position", "index")] + [row["key"]]
-        table.add_row(*cells, *(_geometry(row[image]) if image else ()))
+        table.add_row(*cells, *(_geometry(row[image]) if image in row else ()))
     out().print(table)
     if image:
         tell("image and crop: width x height, and the crop's left, top corner, in pixels of the stored image", style="dim")
+    for row in shown:
+        if "error" in row:
+            tell(f"row {row['row']}: {row['error']}", style="red")
     if len(shown) < total:
         tell(f"{total - len(shown):,} more rows; -n {total} shows them all", style="dim")
 

@@ -109,6 +109,8 @@ def _effect_told(effect: Augment) -> Drawn:
 
 
 def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
     return round(value, 4) + 0.0 if isinstance(value, float) else value
 
 

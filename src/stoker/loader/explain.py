@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import Any
 
 from ..errors import ConfigError
@@ -11,7 +13,9 @@ from ..plan.fields import is_planar
 from ..plan.nodes import Blend
 from ..plan.plan import Plan
 from ..source.base import Source
-from ..source.chunk import Ints
+from ..source.chunk import Chunk, Ints
+from ..stage.base import Stage
+from ..stage.decode import DecodeStage
 from ..stage.fields import FieldsStage
 from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
@@ -20,7 +24,7 @@ from .build import finish_of
 
 
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
-    """One mapping for every row of batch `step`: position, index, key, origin, and what the image stage did."""
+    """One mapping for every row of batch `step`: position, index, key, origin, and what image stages did."""
     if not plan.counted or not isinstance(plan.source, Source) or plan.order is None:
         raise ConfigError(
             "explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot"
@@ -43,18 +47,35 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
     scratch = Scratch()
     try:
         chunk = Reader(plan.source, plan.wanted)(places, {}, scratch)
-        for stage in make_stages(plan.stages, plan.seed, 0):
-            if isinstance(stage, FieldsStage):
-                chunk = stage.run(chunk, {}, scratch)
-                continue
-            if isinstance(stage, ImageStage) and not chunk.failures:
-                planned = stage.plan(chunk, scratch)
-                for row, geometry, drew in zip(told, planned, stage.draws_of(chunk, planned)):
-                    row[stage.name] = _told(geometry, drew)
-            break  # stages behind the first image stage see its pixels, not the file's; what a function makes is not known here
+        chunk = _tell_images(plan, chunk, told, scratch)
+        for number, error in chunk.failures.items():
+            told[number]["error"] = str(error)
     finally:
         scratch.close()
     return told
+
+
+def _tell_images(plan: Plan, chunk: Chunk, told: list[dict[str, Any]], scratch: Scratch) -> Chunk:
+    """Adds what image stages did, up to the last one no function stands in front of: what that makes is not known here."""
+    stages = list(itertools.takewhile(_is_ours, make_stages(plan.stages, plan.seed, 0)))
+    while stages and not isinstance(stages[-1], ImageStage):
+        stages.pop()
+    names: Counter[str] = Counter()
+    for stage in stages:
+        if isinstance(stage, ImageStage):
+            names[stage.name] += 1
+            name = stage.name if names[stage.name] == 1 else f"{stage.name} {names[stage.name]}"
+            planned = stage.plan(chunk, scratch)
+            drew = stage.draws_of(chunk, planned)
+            for row in set(range(len(chunk))) - chunk.failures.keys():
+                told[row][name] = _told(planned[row], drew[row])
+        if stage is not stages[-1]:
+            chunk = stage.run(chunk, {}, scratch)
+    return chunk
+
+
+def _is_ours(stage: Stage) -> bool:
+    return isinstance(stage, (FieldsStage, DecodeStage, ImageStage))
 
 
 def blends(plan: Plan, epoch: int, position: int) -> dict[str, Any]:

@@ -100,11 +100,18 @@ class ImageStage(Stage):
         return Pictures(scratch.decoder, scratch.arena, self._program, (height, width))
 
     def plan(self, chunk: Chunk, scratch: Scratch) -> NDArray[np.void]:
-        """The geometry of every row, for `explain`; decodes what it must to learn the sizes."""
-        column = encoded(chunk.columns[self._field])
-        sizes = [_size(column, row, self._program, scratch) for row in range(len(chunk))]
-        heights, widths = (np.array(side, np.int32) for side in zip(*sizes))
-        return self._geometry(chunk, np.arange(len(chunk)), widths, heights, self._boxes(chunk))
+        """The geometry of every row, for `explain`; decodes what it must to learn the sizes. Bad rows fail, and mean nothing."""
+        column, boxes = encoded(chunk.columns[self._field]), self._boxes(chunk)
+        sizes = np.ones((len(chunk), 2), np.int32)
+        for row in set(range(len(chunk))) - chunk.failures.keys():
+            try:
+                sizes[row] = _size(column, row, self._program, scratch)
+            except SampleError as error:
+                chunk.fail(row, _placed(error, chunk, row))
+        heights, widths = (np.ascontiguousarray(side) for side in sizes.T)
+        planned = self._geometry(chunk, np.arange(len(chunk)), widths, heights, boxes)
+        _settle_pixels(chunk, planned)
+        return planned
 
     def draws_of(self, chunk: Chunk, planned: NDArray[np.void]) -> list[list[dict[str, Any]]]:
         """What the operations drew for every row, for `explain`; `planned` is what `plan` returned."""
