@@ -181,9 +181,7 @@ class Pipeline:
         """
         for op in ops:
             if not isinstance(op, Operation):
-                raise ConfigError(
-                    f"image({field!r}, {op!r}): not an operation of stoker.image; use .map({field}=fn) for a function"
-                )
+                raise ConfigError(f"image({field!r}, {op!r}): not an operation of stoker.image; {_instead(field, op)}")
         _choice("image", "color", color, ("rgb", "gray"))
         _choice("image", "layout", layout, ("hwc", "chw"))
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
@@ -430,6 +428,17 @@ def _whole(verb: str, name: str, value: Any, least: int | None) -> int:
         least_told = "" if least is None else f" from {least} on"
         raise ConfigError(f"{verb}({name}={value!r}): give a whole number{least_told}")
     return value
+
+
+def _instead(field: str, op: Any) -> str:
+    """What was meant by something in the place of an operation."""
+    if isinstance(op, type) and issubclass(op, Operation):
+        return f"that is its class: write {op.__name__}(...)"
+    if isinstance(op, (list, tuple)):
+        return "give several one by one: image(field, *ops)"
+    if isinstance(op, (MixUp, CutMix)):
+        return f"it mixes batches: use .blend({type(op).__name__}(...)) behind batch()"
+    return f"use .map({field}=fn) for a function"
 
 
 def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:

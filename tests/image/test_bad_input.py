@@ -259,6 +259,35 @@ def test_arrays_of_too_few_or_too_many_dimensions_are_refused_before_anything_ru
         run(np.zeros((4, *shape), np.uint8), Resize((4, 4)))
 
 
+def test_channels_that_stand_first_are_refused_before_anything_runs() -> None:
+    first = r"uint8\[3, 8, 8\]; give encoded .*; its channels stand first, and have to be last$"
+    with pytest.raises(ConfigError, match=first):
+        run(PIXELS.transpose(0, 3, 1, 2), Resize((4, 4)))
+    with pytest.raises(ConfigError, match=first):
+        len(stoker.arrays(image=PIXELS).image("image", layout="chw").image("image", Resize((4, 4))))
+    with pytest.raises(ConfigError, match=r"uint8\[3, \?, \?\].* channels stand first"):
+        len(stoker.arrays(image=PIXELS).decode("image", as_="torch").image("image", Resize((4, 4))))
+    with pytest.raises(
+        ConfigError, match=r"uint8\[8, 8, 2\]; give encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)$"
+    ):
+        run(PIXELS[..., :2], Resize((4, 4)))
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        (HorizontalFlip, r"that is its class: write HorizontalFlip\(\.\.\.\)$"),
+        ([HorizontalFlip()], r"give several one by one: image\(field, \*ops\)$"),
+        (MixUp(0.2, classes=3), r"it mixes batches: use \.blend\(MixUp\(\.\.\.\)\) behind batch\(\)$"),
+        (np.flip, r"use \.map\(image=fn\) for a function$"),
+    ],
+    ids=["class", "list", "mixing", "function"],
+)
+def test_what_is_no_operation_is_told_what_was_meant(given: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"not an operation of stoker.image; {told}"):
+        stoker.arrays(image=PIXELS).image("image", given)
+
+
 @pytest.mark.parametrize(
     "value, error, told",
     [

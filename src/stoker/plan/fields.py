@@ -192,11 +192,12 @@ def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
 
 
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
-    pixels = spec.kind == "array" and spec.dtype == "|u1" and len(spec.shape) in (2, 3)
-    if spec.kind == "array" and not pixels:
+    if spec.kind == "array" and (spec.dtype != "|u1" or not _is_picture(spec.shape)):
         verb = type(node).__name__.lower()
+        first = len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1"
         raise ConfigError(
             f"{verb}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4])"
+            f"{'; its channels stand first, and have to be last' if first else ''}"
         )
     for name in boxes_of(node):
         _of(specs, name, node)
@@ -210,6 +211,13 @@ def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, Fiel
                 f"image({node.field!r}, boxes={name!r}): the field holds {held}; a box is four numbers (ymin, xmin, ymax, xmax), "
                 "and a field holds one or a list of them"
             )
+
+
+def _is_picture(shape: Sequence[int | None]) -> bool:
+    """Whether pixels of this shape may be (height, width) or (height, width, channels)."""
+    if len(shape) != 3:
+        return len(shape) == 2
+    return shape[2] in (1, 3, 4) or (shape[2] is None and shape[0] not in (1, 3, 4))
 
 
 def _check_blend(node: Blend, specs: Mapping[str, FieldSpec]) -> None:
