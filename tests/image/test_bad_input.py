@@ -242,6 +242,17 @@ def test_an_image_smaller_than_the_crop_is_padded_by_the_centre_and_an_error_at_
     assert run(small, RandomCrop((4, 6))).shape == (2, 4, 6, 3), "one that just fits"
 
 
+def test_an_image_shrunk_until_it_is_gone_is_all_fill() -> None:
+    pixels = np.full((16, 31, 33, 3), 200, np.uint8)
+    shrunk = Affine(180, (1, 1), (1e-6, 1e-3), (-30, 30, -30, 30), fill=7)
+    expected = np.stack([reference.apply([shrunk], pixels[row], position=row) for row in range(16)])
+    assert np.abs(run(pixels, shrunk).astype(int) - expected).max() <= 1
+    gone = Affine(0, scale=(2e-4, 2e-4), fill=7)  # the centre is a pixel's, which would still hit it
+    assert (run(pixels, gone) == 7).all() and (reference.apply([gone], pixels[0]) == 7).all()
+    barely = Affine(0, scale=(3e-4, 3e-4), fill=7)
+    assert (run(pixels, barely)[:, 15, 16] == 200).all() and (reference.apply([barely], pixels[0])[15, 16] == 200).all()
+
+
 # ---- no images -----------------------------------------------------------------------------------------------------------------
 
 PIXELS = np.zeros((4, 8, 8, 3), np.uint8)

@@ -29,6 +29,8 @@ Matrix = NDArray[np.float64]
 
 #: red, green and blue in the luminance, of 65536 (ITU-R 601, as Pillow has it)
 _LUMA = np.array([19595, 38470, 7471])
+#: a picture shrunk more than that is gone, and all is fill
+_MAX_STEP = 4096
 
 
 def apply(
@@ -174,6 +176,8 @@ def warp(image: Pixels, matrix: Matrix, fill: float) -> Pixels:
     """Move pixels by a matrix, bilinear; around the image lies the fill without end, and the border blends with it."""
     height, width, channels = image.shape
     back = np.linalg.inv(matrix[:, :2])
+    if not np.abs(back).max() < _MAX_STEP:
+        return np.full_like(image, round(fill))
     y, x = np.mgrid[:height, :width] + 0.5
     sx, sy = (back @ (np.stack([x.ravel(), y.ravel()]) - matrix[:, 2:]) - 0.5).clip(-2, max(height, width) + 1)
     sx, sy = sx.clip(-1, width), sy.clip(-1, height)

@@ -15,7 +15,7 @@ from .chunk import BytesColumn, Column, FieldSpec, Ints
 from .feature import Feature
 
 _NONE: Ints = np.empty(0, np.int64)
-_WHY = {2: "is of another type", 3: "has another number of values"}
+_WHY = {2: "is of another type than {told}", 3: "has another number of values"}
 
 
 class ExampleColumns:
@@ -72,7 +72,7 @@ class ExampleColumns:
             code = int(status[row])
             if code == 1 and lenient:
                 continue
-            why = _WHY.get(code, "is missing")
+            why = _WHY.get(code, "is missing").format(told=feature.type.__name__)
             errors.setdefault(row, RecordError(f"the feature {name!r} {why}; {_remedy(name, feature, code)}"))
         return np.flatnonzero(status == 1) if lenient else _NONE
 
