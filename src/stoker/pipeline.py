@@ -190,12 +190,16 @@ class Pipeline:
             raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
         lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
+        fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)
+        relative_boxes = _flag("image", "relative_boxes", relative_boxes)
+        if not isinstance(boxes, (str, list, tuple)):
+            raise ConfigError(f"image({field!r}, boxes={boxes!r}): name the field that holds boxes, or several")
         names = (boxes,) if isinstance(boxes, str) else tuple(boxes)
         if names and field in _names("image boxes=", names):
             raise ConfigError(f"image({field!r}, boxes={field!r}): name the field that holds boxes, not the image")
         if relative_boxes and not names:
             raise ConfigError(f"image({field!r}, relative_boxes=True): name the fields they are in, e.g. boxes='box'")
-        node = n.Image(field, ops, color, layout, out, fast, max_pixels, bool(orient), names, bool(relative_boxes))
+        node = n.Image(field, ops, color, layout, out, fast, max_pixels, orient, names, relative_boxes)
         check_size(node)
         return self._with(node)
 
@@ -222,7 +226,7 @@ class Pipeline:
         if as_ == "pil" and out != "uint8":
             raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
-        return self._with(n.Decode(field, as_, color, out, max_pixels, bool(orient)))
+        return self._with(n.Decode(field, as_, color, out, max_pixels, _flag("decode", "orient", orient)))
 
     def map(self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
@@ -445,6 +449,12 @@ def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ConfigError(f"{verb}({name}={value!r}): choose {' or '.join(map(repr, choices))}")
     return value
+
+
+def _flag(verb: str, name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigError(f"{verb}({name}={value!r}): choose True or False")
+    return bool(value)
 
 
 def _callable(verb: str, fn: Any) -> Callable[..., Any]:

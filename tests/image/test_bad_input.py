@@ -284,6 +284,19 @@ def test_channels_that_stand_first_are_refused_before_anything_runs() -> None:
         run(PIXELS[..., :2], Resize((4, 4)))
 
 
+@pytest.mark.parametrize("name", ["fast", "orient", "relative_boxes"])
+def test_words_are_no_flags(name: str) -> None:
+    images = stoker.arrays(image=PIXELS, box=np.zeros((4, 4)))
+    for value in ("no", None, 2):
+        with pytest.raises(ConfigError, match=rf"image\({name}={value!r}\): choose True or False"):
+            images.image("image", boxes="box", **{name: value})
+    assert images.image("image", boxes="box", **{name: np.True_}).plan == images.image("image", boxes="box", **{name: True}).plan
+    with pytest.raises(ConfigError, match=r"decode\(orient='exif'\): choose True or False"):
+        images.decode("image", orient="exif")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"image\('image', boxes=3\): name the field that holds boxes, or several"):
+        images.image("image", boxes=3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "given, told",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,6 +106,12 @@ def test_an_image_too_small_for_its_crop_is_told() -> None:
 def test_samples_that_cannot_be_counted_cannot_be_explained() -> None:
     with numbers().filter(odd).batch(4).loader() as loader, pytest.raises(ConfigError, match="counted"):
         loader.explain(0)
+
+
+@pytest.mark.parametrize("wrong", [{"step": "0"}, {"step": 0.0}, {"step": 0, "epoch": -1}, {"step": 0, "epoch": "1"}], ids=str)
+def test_steps_and_epochs_are_whole_numbers_from_0_on(wrong: dict[str, Any]) -> None:
+    with numbers().batch(4).loader() as loader, pytest.raises(ConfigError, match=r"explain\((step|epoch)="):
+        loader.explain(**wrong)
 
 
 def test_an_endless_epoch_can_be_explained_anywhere() -> None:

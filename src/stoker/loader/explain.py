@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from ..errors import ConfigError
 from ..image.mixing import Mixing, Mixture, draw
 from ..plan.deal import Deal
@@ -29,6 +31,11 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
         raise ConfigError(
             "explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot"
         )
+    for name, value in (("step", step), ("epoch", epoch)):
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+            raise ConfigError(f"explain({name}={value!r}): give a whole number")
+    if epoch < 0:
+        raise ConfigError(f"explain(epoch={epoch}): epochs are counted from 0")
     positions = _positions(plan, deal, step)
     places = plan.order.places(positions, epoch)
     told: list[dict[str, Any]] = [
