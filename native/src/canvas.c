@@ -16,11 +16,12 @@ void stk_canvas_open(stk_canvas *c, const stk_program *program, int32_t width, i
   c->channels = program->channels;
   c->layout = program->channels == 1 ? 0 : program->layout; /* one channel is one plane either way */
   c->out_type = program->out_type;
-  for (int32_t plane = 0; c->out_type && plane < c->channels; plane++) {
-    for (int32_t i = 0; i < STK_PERIOD; i++) {
-      const int32_t channel = c->layout ? plane : i % c->channels;
+  const int32_t planes = !c->out_type ? 0 : c->layout ? c->channels : 1;
+  for (int32_t plane = 0; plane < planes; plane++) {
+    for (int32_t i = 0, channel = plane; i < STK_PERIOD; i++) {
       c->scale[plane][i] = program->scale[channel];
       c->bias[plane][i] = program->bias[channel];
+      if (!c->layout && ++channel == c->channels) channel = 0;
     }
   }
 }
