@@ -253,8 +253,17 @@ def test_the_pace_cuts_even_tasks_of_about_the_same_time() -> None:
 
 def test_with_a_small_window_every_worker_has_tasks_to_do() -> None:
     pace = Pace(workers=16, window=2)
-    pace.learn(cpu_s=1e-4, wall_s=1e-4, rows=1)  # 24 ms would be 240 rows, most of a batch
+    pace.learn(cpu_s=1e-3, wall_s=1e-3, rows=1)  # 24 ms would be 24 rows, too few tasks for all
     assert 2 * -(-256 // pace.task_rows(256)) >= 2 * 16
+
+
+def test_however_many_workers_there_are_a_task_is_worth_handing_over() -> None:
+    pace = Pace(workers=16, window=8)
+    pace.learn(cpu_s=2e-6, wall_s=2e-6, rows=1)
+    assert pace.task_rows(512) == 512
+    pace = Pace(workers=16, window=2)
+    pace.learn(cpu_s=1e-4, wall_s=1e-4, rows=1)
+    assert 32 <= pace.task_rows(256) <= 40  # about 4 ms
 
 
 def test_work_that_waits_instead_of_computing_is_cut_by_the_clock() -> None:
