@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.cli.tar.folders import collect, lay_out, safe_name
+from stoker.cli.tar.shell import Workshop
 from stoker.source.tarstream import TarSample
 
 from .conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
@@ -108,6 +109,18 @@ def test_killed_nothing_is_left(shards: list[Path], temporary: Path, tmp_path: P
     wait_until(lambda: not os.listdir(temporary))
     assert_gone(tmp_path / "pids")
     assert not (tmp_path / "out.tar").exists()
+
+
+def test_killed_before_it_knows_of_a_command_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop = Workshop("sleep 60", 60)
+    monkeypatch.setattr(workshop, "_note", lambda line: None)  # killed as soon as there is a process
+    with Path(os.devnull).open("wb") as out:
+        process = workshop._start(workshop.folder(), out.fileno())
+    assert workshop._janitor.stdin is not None
+    workshop._janitor.stdin.close()
+    assert process.wait(timeout=30) == -signal.SIGKILL
+    assert workshop._janitor.wait(timeout=30) == 0
+    assert not Path(workshop.root).exists()
 
 
 EVIL = ["../up", "a/b", "a b", "é", "x\\xff", "..", "-rf", "$(touch canary)", ";ls", "n" * 300, "a*", "a?", "\\x0a"]

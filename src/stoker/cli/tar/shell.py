@@ -19,6 +19,9 @@ from . import janitor
 #: bytes kept of what a command prints: its last words
 _TAIL = 4096
 _POLL_S = 0.1
+#: A command tells the janitor of itself, before it begins: its caller may be killed as soon as there is a process. The janitor's
+#: pipe is what it is started with as standard input.
+_ANNOUNCED = """trap '' PIPE; echo "+$$" >&0 2>/dev/null; trap - PIPE; exec </dev/null; exec /bin/sh -c "$1\""""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Workshop:
     """
 
     def __init__(self, command: str, timeout_s: float) -> None:
-        self._argv = ["/bin/sh", "-c", command]
+        self._argv = ["/bin/sh", "-c", _ANNOUNCED, "sh", command]
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._running: set[int] = set()
@@ -94,16 +97,16 @@ class Workshop:
             if self._closed:
                 raise ClosedError("stopped")
             process = subprocess.Popen(
-                self._argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                self._argv, cwd=folder, stdin=self._janitor.stdin, stdout=output, stderr=output, start_new_session=True
             )
             self._running.add(process.pid)
-            self._note(f"+{process.pid}\n")
         return process
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill the group while its leader is not yet reaped: until then its number can mean no other."""
+        janitor.kill_group(process.pid)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it says nothing any more
         with self._lock:
-            janitor.kill_group(process.pid)
             self._running.discard(process.pid)
             self._note(f"-{process.pid}\n")
         process.wait()
