@@ -7,6 +7,7 @@ differences of a factor from 1, bits, levels.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ NARROW = Space(shear=0.3, translate=150 / 331, rotate=30, factor=0.9, bits=4, re
 WIDE = Space(shear=0.99, translate=32, rotate=135, factor=0.99, bits=6, relative=False)
 
 
-class Policy(Operation):
+class Policy(Operation, ABC):
     """An operation that chooses among effects: `times` times one of `choices`, all equally likely."""
 
     __slots__ = ()
@@ -77,9 +78,9 @@ class Policy(Operation):
         """How often one is chosen and applied."""
         return 1
 
+    @abstractmethod
     def choices(self) -> tuple[Choice, ...]:
         """What is chosen from."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
