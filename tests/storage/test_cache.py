@@ -20,7 +20,7 @@ from stoker.storage import cache as cache_module
 from stoker.storage import cache_folder
 from stoker.storage.blob import Blob, Stat
 from stoker.storage.cache import Cache, CacheCounts, room_for
-from stoker.storage.cache_blob import CachedBlob
+from stoker.storage.cache_blob import CachedBlob, Unit
 from stoker.storage.cache_file import PIECE, file_bytes
 from stoker.storage.http import HttpRemote
 from stoker.storage.remote import RemoteBlob
@@ -769,6 +769,39 @@ def test_a_part_of_a_large_unit_is_not_waited_for(make: Any, monkeypatch: pytest
     assert inner.streams == 1
 
 
+def test_a_flight_ahead_that_somebody_waits_for_takes_the_room_it_needs(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetched ahead, 3 must wait: what is here is needed. But somebody comes for it before it is told so."""
+    cache = make(3)
+    inners, blobs = fakes(cache, 4)
+    cache.foresee(unit for number in (0, 1, 2, 3) for unit in blobs[number].units())
+    for number in (0, 1, 2):
+        read(blobs[number])
+    fetch, boarded, board, claim = cache.next_fetch(), threading.Event(), cache._board, cache._folder.claim
+    reader = threading.Thread(target=read, args=(blobs[3],))
+
+    def tell(unit: Unit) -> Any:
+        try:
+            return board(unit)
+        finally:
+            boarded.set()
+
+    def claim_late(*args: Any) -> Any:
+        answer = claim(*args)
+        if not reader.ident:
+            cache.foresee(unit for number in (3, 0, 1, 2) for unit in blobs[number].units())
+            reader.start()
+            assert boarded.wait(30)
+        return answer
+
+    monkeypatch.setattr(cache, "_board", tell)
+    monkeypatch.setattr(cache._folder, "claim", claim_late)
+    fetch()
+    reader.join(30)
+    assert [inner.streams for inner in inners] == [1, 1, 1, 1] and cache.counts().past == 0
+    assert [read(blobs[number]) == inners[number].data for number in (0, 1, 3)] == [True] * 3
+    assert inners[2].streams == 1 and cache.counts().evicted == 1, "2, which is needed last, made room"
+
+
 def test_calls_that_fetchers_left_undone_hold_up_nobody(make: Any) -> None:
     cache = make(3)
     (inner,), (blob,) = fakes(cache, 1)
@@ -779,6 +812,22 @@ def test_calls_that_fetchers_left_undone_hold_up_nobody(make: Any) -> None:
     cache._fetchers = 0
     cache.fetch_ahead(stop)
     assert read(blob) == inner.data and cache.counts().past == 0
+
+
+def test_a_reader_whom_the_fetchers_leave_fetches_for_himself(make: Any) -> None:
+    cache = make(3)
+    (inner,), (blob,) = fakes(cache, 1)
+    cache._fetchers = 1  # one that never comes
+    reader = threading.Thread(target=read, args=(blob,))
+    reader.start()
+    while not cache._urgent:
+        time.sleep(0.001)
+    stop = threading.Event()
+    stop.set()
+    cache._fetchers = 0
+    cache.fetch_ahead(stop)
+    reader.join(30)
+    assert (inner.streams, inner.reads) == (1, 0) and cache.counts().past == 0
 
 
 # ---- the door ----------------------------------------------------------------------------------------------------------------

@@ -142,12 +142,12 @@ class Cache:
         Any number of threads may ask; whoever gets a call must make it. What is fetched ahead displaces nothing needed sooner.
         """
         with self._work:
-            unit, place = self._choose()
+            unit = self._choose()
             if unit is None:
                 return None
-            flight = self._flights.setdefault(unit.name, Flight())
+            flight = self._flights.setdefault(unit.name, Flight(ahead=True))
             flight.begun = True
-        return lambda: self._fetch_quietly(unit, flight, place)
+        return lambda: self._fetch_quietly(unit, flight)
 
     def fetch_ahead(self, stop: threading.Event) -> None:
         """Fetch what will be needed until `stop` is set: the work of a thread of the caller's, or of several."""
@@ -214,7 +214,7 @@ class Cache:
                 return True
             if flight.error is not None:
                 raise copy.copy(flight.error) from flight.error
-            if not flight.kept:
+            if flight.begun and not flight.kept:
                 break
         self._count(past=1)
         return False
@@ -278,8 +278,9 @@ class Cache:
         with self._work:
             flight = self._flights.get(unit.name)
             if flight is not None:
+                flight.ahead = False
                 return flight, False
-            flight = self._flights[unit.name] = Flight()
+            flight = self._flights[unit.name] = Flight(ahead=False)
             if not self._fetchers:
                 flight.begun = True
                 return flight, True
@@ -288,31 +289,31 @@ class Cache:
             self._work.notify()
             return flight, False
 
-    def _choose(self) -> tuple[Unit | None, int]:
-        """What to fetch now, and its place in what is foreseen; with `_work` held."""
+    def _choose(self) -> Unit | None:
+        """What to fetch now; with `_work` held."""
         while self._urgent:
             unit = self._urgent.popleft()
             flight = self._flights.get(unit.name)
             if flight is not None and not flight.begun:
-                return unit, self._foreseen.next_need(unit.name) or 0
+                return unit
         foreseen = self._foreseen
         if self._full_at == foreseen.position or time.monotonic() < self._resting_until_s:
-            return None, 0
+            return None
         while foreseen.ahead < len(foreseen):
-            unit, place = foreseen[foreseen.ahead], foreseen.ahead
+            unit = foreseen[foreseen.ahead]
             foreseen.ahead += 1
             if unit.name not in self._flights and unit.name not in self._failed and not self._is_here(unit):
-                return unit, place
-        return None, 0
+                return unit
+        return None
 
     def _is_here(self, unit: Unit) -> bool:
         return self._files.has(unit.name) or self._folder.unit_path(unit.name).exists()
 
-    def _fetch_quietly(self, unit: Unit, flight: Flight, place: int) -> None:
-        """Fetch ahead. An error is left for who needs the unit: its cause may be gone by then, or nobody may come."""
+    def _fetch_quietly(self, unit: Unit, flight: Flight) -> None:
+        """Fetch in a thread of its own. An error is left for who needs the unit: its cause may be gone by then."""
         try:
             if self._is_small_enough(unit):
-                self._fetch(unit, flight, place)
+                self._fetch(unit, flight)
         except StokerError as error:
             _log.info("%s: could not be fetched ahead: %s", unit.blob.url, error)
             with self._work:
@@ -320,10 +321,10 @@ class Cache:
         finally:
             self._land(unit, flight)
 
-    def _fetch(self, unit: Unit, flight: Flight, place: int | None = None) -> bool:
-        """Fetch a unit; returns whether it is in the cache now. `place`: fetched ahead, for that place in what is foreseen."""
+    def _fetch(self, unit: Unit, flight: Flight) -> bool:
+        """Fetch a unit; returns whether it is in the cache now."""
         try:
-            flight.kept = self._download(unit, flight, place)
+            flight.kept = self._download(unit, flight)
         except StokerError as error:
             flight.error = error
             raise
@@ -339,13 +340,13 @@ class Cache:
                 del self._flights[unit.name]
         flight.land()
 
-    def _download(self, unit: Unit, flight: Flight, place: int | None) -> bool:
-        claim = self._claim(unit, place)
+    def _download(self, unit: Unit, flight: Flight) -> bool:
+        claim = self._claim(unit, flight)
         if not isinstance(claim, Claim):
             return claim is Refusal.HERE
         flight.claim, writer = claim, UnitWriter(claim.fd, unit.length)
         try:
-            self._folder.allocate(claim, self._order(unit, place))
+            self._folder.allocate(claim, self._order(unit, flight.ahead))
             for piece in pieces(unit):
                 writer.add(piece)
                 flight.progress(writer.written)
@@ -359,20 +360,35 @@ class Cache:
         self._count(fetched=1, fetched_bytes=unit.length)
         return True
 
-    def _claim(self, unit: Unit, place: int | None) -> Claim | Refusal:
-        deadline, pause = time.monotonic() + _WAIT_S, 0.005
+    def _claim(self, unit: Unit, flight: Flight) -> Claim | Refusal:
+        deadline, pause = time.monotonic() + self._worth_waiting_s(unit, in_order=False), 0.005
         while True:
-            answer = self._folder.claim(unit.name, file_bytes(unit.length), self._order(unit, place))
-            if answer is Refusal.NO_ROOM and place is not None:
-                with self._work:
-                    self._full_at = self._foreseen.position
-                    self._foreseen.ahead = min(self._foreseen.ahead, max(place, self._foreseen.position))
-            if answer is not Refusal.BUSY or place is not None or time.monotonic() > deadline:
+            ahead = flight.ahead
+            answer = self._folder.claim(unit.name, file_bytes(unit.length), self._order(unit, ahead))
+            if not isinstance(answer, Refusal) or answer is Refusal.HERE:
+                return answer
+            if ahead:
+                if self._put_off(unit, flight, answer):
+                    return answer
+                continue
+            if answer is Refusal.NO_ROOM or time.monotonic() > deadline:
                 return answer
             time.sleep(pause)
             pause = min(0.1, pause * 1.5)
 
-    def _order(self, unit: Unit, place: int | None) -> Callable[[str, int], tuple[int, int] | None]:
+    def _put_off(self, unit: Unit, flight: Flight, why: Refusal) -> bool:
+        """End a flight that was refused, unless somebody has come to wait for it: then it is no longer one ahead."""
+        with self._work:
+            if not flight.ahead:
+                return False
+            if why is Refusal.NO_ROOM:
+                foreseen = self._foreseen
+                self._full_at = foreseen.position
+                foreseen.ahead = min(foreseen.ahead, foreseen.next_need(unit.name) or foreseen.position)
+            del self._flights[unit.name]
+            return True
+
+    def _order(self, unit: Unit, ahead: bool) -> Callable[[str, int], tuple[int, int] | None]:
         """Which units go first when room is made for this one. What is needed before it stays.
 
         For what is not needed soon nothing goes that is needed at all. Fetching as early as can be would drop, whenever a shard
@@ -383,10 +399,10 @@ class Cache:
         def order(name: str, stamp: int) -> tuple[int, int] | None:
             with self._work:
                 foreseen = self._foreseen
-                if place is not None and place - foreseen.position > soon:
+                need = foreseen.next_need(unit.name)
+                if ahead and (need is None or need - foreseen.position > soon):
                     return foreseen.rank(name, stamp, len(foreseen))
-                before = foreseen.next_need(unit.name) if place is None else place
-                return foreseen.rank(name, stamp, before or 0)
+                return foreseen.rank(name, stamp, need or 0)
 
         return order
 

@@ -13,11 +13,13 @@ from .cache_folder import Claim
 class Flight:
     """A unit that is being fetched in this process. Other threads read from the same file what is there already."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: bool) -> None:
         self._moved = threading.Condition()
         self._ready = 0  # bytes, from the unit's first on; -1: no more reading
         self._readers = 0
         self._done = False
+        #: whether nobody waits for it yet; guarded, like the table of flights, by the cache
+        self.ahead = ahead
         #: whether a thread is at it
         self.begun = False
         #: how it ended
