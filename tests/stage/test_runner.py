@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import stoker
 from stoker import Pipeline
 from stoker.engine.feed import Pace
 from stoker.errors import FunctionError
-from stoker.image import Resize
+from stoker.image import HorizontalFlip, MixUp, RandomCrop, Resize
 from stoker.plan.nodes import Decode, Drop, Image, MapFields, Rename, Select
 from stoker.stage.runner import last_makers
 
@@ -96,3 +97,31 @@ def test_the_steps_of_a_run_are_measured_by_name() -> None:
     with numbers().map(x=lambda v: v).filter(lambda s: True).map(lambda s: s).batch(4).loader() as loader:
         list(loader)
         assert set(loader.stats().steps_s) == {"read", "map x", "filter", "map <lambda>"}
+
+
+QUIET: dict[str, Callable[[Pipeline], Pipeline]] = {
+    "rename": lambda pipeline: pipeline.rename(image="picture").rename(picture="image"),
+    "select": lambda pipeline: pipeline.select("image", "label"),
+    "drop": lambda pipeline: pipeline.drop("extra"),
+    "map": lambda pipeline: pipeline.map(dict),
+    "map of a field": lambda pipeline: pipeline.map(label=int),
+    "filter": lambda pipeline: pipeline.filter(bool),
+}
+
+
+@pytest.mark.parametrize("quiet", QUIET.values(), ids=QUIET)
+def test_a_stage_that_draws_nothing_changes_nobodys_draws(quiet: Callable[[Pipeline], Pipeline]) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (24, 12, 12, 3), np.uint8)
+    source = stoker.arrays(image=images, label=np.arange(24) % 5, extra=np.arange(24))
+
+    def draw(sample: dict[str, Any], rng: Any) -> dict[str, Any]:
+        return {**sample, "x": rng.random()}
+
+    def drawn(pipeline: Pipeline) -> list[list[Any]]:
+        pipeline = pipeline.image("image", RandomCrop(8), HorizontalFlip()).map(draw, rng=True).batch(8)
+        return [
+            [batch[name].tolist() for name in ("image", "label", "x")]
+            for batch in pipeline.select("image", "label", "x").blend(MixUp(0.5, classes=5))
+        ]
+
+    assert drawn(quiet(source)) == drawn(source)

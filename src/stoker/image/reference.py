@@ -46,7 +46,7 @@ def apply(
 ) -> NDArray[Any]:
     """What the image stage makes of `pixels` at this place: (height, width, channels), uint8, or float32 where the ops say so.
 
-    `stream` is the number of the stage in its pipeline, times 256. `box` is the sample's, for `CropBox`.
+    `stream` is the number of stages in front that draw, times 256. `box` is the sample's, for `CropBox`.
 
     >>> from stoker.image import HorizontalFlip
     >>> apply([HorizontalFlip(p=1)], np.array([[1, 2, 3]], np.uint8), color="gray")[:, :, 0].tolist()

@@ -12,7 +12,7 @@ from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
 from ..plan.fields import Specs, all_after
-from ..plan.nodes import Blend, MapBatch
+from ..plan.nodes import Blend, MapBatch, draws
 from ..plan.plan import Plan
 from ..source.base import Source
 from ..source.chunk import BYTES
@@ -72,7 +72,7 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
         stages = make_stages(segment.nodes, plan.seed, stream, specs)
         specs = all_after(segment.nodes, specs)
         runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
-        stream += len(segment.nodes)
+        stream += sum(map(draws, segment.nodes))
     stages = make_stages(plan.stages, plan.seed, stream, specs)
     final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
     joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
@@ -81,8 +81,8 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
 
 def finish_of(plan: Plan) -> Finish:
     """What happens to whole batches; it draws from random streams behind those of all stages."""
-    stages = sum(len(segment.nodes) for segment in plan.segments) + len(plan.stages)
-    return Finish(plan.finish, plan.seed, stages)
+    before = [node for segment in plan.segments for node in segment.nodes] + list(plan.stages)
+    return Finish(plan.finish, plan.seed, sum(map(draws, before)))
 
 
 #: workers beside one a core, where reading waits for a network; each of them asks for many records at once

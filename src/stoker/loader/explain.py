@@ -89,7 +89,7 @@ def blends(plan: Plan, epoch: int, position: int) -> dict[str, Any]:
     """What `blend` does to the batch whose first row is at `position`, by verb; nothing where the size is not known here."""
     finish = finish_of(plan)
     told: dict[str, Any] = {}
-    for number, node in enumerate(finish.nodes, finish.first_stream):
+    for number, node in finish.numbered():
         spec = (plan.specs or {}).get(node.image) if isinstance(node, Blend) else None
         if not isinstance(node, Blend) or spec is None or not spec.fixed:
             continue

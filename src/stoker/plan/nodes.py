@@ -226,6 +226,12 @@ Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError]
 RAGGED = (Filter, FlatMap, Unbatch, Regroup)
 
 
+def draws(node: Node) -> bool:
+    """Whether a node takes random numbers. Only such nodes are counted when random streams are numbered, so that a `rename` in
+    front of an augmentation does not change it."""
+    return node.rng if isinstance(node, (Map, MapFields)) else isinstance(node, (Image, Blend))
+
+
 def describe_function(fn: Function) -> str:
     """A function's name, for fingerprints and `explain()`; the same in every process."""
     module = getattr(fn, "__module__", None) or type(fn).__module__

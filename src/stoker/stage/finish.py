@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from ..batch.strings import ByteStrings
 from ..errors import BatchError
-from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function
+from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
 from .blend import Place, blend
 from .fields import arrange
 from .ragged import map_batch
@@ -16,7 +17,7 @@ from .ragged import map_batch
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The verbs behind `batch`. Number i of them draws from the random streams of stage ``first_stream + i``."""
+    """The verbs behind `batch`. Those that draw have random streams of their own, from `first_stream` on."""
 
     nodes: tuple[FinishNode, ...]
     seed: int
@@ -27,7 +28,7 @@ class Finish:
     ) -> dict[str, Any]:
         """The finished columns of a batch whose first row is at `position`; `real` rows of it, the first ones, do not pad."""
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
-        for number, node in enumerate(self.nodes, self.first_stream):
+        for number, node in self.numbered():
             if isinstance(node, MapBatch):
                 columns = map_batch(node.fn, columns, rows, name)
                 _check_rows(node.fn, columns, rows)
@@ -37,6 +38,10 @@ class Finish:
             else:
                 columns = arrange(node, columns)
         return columns
+
+    def numbered(self) -> Iterator[tuple[int, FinishNode]]:
+        """The verbs, each with the number of its random streams."""
+        return zip(accumulate(map(draws, self.nodes), initial=self.first_stream), self.nodes)
 
 
 def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:

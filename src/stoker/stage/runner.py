@@ -25,6 +25,7 @@ from ..plan.nodes import (
     Select,
     StageNode,
     Unbatch,
+    draws,
 )
 from ..plan.order import Places
 from ..source.base import Rows as SourceRows
@@ -65,13 +66,14 @@ Rows = Union[Places, Chunk]
 
 
 def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int, specs: Specs = None) -> list[Stage]:
-    """The nodes' doers. Each gets random streams of its own, numbered by its place in the pipeline.
+    """The nodes' doers. Each that draws gets random streams of its own, numbered in the order of the pipeline.
 
     `specs` are the fields in front of the first one; None: not known.
     """
-    stages = []
-    for at, node in enumerate(nodes):
-        stages.append(_make_stage(node, seed, (first_stream + at) << 8, specs))
+    stages, stream = [], first_stream
+    for node in nodes:
+        stages.append(_make_stage(node, seed, stream << 8, specs))
+        stream += draws(node)
         specs = fields_after(node, specs)
     return stages
 
