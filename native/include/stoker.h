@@ -21,7 +21,7 @@
 #define STK_API __attribute__((visibility("default")))
 #endif
 
-#define STK_ABI 5
+#define STK_ABI 6
 
 typedef enum {
   STK_OK = 0,
@@ -584,6 +584,19 @@ typedef struct {
  * STK_ARGUMENT, and nothing is made. */
 STK_API stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count,
                                     stk_pictures *to);
+
+/*
+ * Row i from the one bytes value of feature wanted[image] of the tf.train.Example that is column 0 of record indices[i]: an image
+ * as it is, of the size `images` tells (its pixels are not looked at). The other features are numbers, a fixed count a record,
+ * and go to their columns; there are at most STK_MOST_WANTED. Read, parsed and drawn in blocks small enough for the processor's
+ * cache; the buffer holds a block at a time. STK_SHORT: the block from to->done on takes *needed bytes; call again, with a larger
+ * buffer and the rest as it is. Where a record of a block cannot be read, is damaged, or is anything but that, the call ends in
+ * front of the block; to->done tells.
+ */
+enum { STK_MOST_WANTED = 16 };
+STK_API stk_status stk_image_examples(const stk_records *table, const int64_t *indices, int64_t count, int64_t behind,
+                                      int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *needed, const stk_wanted *wanted,
+                                      int32_t n_wanted, int32_t image, const stk_images *images, stk_pictures *to);
 
 /* The same as stk_image_rows, from decoded pixels. */
 STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,

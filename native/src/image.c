@@ -236,7 +236,7 @@ static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_ima
   }
 }
 
-static int images_sensible(const stk_images *images) {
+int stk_images_sensible(const stk_images *images) {
   return images && images->width > 0 && images->height > 0 && images->row_stride >= (int64_t)images->width * images->channels &&
          (images->channels == 1 || images->channels == 3 || images->channels == 4);
 }
@@ -245,7 +245,7 @@ stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, con
                            const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height,
                            void *out, int64_t out_stride, stk_row *rows) {
   if (!decoder || !stk_program_valid(program, boxes != NULL) || count < 0 || out_width < 1 || out_height < 1 ||
-      !images_sensible(images)) {
+      !stk_images_sensible(images)) {
     return STK_ARGUMENT;
   }
   if (count && (!images->pixels || !epochs || !positions || !out || !rows)) return STK_ARGUMENT;
@@ -263,19 +263,23 @@ static void look_ahead(const stk_images *images, int64_t number) {
   for (int64_t at = 0; size <= 16384 && at < size; at += 64) __builtin_prefetch(pixels + at);
 }
 
+void stk_pixels_draw(stk_pictures *to, int64_t i, const stk_images *images, const uint8_t *pixels) {
+  const stk_subject s = {to->program, (uint32_t)to->epoch, to->positions[i], &to->rows[i], NULL};
+  pixels_one(to->decoder, &s, images, pixels, (int32_t)to->out_width, (int32_t)to->out_height, to->out + i * to->out_stride);
+  to->bad += to->rows[i].status != STK_OK;
+  to->done = i + 1;
+}
+
 stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count, stk_pictures *to) {
-  if (!images_sensible(images) || !stk_pictures_sensible(to, count) || !stk_program_valid(to->program, 0)) return STK_ARGUMENT;
+  if (!stk_images_sensible(images) || !stk_pictures_sensible(to, count) || !stk_program_valid(to->program, 0))
+    return STK_ARGUMENT;
   if (count && (!images->pixels || !indices)) return STK_ARGUMENT;
   for (int64_t i = 0; i < count; i++) {
     if (!stk_within(indices[i], 1, total)) return STK_ARGUMENT;
   }
   for (int64_t i = 0; i < count; i++) {
     if (i + 1 < count) look_ahead(images, indices[i + 1]);
-    const stk_subject s = {to->program, (uint32_t)to->epoch, to->positions[i], &to->rows[i], NULL};
-    pixels_one(to->decoder, &s, images, images->pixels + indices[i] * images->stride, (int32_t)to->out_width,
-               (int32_t)to->out_height, to->out + i * to->out_stride);
-    to->bad += to->rows[i].status != STK_OK;
-    to->done = i + 1;
+    stk_pixels_draw(to, i, images, images->pixels + indices[i] * images->stride);
   }
   return STK_OK;
 }

@@ -661,6 +661,9 @@ void stk_effects_free(stk_effects *e);
 
 /* Whether what pictures are to be made of, and where to, makes sense. */
 int stk_pictures_sensible(const stk_pictures *to, int64_t count);
+int stk_images_sensible(const stk_images *images);
+/* Makes the picture of row i from decoded pixels. */
+void stk_pixels_draw(stk_pictures *to, int64_t i, const stk_images *images, const uint8_t *pixels);
 /* Copies columns of one row of pixels, converting between gray, RGB and RGB with a fourth channel. */
 void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count);
 /* Resamples pixels in memory (channels 1, 3 or 4) as the row, made for their size, says. */

@@ -113,3 +113,78 @@ stk_status stk_image_records(const stk_records *table, const int64_t *indices, i
   }
   return STK_OK;
 }
+
+/* ---- images that lie in Examples as they are ---------------------------------------------------------------------------- */
+
+enum { BLOCK_ROWS = 32, BLOCK_BYTES = 1 << 17 };
+
+/* What a block of records is read and parsed to. */
+typedef struct {
+  int64_t at[BLOCK_ROWS], lengths[BLOCK_ROWS], bad[BLOCK_ROWS], starts[BLOCK_ROWS], sizes[BLOCK_ROWS];
+  int32_t statuses[BLOCK_ROWS];
+  uint8_t cells[BLOCK_ROWS * STK_MOST_WANTED];
+} stk_block;
+
+static int64_t number_bytes(const stk_wanted *w) {
+  return w->count * (int64_t)(w->kind == STK_FLOATS ? sizeof(float) : sizeof(int64_t));
+}
+
+static int wanted_sensible(const stk_wanted *wanted, int32_t count, int32_t image) {
+  if (!wanted || count < 1 || count > STK_MOST_WANTED || !stk_within(image, 1, count)) return 0;
+  for (int32_t i = 0; i < count; i++) {
+    const stk_wanted *w = &wanted[i];
+    if (i == image ? w->kind != STK_BYTES || w->count != 1 : w->kind == STK_BYTES || w->count < 0) return 0;
+  }
+  return 1;
+}
+
+/* Parses the rows of a block, the first of which is row `first`; returns whether all is there, and an image of `bytes` in each.
+ */
+static int parse_block(stk_block *block, const uint8_t *buffer, int64_t capacity, const stk_wanted *wanted, int32_t n_wanted,
+                       int32_t image, int64_t first, int64_t rows, int64_t bytes) {
+  stk_wanted here[STK_MOST_WANTED];
+  for (int32_t i = 0; i < n_wanted; i++) {
+    here[i] = wanted[i];
+    if (i == image) {
+      here[i].out = block->starts, here[i].also = block->sizes;
+    } else if (wanted[i].out) {
+      here[i].out = (uint8_t *)wanted[i].out + first * number_bytes(&wanted[i]);
+    }
+  }
+  if (stk_examples_parse(buffer, capacity, block->at, block->lengths, rows, here, n_wanted, block->cells, block->bad) != STK_OK)
+    return 0;
+  for (int64_t row = 0; row < rows; row++) {
+    if (block->bad[row] >= 0 || block->sizes[row] != bytes) return 0;
+  }
+  for (int64_t cell = 0; cell < rows * n_wanted; cell++) {
+    if (block->cells[cell]) return 0;
+  }
+  return 1;
+}
+
+stk_status stk_image_examples(const stk_records *table, const int64_t *indices, int64_t count, int64_t behind, int64_t gap,
+                              uint8_t *buffer, int64_t capacity, int64_t *needed, const stk_wanted *wanted, int32_t n_wanted,
+                              int32_t image, const stk_images *images, stk_pictures *to) {
+  if (!table || (count && !indices) || !wanted_sensible(wanted, n_wanted, image) || !stk_images_sensible(images) ||
+      !stk_pictures_sensible(to, count) || !stk_program_valid(to->program, 0)) {
+    return STK_ARGUMENT;
+  }
+  const int64_t bytes = images->height * images->row_stride, fitting = BLOCK_BYTES / bytes;
+  const int64_t most = fitting < 1 ? 1 : fitting < BLOCK_ROWS ? fitting : BLOCK_ROWS;
+  stk_block block;
+  while (to->done < count) {
+    const int64_t first = to->done, field = 0, rows = count - first < most ? count - first : most;
+    const int64_t start = now_ns();
+    const stk_status status = stk_read_records(table, indices + first, rows, &field, 1, behind, gap, buffer, capacity, block.at,
+                                               block.lengths, block.statuses, needed);
+    if (status != STK_OK) return status;
+    for (int64_t row = 0; row < rows; row++) {
+      if (block.statuses[row] || block.lengths[row] < 0) return STK_OK;
+    }
+    const int right = parse_block(&block, buffer, capacity, wanted, n_wanted, image, first, rows, bytes);
+    to->read_ns += now_ns() - start;
+    if (!right) return STK_OK;
+    for (int64_t row = 0; row < rows; row++) stk_pixels_draw(to, first + row, images, buffer + block.starts[row]);
+  }
+  return STK_OK;
+}

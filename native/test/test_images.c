@@ -256,6 +256,19 @@ static void an_image_does_not_borrow_its_neighbours_tables(void) {
   stk_decoder_free(decoder);
 }
 
+/* A tf.train.Example with "n", which is 7, and "image", which is 1, 2, 3, ... `bytes`; all lengths are below 128. */
+static size_t make_example(uint8_t *to, uint8_t bytes) {
+  const uint8_t n[] = {0x0a, 10, 0x0a, 1, 'n', 0x12, 5, 0x1a, 3, 0x0a, 1, 7};
+  const uint8_t head[] = {0x0a, (uint8_t)(bytes + 13), 0x0a, 5,    'i', 'm', 'a', 'g', 'e', 0x12, (uint8_t)(bytes + 4),
+                          0x0a, (uint8_t)(bytes + 2),  0x0a, bytes};
+  uint8_t *at = to;
+  *at++ = 0x0a, *at++ = (uint8_t)(sizeof n + sizeof head + bytes);
+  memcpy(at, n, sizeof n), at += sizeof n;
+  memcpy(at, head, sizeof head), at += sizeof head;
+  for (uint8_t i = 1; i <= bytes; i++) *at++ = i;
+  return (size_t)(at - to);
+}
+
 /* Files and records to pictures in one call, with every way to run out of room and to be refused. */
 static void pictures_come_from_files_and_records_alike(void) {
   char folder[] = "/tmp/stoker-test-XXXXXX", names[512];
@@ -315,6 +328,48 @@ static void pictures_come_from_files_and_records_alike(void) {
   CHECK(stk_image_records(&table, both, 1, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 1, &to) ==
         STK_ARGUMENT);
   fclose(file);
+
+  /* An Example with a number and 5 x 4 pixels: alone, many times over, and cut off. */
+  enum { PIXELS = 5 * 4 * 3, MANY = 70 };
+  uint8_t record[256];
+  const size_t size = make_example(record, PIXELS);
+  file = fopen(names, "wb+");
+  CHECK(file && fwrite(record, 1, size, file) == size && !fflush(file));
+  const int64_t where[2] = {0, 0}, sizes[2] = {(int64_t)size, (int64_t)size - 1}, all[1] = {2};
+  const int32_t open_now[1] = {fileno(file)};
+  const stk_records examples = {where, sizes, NULL, 0, 2, 1, all, open_now, 1};
+  const stk_images small = {NULL, PIXELS, 5 * 3, 5, 4, 3};
+  int64_t numbers[MANY], indices[MANY] = {0}, places[MANY];
+  stk_wanted wanted[2] = {{(const uint8_t *)"image", 5, STK_BYTES, 1, NULL, NULL},
+                          {(const uint8_t *)"n", 1, STK_INTS, 1, numbers, NULL}};
+  stk_program plain = {.channels = 3, .max_pixels = 1000};
+  for (int i = 0; i < MANY; i++) places[i] = i;
+  uint8_t *pixels = malloc(MANY * PIXELS);
+  stk_row *made = malloc(MANY * sizeof *made);
+  const stk_pictures empty = {decoder, &plain, NULL, places, 0, 5, 4, pixels, PIXELS, made, 0, 0, 0};
+  to = empty;
+  CHECK(stk_image_examples(&examples, indices, MANY, 0, 0, arena, 1, &needed, wanted, 2, 0, &small, &to) == STK_SHORT);
+  arena = realloc(arena, (size_t)(capacity = needed));
+  CHECK(stk_image_examples(&examples, indices, MANY, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_OK);
+  CHECK(to.done == MANY && to.bad == 0 && to.read_ns > 0);
+  for (int i = 0; i < MANY; i++) CHECK(numbers[i] == 7 && pixels[i * PIXELS] == 1 && pixels[i * PIXELS + PIXELS - 1] == PIXELS);
+  indices[MANY - 1] = 1; /* what is wrong is in the last block: the others are made */
+  to = empty;
+  CHECK(stk_image_examples(&examples, indices, MANY, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_OK);
+  CHECK(to.done > 0 && to.done < MANY && to.done == to.done / 32 * 32);
+  const stk_images other = {NULL, PIXELS, 4 * 3, 4, 4, 3};
+  to = empty;
+  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 0, &other, &to) == STK_OK &&
+        !to.done);
+  wanted[1].name = (const uint8_t *)"m";
+  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_OK &&
+        !to.done);
+  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 1, &small, &to) == STK_ARGUMENT);
+  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 17, 0, &small, &to) == STK_ARGUMENT);
+  indices[0] = 2;
+  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_ARGUMENT);
+  fclose(file);
+  free(pixels), free(made);
   for (int i = 0; i < 2; i++) unlink(names + starts[i]);
   rmdir(folder);
   stk_decoder_free(decoder);

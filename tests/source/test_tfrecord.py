@@ -468,6 +468,60 @@ def test_pixels_in_records_give_the_images_that_arrays_give(tmp_path: Path) -> N
         np.testing.assert_array_equal(records["n"], memory["n"])
 
 
+BESIDE: dict[str, tuple[dict[str, Any], bool]] = {
+    "nothing": ({}, True),
+    "numbers": ({"n": int, "box": (float, (4,)), "grid": (int, (2, 3))}, True),
+    "bytes": ({"n": int, "name": bytes}, False),
+    "what may be missing": ({"n": int, "gone": Feature(int, default=5)}, False),
+    "any number": ({"n": int, "ids": [int]}, False),
+}
+
+
+@pytest.mark.parametrize(("beside", "at_once"), BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("size", [1, 31, 60])
+def test_pixels_with_anything_beside_them_are_drawn_from_where_they_were_read_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any], at_once: bool, size: int
+) -> None:
+    def numbers(n: int) -> dict[str, Any]:
+        return {"n": n, "box": [n / 2, 0.0, 1.0, 2.0], "grid": list(range(n, n + 6)), "name": b"%d" % n, "ids": [n] * (n % 3)}
+
+    steps, drawn = [], TfrecordSource._draw_in_steps
+    monkeypatch.setattr(TfrecordSource, "_draw_in_steps", lambda *args: steps.append(1) or drawn(*args))
+    monkeypatch.setattr(TfrecordSource, "read", lambda *args: pytest.fail("nothing is wrong here"))
+    store(tmp_path, [{"image": pixels.tobytes(), **numbers(n)} for n, pixels in enumerate(PIXELS)])
+    features = {"image": Feature(bytes, (8, 9, 3), dtype="uint8"), **beside}
+    stored = stoker.tfrecord(tmp_path, features=features).shuffle(seed=3).image("image", *AUGMENTED).batch(size, drop_last=False)
+    arrays = stoker.arrays(image=PIXELS, k=np.arange(60)).shuffle(seed=3).image("image", *AUGMENTED).batch(size, drop_last=False)
+    for records, memory in zip(stored, arrays, strict=True):
+        np.testing.assert_array_equal(records["image"], memory["image"])
+        for name in beside:
+            expected = [numbers(k).get(name, 5) for k in memory["k"].tolist()]
+            assert [np.asarray(value).ravel().tolist() for value in records[name]] == [np.ravel(e).tolist() for e in expected]
+    assert bool(steps) is not at_once
+
+
+def test_large_images_are_drawn_from_records_one_by_one(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (5, 250, 260, 3), np.uint8)
+    store(tmp_path, [{"image": each.tobytes()} for each in pixels])
+    stored = stoker.tfrecord(tmp_path, features={"image": Feature(bytes, (250, 260, 3), dtype="uint8")})
+    [[found], [expected]] = (list(p.image("image", RandomCrop(200)).batch(5)) for p in (stored, stoker.arrays(image=pixels)))
+    np.testing.assert_array_equal(found["image"], expected["image"])
+
+
+def test_damaged_pixels_are_named_wherever_they_stand_in_a_batch(tmp_path: Path) -> None:
+    pipeline = raw_pixels(tmp_path, [{"image": pixels.tobytes(), "n": n} for n, pixels in enumerate(PIXELS)])
+    [path] = tmp_path.glob("*.tfrecord")
+    data = bytearray(path.read_bytes())
+    data[data.index(PIXELS[55].tobytes()) + 100] ^= 1
+    about = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    with pytest.raises(RecordError, match=r"s-0\.tfrecord: the record at byte .*does not match its checksum"):
+        list(pipeline.batch(60))
+    batches = list(pipeline.on_error(stoker.skip(0.1)).batch(60, drop_last=False))
+    assert sorted(n for batch in batches for n in batch["n"].tolist()) == [n for n in range(60) if n != 55]
+
+
 @pytest.mark.parametrize("bad", [{"image": b"short", "n": 7}, {"n": 7}, {"image": PIXELS[7].tobytes()}], ids=["short", "no", "n"])
 def test_a_record_without_its_pixels_costs_its_sample_alone(tmp_path: Path, bad: Any) -> None:
     records: list[Any] = [{"image": pixels.tobytes(), "n": n} for n, pixels in enumerate(PIXELS)]

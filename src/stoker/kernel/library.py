@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stoker.errors import CorruptShard, KernelError, ReadError
 from stoker.kernel.status import Status, error_of
 
-ABI = 5
+ABI = 6
 #: a call over fewer bytes than this is over before another thread could have the GIL
 BRIEF_BYTES = 1 << 16
 
@@ -58,6 +58,9 @@ _SIGNATURES: dict[str, list[Any]] = {
         c_void_p, c_void_p, c_int64, c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 4, c_int64, c_void_p,
     ],
     "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
+    "stk_image_examples": [
+        c_void_p, c_void_p, *[c_int64] * 3, c_void_p, c_int64, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p,
+    ],
     "stk_image_arrays": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
     "stk_pixels_rows": [*[c_void_p] * 6, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
@@ -67,8 +70,8 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 #: functions whose callers come again with more room
 _MAY_BE_SHORT = (
-    "stk_read_files", "stk_read_records", "stk_image_files", "stk_image_records", "stk_jpeg_decode", "stk_seek_make",
-    "stk_tar_feed", "stk_tfrecord_scan",
+    "stk_read_files", "stk_read_records", "stk_image_files", "stk_image_records", "stk_image_examples", "stk_jpeg_decode",
+    "stk_seek_make", "stk_tar_feed", "stk_tfrecord_scan",
 )  # fmt: skip
 
 
@@ -176,6 +179,7 @@ class Library:
         self.image_rows: _Function = loaded.stk_image_rows
         self.image_files: _Function = loaded.stk_image_files
         self.image_records: _Function = loaded.stk_image_records
+        self.image_examples: _Function = loaded.stk_image_examples
         self.image_arrays: _Function = loaded.stk_image_arrays
         self.pixels_rows: _Function = loaded.stk_pixels_rows
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode

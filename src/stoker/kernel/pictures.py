@@ -7,6 +7,7 @@ it, the loop waits for. So a task's images take one call, and what can be prepar
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from stoker.errors import KernelError
 from stoker.kernel.files import Arena, Paths
 from stoker.kernel.library import library, place
 from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program
-from stoker.kernel.records import RecordTable, Spots
+from stoker.kernel.records import RecordTable, Spots, Wanted, number_column, wanted_table
 from stoker.kernel.status import Status
 
 _INT64 = np.dtype(np.int64)
@@ -119,6 +120,41 @@ class Pictures:
         count = self._prepare(indices, epoch, positions, out, None)
         library().image_arrays(images.at, len(images), place(indices), count, self._struct_at)
         return self._told()
+
+    def examples(
+        self,
+        table: RecordTable,
+        fds: NDArray[np.int32],
+        indices: NDArray[np.int64],
+        wanted: Sequence[Wanted],
+        outs: Sequence[NDArray[Any] | None],
+        image: int,
+        images: Images,
+        epoch: int,
+        positions: NDArray[np.int64],
+        out: NDArray[Any],
+        *,
+        behind: int = 0,
+        gap: int = 0,
+    ) -> list[NDArray[Any] | None] | None:
+        """Make picture i from the bytes of feature ``wanted[image]`` in the Example that is record ``indices[i]``.
+
+        They are an image like those of `images`, as it is. The other features are fixed numbers; their columns are returned (in
+        ``outs[i]`` where that fits), with None in the place of the image. None when a record is anything but that.
+        """
+        indices, positions = np.ascontiguousarray(indices, _INT64), np.ascontiguousarray(positions, _INT64)
+        count = self._prepare(indices, epoch, positions, out, None)
+        columns = [() if at == image else number_column(each, count, outs[at]) for at, each in enumerate(wanted)]
+        _names, features = wanted_table(wanted, columns)
+        records, arena, call = table.opened(fds), self._arena, library().image_examples
+        indices_at, features_at = place(indices), place(features)
+        while call(
+            records.at, indices_at, count, behind, gap, self._room(), arena.buffer.size, self._needed_at, features_at,
+            len(wanted), image, images.at, self._struct_at,
+        ):  # fmt: skip
+            arena.grow(int(self._needed[0]), keep=0)
+        self._told()
+        return [column[0] if column else None for column in columns] if self._done == count else None
 
     def errnos(self) -> dict[int, int]:
         """Of the files that could not be read: row -> errno."""

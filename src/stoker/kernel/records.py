@@ -349,6 +349,8 @@ def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDAr
 # ---- tf.train.Example --------------------------------------------------------------------------------------------------
 
 BYTES, FLOAT, INT = 1, 2, 3
+#: features of records whose images are drawn in one call with reading them
+MOST_WANTED = 16
 #: what became of a feature of a record, in `Parsed.status`
 OK, MISSING, OTHER_KIND, OTHER_COUNT = 0, 1, 2, 3
 
@@ -394,9 +396,7 @@ def parse_examples(
     """
     data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
     made = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
-    _names, told = _told(tuple(wanted))  # held: `told` has their addresses
-    rows = [(*about, place(column[0]), place(column[-1])) for about, column in zip(told, made)]
-    table = np.array(rows, np.int64)  # of stk_wanted, whose fields all have 8 bytes
+    _names, table = wanted_table(wanted, made)
     status, bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
     library().examples_parse(
         address(data), data.size, address(starts), address(lengths), count, address(table), len(wanted), address(status),
@@ -404,6 +404,26 @@ def parse_examples(
     )  # fmt: skip
     columns = (_finished(data, each, column, status[:, i]) for i, (each, column) in enumerate(zip(wanted, made)))
     return Parsed(tuple(columns), status, bad)
+
+
+def wanted_table(
+    wanted: Sequence[Wanted], columns: Sequence[tuple[NDArray[Any], ...]]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The names, to be held during the call, and the table of stk_wanted, whose fields all have 8 bytes.
+
+    A column () is left to the call.
+    """
+    names, told = _told(tuple(wanted))
+    rows = [(*about, place(column[0]), place(column[-1])) if column else (*about, 0, 0) for about, column in zip(told, columns)]
+    return names, np.array(rows, np.int64)
+
+
+def number_column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any]]:
+    """Memory for numbers, a fixed count a record: `out`, where it fits."""
+    shape, dtype = (count,) if wanted.count == 1 else (count, wanted.count), _NUMBERS[wanted.kind]
+    if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable:
+        return (out,)
+    return (np.empty(shape, dtype),)
 
 
 @functools.lru_cache(64)
@@ -427,10 +447,7 @@ def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArr
         return (np.empty((count, 3), np.int64),)
     if wanted.kind == BYTES:
         return np.empty(count, np.int64), np.empty(count, np.int64)
-    shape, dtype = (count,) if wanted.count == 1 else (count, wanted.count), _NUMBERS[wanted.kind]
-    if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable:
-        return (out,)
-    return (np.empty(shape, dtype),)
+    return number_column(wanted, count, out)
 
 
 def _finished(data: NDArray[np.uint8], wanted: Wanted, column: tuple[NDArray[Any], ...], status: NDArray[np.uint8]) -> Any:

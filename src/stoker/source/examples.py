@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import RecordError
 from ..kernel.files import Arena
-from ..kernel.records import gather_bytes, parse_examples
+from ..kernel.records import Wanted, gather_bytes, parse_examples
 from .chunk import BytesColumn, Column, FieldSpec, Ints
 from .feature import Feature
 
@@ -43,8 +43,7 @@ class ExampleColumns:
         So does the memory of the arrays of the feature `in_place`: they are a column of bytes, of any length.
         """
         names = list(wanted)
-        targets = [None if self.features[name].raw else self._target(name, len(starts), out) for name in names]
-        parsed = parse_examples(data, starts, lengths, [self._wanted[name] for name in names], targets)
+        parsed = parse_examples(data, starts, lengths, *self.asked(names, len(starts), out))
         for row in np.flatnonzero(parsed.bad >= 0).tolist():
             errors.setdefault(row, RecordError(f"not a tf.train.Example: nonsense at byte {int(parsed.bad[row])} of the record"))
         columns: dict[str, Column] = {}
@@ -57,6 +56,26 @@ class ExampleColumns:
             else:
                 columns[name] = self._column(name, got, data, arena, absent, out.get(name), errors)
         return columns
+
+    def are_numbers(self, names: Iterable[str]) -> bool:
+        """Whether these are numbers, a fixed count in every record."""
+        features = (self.features[name] for name in names)
+        return all(each.type in (int, float) and each.shape is not None and each.default is None for each in features)
+
+    def asked(
+        self, names: Sequence[str], rows: int, out: Mapping[str, NDArray[Any]]
+    ) -> tuple[list[Wanted], list[NDArray[Any] | None]]:
+        """These features as the kernel is asked for them, and where numbers among them may go."""
+        targets = [None if self.features[name].raw else self._target(name, rows, out) for name in names]
+        return [self._wanted[name] for name in names], targets
+
+    def numbers(self, name: str, got: NDArray[Any], out: NDArray[Any] | None, absent: Ints = _NONE) -> NDArray[Any]:
+        """A column of numbers, a fixed count a record, in the shape of the feature."""
+        feature = self.features[name]
+        column = got.reshape(len(got), *feature.shape) if feature.shape and len(feature.shape) > 1 else got
+        if len(absent):
+            column[absent] = feature.default
+        return out if out is not None and np.shares_memory(out, column) else column
 
     def _target(self, name: str, rows: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
         feature, target = self.features[name], out.get(name)
@@ -95,10 +114,7 @@ class ExampleColumns:
             offsets, values = got
             rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist())]
             return _with_default(rows, feature.default, absent)
-        column = got.reshape(len(got), *feature.shape) if len(feature.shape) > 1 else got
-        if len(absent):
-            column[absent] = feature.default
-        return out if out is not None and np.shares_memory(out, column) else column
+        return self.numbers(name, got, out, absent)
 
     def _raw(
         self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, RecordError
 from ..kernel.native import Images
-from ..kernel.records import verify_records
+from ..kernel.records import MOST_WANTED, verify_records
 from ..storage.blob import Blob
+from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from .base import Drawing, Rows
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
@@ -59,6 +60,40 @@ class TfrecordSource(RecordSource):
         self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
     ) -> Rows | None:
         """Images are taken from where they were read to; with anything wrong, `read` finds out what."""
+        return self._draw_at_once(indices, wanted, out, scratch, drawing) or self._draw_in_steps(
+            indices, wanted, out, scratch, drawing
+        )
+
+    def _draw_at_once(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows | None:
+        """In one native call, a few records at a time: where there are only numbers beside the image, and nothing is wrong."""
+        assert self._examples is not None
+        names, image = list(wanted), drawing.field
+        if len(names) > MOST_WANTED or not self._examples.are_numbers(name for name in names if name != image):
+            return None
+        held = self._hold(indices)
+        if held is None:
+            return None
+        try:
+            made = drawing.pictures.examples(
+                self._table, held.fds, indices, *self._examples.asked(names, len(indices), out), names.index(image),
+                self._scattered(scratch, image).one, drawing.epoch, drawing.positions, drawing.out, behind=_CRC_BYTES,
+                gap=LocalBlob.gap,
+            )  # fmt: skip
+        finally:
+            held.release()
+        if made is None:
+            return None
+        columns: dict[str, Column] = {
+            name: drawing.out if column is None else self._examples.numbers(name, column, out.get(name))
+            for name, column in zip(names, made)
+        }
+        return Rows(columns, {})
+
+    def _draw_in_steps(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows | None:
         began = time.perf_counter()
         rows = self._rows(indices, wanted, out, scratch, in_place=drawing.field)
         column, spec = rows.columns[drawing.field], self.fields[drawing.field]
@@ -66,11 +101,15 @@ class TfrecordSource(RecordSource):
         if rows.errors or (column.lengths != spec.nbytes).any():
             return None
         read_s = time.perf_counter() - began
-        images = scratch.keep((self, drawing.field), lambda: _Scattered(spec)).images(column.data)
+        images = self._scattered(scratch, drawing.field).images(column.data)
         drawing.pictures.arrays(images, column.starts, drawing.epoch, drawing.positions, drawing.out)
         drawing.pictures.read_s = read_s
         rows.columns[drawing.field] = drawing.out
         return rows
+
+    def _scattered(self, scratch: Scratch, field: str) -> _Scattered:
+        found: _Scattered = scratch.keep((self, field), lambda: _Scattered(self.fields[field]))
+        return found
 
     def _rows(
         self,
@@ -117,6 +156,8 @@ class _Scattered:
 
     def __init__(self, spec: FieldSpec) -> None:
         self._one = np.empty(tuple(extent or 0 for extent in spec.shape), np.uint8)
+        #: such an image
+        self.one = Images(self._one[None])
         self._last: tuple[NDArray[np.uint8], Images] | None = None
 
     def images(self, data: NDArray[np.uint8]) -> Images:
