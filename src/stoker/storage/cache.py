@@ -214,7 +214,7 @@ class Cache:
                 return True
             if flight.error is not None:
                 raise copy.copy(flight.error) from flight.error
-            if flight.begun and not flight.kept:
+            if not flight.kept and not flight.left:
                 break
         self._count(past=1)
         return False
@@ -457,6 +457,7 @@ class Cache:
             flight = self._flights.get(unit.name)
             if flight is not None and not flight.begun:
                 del self._flights[unit.name]
+                flight.left = True
                 flight.land()
         self._urgent.clear()
 

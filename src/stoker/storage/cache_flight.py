@@ -22,6 +22,8 @@ class Flight:
         self.ahead = ahead
         #: whether a thread is at it
         self.begun = False
+        #: whether the threads that were to fetch it have gone
+        self.left = False
         #: how it ended
         self.kept = False
         self.error: StokerError | None = None
