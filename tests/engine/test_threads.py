@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -101,6 +103,26 @@ def test_a_worker_keeps_one_scratch_and_closes_it() -> None:
     assert len(Scratch.made) == 2
     assert seen <= {id(scratch) for scratch in Scratch.made}
     assert all(scratch.closed for scratch in Scratch.made)
+
+
+def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
+    """It may stand still from then on: whoever has the outcome must be the only one who has it."""
+    executor = ThreadExecutor(1, Scratch)
+    try:
+        channel = executor.channel(lambda content, _: set(content))
+        freed: queue.SimpleQueue[list[bool]] = queue.SimpleQueue()
+
+        class Taken:
+            def put(self, outcomes: list[Outcome]) -> None:
+                held = [weakref.ref(part) for outcome in outcomes for part in (outcome.task.content, outcome.result)]
+                outcomes.clear()
+                freed.put([part() is None for part in held])
+
+        channel.done = Taken()  # type: ignore[attr-defined]
+        channel.submit([Task(0, number, frozenset([number])) for number in range(2)])
+        assert freed.get(timeout=30) == [True] * 4
+    finally:
+        executor.close()
 
 
 def test_cancelled_work_that_has_not_begun_never_begins() -> None:

@@ -124,8 +124,10 @@ def _work(seat: _Seat, tasks: queue.SimpleQueue[Any], make_scratch: Callable[[],
                 break
             seat.task = task
             outcomes.append(run_task(channel.work, task, scratch, seat.number))
-        seat.task = None
-        channel.done.put(outcomes)
-        # Nothing may linger in this frame while the worker waits: a batch held here could not be recycled.
-        item = channel = group = outcomes = task = None  # type: ignore[assignment]
+        # Nothing may linger in this frame: a batch held here could not be recycled. It is let go before the hand-over, because
+        # this thread may stand still right behind it for as long as the machine likes.
+        done, handed = channel.done, [outcomes]
+        seat.task = item = channel = group = outcomes = task = None  # type: ignore[assignment]
+        done.put(handed.pop())
+        done = None
     scratch.close()
