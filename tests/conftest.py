@@ -9,7 +9,7 @@ import pytest
 
 from stoker.storage.scratch import Scratch
 
-from .support import jpeg_bytes
+from .support import Passing, jpeg_bytes
 
 #: the folders of `image_folder`
 CLASSES = ("cat", "dog", "owl")
@@ -37,6 +37,15 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> Passing:
+    """The clock of feeds and tasks."""
+    clock = Passing()
+    monkeypatch.setattr("stoker.engine.feed.time", clock)
+    monkeypatch.setattr("stoker.engine.run.time", clock)
+    return clock
 
 
 @pytest.fixture

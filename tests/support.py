@@ -1,8 +1,9 @@
-"""What many tests need: pictures as bytes, and the values of a chunk's rows."""
+"""What many tests need: pictures as bytes, the values of a chunk's rows, and a clock of their own."""
 
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,23 @@ from PIL import Image
 from stoker.source.base import Rows, Source
 from stoker.source.chunk import Column
 from stoker.storage.scratch import Scratch
+
+
+class Passing:
+    """Time that passes only when a task takes some: a busy machine changes nothing."""
+
+    def __init__(self) -> None:
+        self.now, self._lock = 0.0, threading.Lock()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.now += seconds
 
 
 def picture(width: int, height: int, *, seed: int = 0, channels: int = 3) -> NDArray[np.uint8]:

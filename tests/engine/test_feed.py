@@ -15,6 +15,8 @@ from stoker.engine.inline import InlineExecutor
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import StallError
 
+from ..support import Passing
+
 
 class Scratch:
     def close(self) -> None:
@@ -220,15 +222,33 @@ def test_a_stall_is_told_with_the_unit_and_every_workers_stack() -> None:
         executor.close()
 
 
-def test_work_that_is_slow_but_moves_is_no_stall() -> None:
+def test_work_that_is_slow_but_moves_is_no_stall(passing: Passing) -> None:
     def work(content: Any, _: Any) -> Any:
-        time.sleep(0.1)
+        passing.sleep(0.4)
         return content
 
     executor = ThreadExecutor(1, Scratch)
     try:
-        taken = take_all(feed_of(executor, [Numbers(0, rows=12)], work, watchdog_s=0.6))
-        assert len(taken) == 1
+        taken = take_all(feed_of(executor, [Numbers(n, rows=12) for n in range(4)], work, watchdog_s=0.6))
+        assert len(taken) == 4 and passing.now > 3
+    finally:
+        executor.close()
+
+
+def test_what_the_supply_waited_for_is_no_stall_of_the_tasks(passing: Passing) -> None:
+    class Slow(Listed):
+        def poll(self, block: bool) -> Numbers | None:
+            passing.sleep(100)
+            return super().poll(block)
+
+    def work(content: Any, _: Any) -> Any:
+        time.sleep(0.05)  # long enough to be waited for
+        return content
+
+    executor = ThreadExecutor(1, Scratch)
+    try:
+        feed = Feed(Slow([Numbers(0)]), executor.channel(work), executor, window=1, budget=1 << 40, watchdog_s=30.0)
+        assert feed.take().number == 0  # type: ignore[union-attr]
     finally:
         executor.close()
 
@@ -273,7 +293,7 @@ def test_work_that_waits_instead_of_computing_is_cut_by_the_clock() -> None:
     assert pace.group_rows() == 1, "and none of them waits for another's end"
 
 
-def test_slow_rows_are_no_stall_as_long_as_they_move() -> None:
+def test_slow_rows_are_no_stall_as_long_as_they_move(passing: Passing) -> None:
     class Slow(Numbers):
         def split(self, rows: int) -> list[Any]:
             return [min(rows, self.rows - first) for first in range(0, self.rows, rows)]
@@ -281,7 +301,7 @@ def test_slow_rows_are_no_stall_as_long_as_they_move() -> None:
     executor = ThreadExecutor(2, Scratch)
     try:
         units = [Slow(n, rows=64) for n in range(3)]
-        taken = take_all(feed_of(executor, list(units), lambda rows, _: time.sleep(0.03 * rows), watchdog_s=1.5))
-        assert len(taken) == 3
+        taken = take_all(feed_of(executor, list(units), lambda rows, _: passing.sleep(0.03 * rows), watchdog_s=1.5))
+        assert len(taken) == 3 and passing.now > 5
     finally:
         executor.close()

@@ -128,11 +128,11 @@ def test_asking_without_waiting_does_not_wait() -> None:
 
 def test_a_slow_stream_is_no_stall_as_long_as_values_come() -> None:
     def values() -> Iterator[int]:
-        for number in range(8):
-            time.sleep(0.2)
+        for number in range(7):
+            time.sleep(0.4)
             yield number
 
-    assert all_of(Pump(values, 100, 3, 1.0, True)) == list(range(8))
+    assert all_of(Pump(values, 100, 3, 2.5, True)) == list(range(7))
 
 
 def test_a_stream_that_stands_still_is_a_stall_and_its_place_is_shown() -> None:

@@ -128,7 +128,10 @@ class Feed(Generic[U]):
             if self._closed:
                 raise ClosedError("the loader was closed while a batch was awaited")
             self._collect(0.0)
-            self._fill(block=block and not self._schedule.in_flight)
+            waits = block and not self._schedule.in_flight
+            self._fill(block=waits)
+            if waits:
+                quiet_since = time.monotonic()  # what the supply waits for is the supply's to watch
             if self._ready:
                 return self._hand_over(self._ready.pop(0))
             if self._ended and not self._schedule.in_flight:
