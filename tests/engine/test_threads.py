@@ -46,6 +46,13 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("stoker")]
 
 
+def gone() -> bool:
+    """Whether all of ours have ended, soon: `close` waits a second for them, and a busy machine may take longer."""
+    for thread in ours():
+        thread.join(20)
+    return not ours()
+
+
 @pytest.mark.parametrize("error", [ValueError("v"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()], ids=repr)
 def test_every_task_has_one_outcome_whatever_it_raises(error: BaseException) -> None:
     def work(content: int, _: Any) -> int:
@@ -62,7 +69,7 @@ def test_every_task_has_one_outcome_whatever_it_raises(error: BaseException) -> 
         assert [outcome.error for outcome in outcomes if outcome.error] == [error]
     finally:
         executor.close()
-    assert not ours()
+    assert gone()
 
 
 def test_outcomes_say_who_did_it_and_when() -> None:
@@ -100,6 +107,7 @@ def test_a_worker_keeps_one_scratch_and_closes_it() -> None:
         channel.submit([Task(0, number, None)])
     wait_for(channel, 30)
     executor.close()
+    assert gone()
     assert len(Scratch.made) == 2
     assert seen <= {id(scratch) for scratch in Scratch.made}
     assert all(scratch.closed for scratch in Scratch.made)
@@ -158,7 +166,7 @@ def test_closing_twice_and_closing_while_busy_is_fine() -> None:
         channel.submit([Task(0, number, None)])
     executor.close()
     executor.close()
-    assert not ours()
+    assert gone()
 
 
 def test_a_worker_that_never_returns_does_not_hold_up_the_end() -> None:
@@ -173,6 +181,7 @@ def test_a_worker_that_never_returns_does_not_hold_up_the_end() -> None:
     assert time.monotonic() - begun < 10, "it stops waiting"
     assert all(thread.daemon for thread in ours()), "and the process can end"
     release.set()
+    assert gone()
 
 
 def test_when_threads_cannot_be_started_those_that_were_end_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,9 +196,7 @@ def test_when_threads_cannot_be_started_those_that_were_end_again(monkeypatch: p
     with pytest.raises(ConfigError, match=r"3 of 5 could not be started .*can't start new thread.*fewer threads"):
         ThreadExecutor(5, Scratch)
     monkeypatch.undo()
-    for thread in ours():
-        thread.join(10)
-    assert not ours()
+    assert gone()
 
 
 def test_the_inline_executor_runs_in_the_callers_thread_when_asked() -> None:
@@ -242,5 +249,6 @@ def test_stacks_name_every_worker_and_what_it_does() -> None:
     finally:
         release.set()
         executor.close()
+    assert gone()
     assert "(ended)" in executor.stacks()
     assert sys.getrefcount(executor) < 10

@@ -92,12 +92,12 @@ def patched(data: bytes, height: int, width: int) -> bytes:
 
 def test_a_size_bomb_is_refused_at_once() -> None:
     bomb = patched(jpeg(16, 16), 65500, 65500)
-    start = time.perf_counter()
+    start = time.thread_time()
     _, rows = run(THUMBNAIL, [bomb], 20, 20)
     assert rows["status"][0] == Status.LIMIT and b"65500x65500" in rows["message"][0]
     with native.Decoder() as decoder, pytest.raises(ImageTooLarge):
         decoder.decode(Program(), bomb)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
 
 
 def test_the_pixel_limit_is_exact() -> None:
@@ -121,10 +121,10 @@ def test_a_bomb_of_scans_is_refused_at_once() -> None:
     data = jpeg(200, 200, kind="progressive")
     last = data[scans(data)[-1] : -2]
     bomb = data[:-2] + last * 1000 + b"\xff\xd9"
-    start = time.perf_counter()
+    start = time.thread_time()
     _, rows = run(THUMBNAIL, [bomb], 20, 20)
     assert rows["status"][0] == Status.LIMIT and b"scans" in rows["message"][0]
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
 
 
 def test_the_header_tells_size_kind_and_scans() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -210,6 +212,19 @@ def sha_of_run(pipeline: Pipeline, epochs: int = 3, **arguments: Any) -> str:
 def real_ids(batch: Batch, field: str = "x") -> list[int]:
     """The ids of the rows that do not only pad."""
     return [int(value) for value in np.asarray(batch[field])[batch.mask]]
+
+
+def workers() -> list[str]:
+    """The names of our threads that are alive in this process."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stoker")]
+
+
+def no_workers(deadline_s: float = 20.0) -> bool:
+    """Whether all of them are gone, soon."""
+    deadline = time.monotonic() + deadline_s
+    while workers() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not workers()
 
 
 def run_python(script: str, *arguments: str, timeout_s: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -13,20 +13,9 @@ import pytest
 import stoker
 from stoker.errors import ClosedError, ConfigError
 
-from .runs import PIPELINES, SINGLES, epochs_of, hash_of, numbers, odd, samples
+from .runs import PIPELINES, SINGLES, epochs_of, hash_of, no_workers, numbers, odd, samples
 
 KINDS = ["shuffled", "filter", "stream", "map_batch", "inner batch", "repeated batches", "pad"]
-
-
-def workers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stoker")]
-
-
-def no_workers(deadline_s: float = 20.0) -> bool:
-    deadline = time.monotonic() + deadline_s
-    while workers() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return not workers()
 
 
 def test_each_iteration_is_the_next_epoch() -> None:
@@ -211,10 +200,13 @@ def test_a_loader_works_in_another_thread() -> None:
 
 def test_a_loader_closed_from_another_thread_ends_the_wait_for_a_batch() -> None:
     def slowly(x: Any) -> Any:
+        begun.set()
         time.sleep(0.05)
         return x
 
-    for pipeline in (numbers().map(x=slowly).batch(60), numbers().map(x=slowly).filter(odd).batch(20)):
+    slow = numbers(6000).map(x=slowly)  # minutes of work
+    for pipeline in (slow.batch(6000), slow.filter(odd).batch(2000)):
+        begun = threading.Event()
         loader = pipeline.loader(threads=2)
         found: list[BaseException] = []
 
@@ -226,9 +218,9 @@ def test_a_loader_closed_from_another_thread_ends_the_wait_for_a_batch() -> None
 
         thread = threading.Thread(target=run)
         thread.start()
-        time.sleep(0.2)
+        assert begun.wait(60)
         loader.close()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         assert [type(error) for error in found] == [ClosedError]
     assert no_workers()

@@ -18,7 +18,7 @@ import pytest
 import stoker
 from stoker.image import RandomResizedCrop
 
-from .runs import hash_of, numbers, odd
+from .runs import hash_of, no_workers, numbers, odd
 
 
 def wide(rows: int = 400, width: int = 1000) -> stoker.Pipeline:
@@ -169,6 +169,28 @@ def test_bytes_of_values_whose_size_shows_only_afterwards_are_bounded_too(kind: 
     assert Counted.live == 0
 
 
+def at_rest(count: Callable[[], int]) -> int:
+    """A count once it has stood still for a while."""
+    seen, since = count(), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        time.sleep(0.01)
+        if (now := count()) != seen:
+            seen, since = now, time.monotonic()
+    return seen
+
+
+def in_use(process: psutil.Process) -> tuple[int, int]:
+    return process.num_threads(), process.num_fds()
+
+
+def no_more_in_use(process: psutil.Process, before: tuple[int, int]) -> bool:
+    """Whether threads and files are as few as they were, soon; fewer when those of an earlier test have ended meanwhile."""
+    deadline = time.monotonic() + 20
+    while any(now > then for now, then in zip(in_use(process), before)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return all(now <= then for now, then in zip(in_use(process), before))
+
+
 def test_a_slow_consumer_stops_the_workers() -> None:
     made = [0]
 
@@ -181,10 +203,7 @@ def test_a_slow_consumer_stops_the_workers() -> None:
         with pipeline.loader(threads=2, ahead=3) as loader:
             iterator = iter(loader)
             next(iterator)
-            time.sleep(0.3)
-            before = made[0]
-            time.sleep(0.3)
-            assert made[0] == before < 600, "nobody works ahead without bound"
+            assert at_rest(lambda: made[0]) < 600, "nobody works ahead without bound"
 
 
 @pytest.mark.slow
@@ -201,12 +220,11 @@ def test_many_iterations_leave_memory_threads_and_files_as_they_were() -> None:
 
         run(60_000)  # warm-up: the trace keeps its last 20,000 spans
         gc.collect()
-        before = process.memory_info().rss, process.num_threads(), process.num_fds()
+        before, memory = in_use(process), process.memory_info().rss
         run(200_000)
         gc.collect()
-        after = process.memory_info().rss, process.num_threads(), process.num_fds()
-    assert after[0] - before[0] < 4 << 20
-    assert after[1:] == before[1:]
+        assert process.memory_info().rss - memory < 4 << 20
+        assert no_more_in_use(process, before)
 
 
 def test_loaders_that_come_and_go_leave_nothing(image_folder: Path) -> None:
@@ -229,14 +247,11 @@ def test_loaders_that_come_and_go_leave_nothing(image_folder: Path) -> None:
 
     cycle(60)
     gc.collect()
-    before = process.num_threads(), process.num_fds()
-    memory = process.memory_info().rss
+    assert no_workers()
+    before, memory = in_use(process), process.memory_info().rss
     cycle(300)
     gc.collect()
-    deadline = time.monotonic() + 20
-    while process.num_threads() > before[0] and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert (process.num_threads(), process.num_fds()) == before
+    assert no_more_in_use(process, before)
     assert process.memory_info().rss - memory < 16 << 20
 
 
@@ -251,6 +266,6 @@ def test_iterators_that_are_left_leave_nothing() -> None:
                         break
 
         leave(loader, 20), leave(ragged, 20)
-        before = process.num_threads(), process.num_fds()
+        before = in_use(process)
         leave(loader, 300), leave(ragged, 100)
-        assert (process.num_threads(), process.num_fds()) == before
+        assert no_more_in_use(process, before)

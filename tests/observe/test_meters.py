@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 import pytest
@@ -11,6 +10,7 @@ import stoker
 from stoker.observe.meters import Meters, Span, Stats
 
 from ..loader.runs import numbers, odd
+from ..support import Passing
 
 
 def test_what_was_handed_out_is_counted() -> None:
@@ -56,15 +56,17 @@ def test_bad_samples_are_counted() -> None:
         assert (loader.stats().skipped, loader.stats().samples) == (6, 54)
 
 
-def test_a_loop_that_never_waits_and_one_that_always_does() -> None:
+def test_a_loop_that_never_waits_and_one_that_always_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
     calm, hungry = Meters(2), Meters(2)
-    for meters, pause in ((calm, 0.0), (hungry, 0.01)):
+    for meters, pause in ((calm, 0.25), (hungry, 0.75)):
         for _ in range(5):
             asked = meters.request()
-            time.sleep(pause)
+            clock.sleep(pause)
             meters.delivered(asked, 10, 100)
-            time.sleep(0.01 - pause)
-    assert calm.snapshot().wait_share < 0.5 < hungry.snapshot().wait_share
+            clock.sleep(1 - pause)
+    assert (calm.snapshot().wait_share, hungry.snapshot().wait_share) == (0.25, 0.75)
 
 
 def test_only_the_latest_spans_are_kept() -> None:
