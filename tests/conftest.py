@@ -6,10 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from stoker.storage.scratch import Scratch
 
 from .support import Passing, jpeg_bytes
+
+# The same examples in every run, and none of them judged by the clock: a run on a busy machine says what any other says.
+# Whoever changes something looks further with `pytest --hypothesis-profile search`.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("search"), derandomize=True, database=None)
+settings.load_profile("same")
 
 #: the folders of `image_folder`
 CLASSES = ("cat", "dog", "owl")
