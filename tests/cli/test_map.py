@@ -241,6 +241,30 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
     assert not leftovers(folder)
 
 
+INTERRUPTED = """
+import json, os, sys
+from stoker.cli.map_worker import load_function, work
+from stoker.pack import atomic
+
+def interrupt(*_):
+    assert any(name.endswith(".part") for name in os.listdir())
+    raise KeyboardInterrupt
+
+atomic.sweep = interrupt  # what is done next when a file has been made
+tasks, give = os.pipe()
+hear, answers = os.pipe()
+os.write(give, json.dumps(["in-00.tar", "out.tar"]).encode() + b"\\n")
+job = {"function": "user_maps:upper", "code": load_function("user_maps:upper")[1]}
+work(job, tasks, answers, os.open("status", os.O_RDWR | os.O_CREAT))
+"""
+
+
+def test_a_worker_that_is_interrupted_when_it_has_just_made_a_file_leaves_none(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr == ""
+    assert outputs(folder) == {} and not leftovers(folder)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -132,8 +132,12 @@ def work(job: dict[str, Any], tasks: int, answers: int, status: int) -> None:
         while (line := lines.get()) is not None:
             outcome = mapper.outcome(*json.loads(line))
             os.write(answers, json.dumps(outcome).encode() + b"\n")
+        return
     except (KeyboardInterrupt, BrokenPipeError):
-        os._exit(1)  # the shard in the making is given up; the interpreter's own end could wait for threads of the user
+        pass  # the shard in the making is given up
+    # Not before the exception is gone: it may hold the last reference to a file that was just made, and goes with it. The
+    # interpreter's own end could wait for threads of the user.
+    os._exit(1)
 
 
 def _listen(tasks: int, lines: queue.SimpleQueue[bytes | None]) -> None:
