@@ -102,7 +102,12 @@ def test_a_state_can_be_saved_when_interrupted() -> None:
     script = (
         TRAINING
         + """
-import json
+endless = numbers(100_000).map(x=slowly)  # minutes of work: it is interrupted before its end, however late that is
+kinds = {
+    "threads": lambda: endless.batch(4).loader(threads=2),
+    "filter": lambda: endless.filter(odd).batch(4).loader(threads=2),
+    "inline": lambda: endless.batch(4).loader(executor="inline"),
+}
 loader = kinds[sys.argv[1]]()
 seen = 0
 print("begun", flush=True)
