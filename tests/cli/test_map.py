@@ -215,7 +215,7 @@ def test_a_worker_that_is_killed_is_replaced(stoker_json: Any, folder: Path) -> 
 
 
 def test_a_function_that_is_stuck_is_ended(stoker: Any, folder: Path) -> None:
-    result = stoker("map", "user_maps:stuck", "in-01.tar", "out.tar", "--timeout", 0.5)
+    result = stoker("map", "user_maps:stuck", "in-01.tar", "out.tar", "--timeout", 2)
     assert result.exit_code == 1 and "d/00008" in result.stderr and "--timeout" in result.stderr
     assert not (folder / "out.tar").exists() and not leftovers(folder)
 
