@@ -45,6 +45,7 @@ class FakeBlob(Blob):
         self.streams = self.reads = self.bytes = 0
         self.fail: Exception | None = None
         self.gate: threading.Event | None = None
+        self._lock = threading.Lock()
 
     def stat(self) -> Stat:
         return Stat(len(self.data), self.version)
@@ -52,19 +53,23 @@ class FakeBlob(Blob):
     def read_into(self, offset: int, view: memoryview) -> None:
         if self.fail is not None:
             raise self.fail
-        self.reads += 1
-        self.bytes += len(view)
+        with self._lock:
+            self.reads += 1
+            self.bytes += len(view)
         view[:] = self.data[offset : offset + len(view)]
 
     def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
-        self.streams += 1
+        with self._lock:
+            self.streams += 1
         for at in range(offset, len(self.data), 300_000):
             if self.fail is not None:
                 raise self.fail
             if self.gate is not None and at > offset:
                 assert self.gate.wait(30)
-            self.bytes += len(self.data[at : at + 300_000])
-            yield self.data[at : at + 300_000]
+            piece = self.data[at : at + 300_000]
+            with self._lock:
+                self.bytes += len(piece)
+            yield piece
 
     def read_all(self, limit: int) -> bytes:
         return self.data
