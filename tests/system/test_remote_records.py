@@ -16,8 +16,8 @@ from ..storage.server import Act, Drip, NoRange, Reset, Server, Short, Silence, 
 
 SAMPLES, SHARDS = 48, 6
 QUICK = stoker.Patience(
-    connect_s=2, silence_s=0.3, least_bytes_per_s=2000, rate_window_s=0.3, first_delay_s=0.001, longest_delay_s=0.01,
-    longest_retry_after_s=0.05, budget_s=5,
+    silence_s=0.3, least_bytes_per_s=2000, rate_window_s=0.3, first_delay_s=0.001, longest_delay_s=0.01,
+    longest_retry_after_s=0.05,
 )  # fmt: skip
 
 
