@@ -89,6 +89,16 @@ def test_a_pool_keeps_so_many_slabs_and_no_more() -> None:
     assert len(pool._free) == 2
 
 
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_what_ends_an_allocation_is_told_by_itself(error: type[BaseException]) -> None:
+    def refuse(nbytes: int) -> Any:
+        raise error
+
+    with pytest.raises(error) as caught:
+        SlabPool(Layout.of(SPECS, 10), 2, refuse).take()
+    assert caught.value.__context__ is None, "that the pool was empty is nobody's trouble"
+
+
 def test_batches_outlive_their_pool() -> None:
     pool = SlabPool(Layout.of(SPECS, 10), 2)
     arrays = leased(pool)

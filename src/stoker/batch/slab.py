@@ -90,9 +90,11 @@ class SlabPool:
 
     def take(self) -> Slab:
         try:
-            return self._free.pop()  # the last one back is the warmest in cache
+            returned = self._free.pop()  # the last one back is the warmest in cache
         except IndexError:
-            return Slab(self.layout, self._allocate)
+            returned = None
+        # Not where that error is handled: what goes wrong here, or interrupts it, would be told as a consequence of it.
+        return Slab(self.layout, self._allocate) if returned is None else returned
 
     def give(self, slab: Slab) -> None:
         self._free.append(slab)
