@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,27 @@ def test_a_pool_keeps_so_many_slabs_and_no_more() -> None:
     many.clear()
     gc.collect()
     assert len(pool._free) == 2
+
+
+def test_no_line_of_python_runs_when_a_slab_comes_back() -> None:
+    """An interrupt that came there would be dropped: Python only says that it ignores what a finalizer raises."""
+    pool = SlabPool(Layout.of(SPECS, 10), 4)
+    arrays = leased(pool)
+    ran: list[str] = []
+    sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        del arrays
+    finally:
+        sys.setprofile(None)
+    assert ran == [] and len(pool._free) == 1
+
+
+def test_a_lease_that_was_interrupted_before_it_began_gives_nothing_back() -> None:
+    pool = SlabPool(Layout.of(SPECS, 10), 4)
+    lease = Lease(pool.take(), pool)
+    del lease._returned.slab
+    del lease
+    assert len(pool._free) == 1 and isinstance(pool.take(), Slab)
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])

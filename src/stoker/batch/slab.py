@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,25 +60,34 @@ class Slab:
         self.interface = self.memory.__array_interface__  # made once: asking NumPy for it costs microseconds
 
 
+class Returned(weakref.ref["Lease"]):
+    """A lease's way to its end: what is put back into the pool then, with the slab."""
+
+    __slots__ = ("slab",)
+    slab: Slab
+
+
 class Lease:
     """A slab in the user's hands.
 
     Every array handed out is a view whose base is this object, so it lives until the last of them is dropped, whatever the user
-    did with them (slices, torch tensors, other threads). Then the slab goes back to its pool; if the pool is gone, or this is
-    never called, the memory is simply freed.
+    did with them (slices, torch tensors, other threads). Then the slab goes back to its pool; if the pool is gone, or the garbage
+    collector had to find this, the memory is simply freed.
+
+    No line of Python runs at that end, which comes once for each batch: Python drops a Ctrl-C that meets a finalizer, and the
+    training loop would go on. So the callback of the reference is the `append` of the pool's deque itself.
     """
 
-    __slots__ = ("__array_interface__", "_pool", "_slab")
+    __slots__ = ("__array_interface__", "__weakref__", "_returned")
 
     def __init__(self, slab: Slab, pool: SlabPool) -> None:
-        self._slab, self._pool = slab, pool
+        self._returned = Returned(self, pool.give)
+        self._returned.slab = slab
         self.__array_interface__ = slab.interface
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return self._slab.layout.arrays(np.asarray(self)) if self._slab.layout.fields else {}
-
-    def __del__(self) -> None:
-        self._pool.give(self._slab)
+        layout = self._returned.slab.layout
+        return layout.arrays(np.asarray(self)) if layout.fields else {}
 
 
 class SlabPool:
@@ -86,15 +96,13 @@ class SlabPool:
     def __init__(self, layout: Layout, keep: int, allocate: Allocate = plain_memory) -> None:
         self.layout = layout
         self._allocate = allocate
-        self._free: deque[Slab] = deque(maxlen=keep)  # a full deque lets the oldest go
+        self._free: deque[Returned] = deque(maxlen=keep)  # a full deque lets the oldest go
+        self.give = self._free.append
 
     def take(self) -> Slab:
         try:
-            returned = self._free.pop()  # the last one back is the warmest in cache
-        except IndexError:
-            returned = None
+            slab = self._free.pop().slab  # the last one back is the warmest in cache
+        except (IndexError, AttributeError):  # none is there; or one whose lease was interrupted before it began
+            slab = None
         # Not where that error is handled: what goes wrong here, or interrupts it, would be told as a consequence of it.
-        return Slab(self.layout, self._allocate) if returned is None else returned
-
-    def give(self, slab: Slab) -> None:
-        self._free.append(slab)
+        return slab or Slab(self.layout, self._allocate)
