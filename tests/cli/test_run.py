@@ -71,6 +71,14 @@ def test_a_bad_sample_is_named_without_a_traceback(start: Any, module: Path) -> 
     assert "cat/cat_00.jpg" in err and "no such luck" in err and str(module) in err and "Traceback" not in err
 
 
+def test_ctrl_c_while_modules_are_imported_is_the_same_status(start: Any, tmp_path: Path) -> None:
+    """There Python runs code from strings, to make dataclasses."""
+    (tmp_path / "slow.py").write_text("exec('raise KeyboardInterrupt')")
+    process = start("run", f"{tmp_path}/slow.py:train")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "stopped\n")
+
+
 def test_ctrl_c_stops_it_quietly(start: Any, module: Path) -> None:
     process = start("run", f"{module}:endless", "--limit", 10**9)
     deadline = time.monotonic() + 60

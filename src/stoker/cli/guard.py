@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import namedtuple
 from typing import Any
 
 import typer
@@ -27,7 +28,17 @@ class Guard(TyperGroup):
             raise typer.Exit(USAGE if isinstance(error, (ConfigError, MissingExtra)) else DATA) from error
         except KeyboardInterrupt as stopped:
             typer.echo("stopped", err=True)
+            _forget_interrupt()
             raise typer.Exit(STOPPED) from stopped
+
+
+def _forget_interrupt() -> None:
+    """Have the exit status be ours.
+
+    Python runs code from strings when it makes dataclasses and the like, as importing a module does. When an interrupt comes out
+    of one, it notes that, and ends the program by the signal whatever became of the interrupt. Running another clears the note.
+    """
+    namedtuple("Nothing", ())
 
 
 def message(error: StokerError) -> str:
