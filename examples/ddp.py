@@ -5,7 +5,6 @@ Each rank loads its part of every global batch; both take the same number of ste
 """
 
 import os
-import socket
 import sys
 
 import torch
@@ -19,9 +18,9 @@ WORLD = 2
 
 
 def train(rank: int, photos: str, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port), rank=rank, world_size=WORLD)
     pipeline = (
         stoker.files(photos)
         .shuffle(seed=7)
@@ -52,11 +51,7 @@ def train(rank: int, photos: str, port: int) -> None:
     dist.destroy_process_group()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 if __name__ == "__main__":
-    mp.spawn(train, args=(sys.argv[1], free_port()), nprocs=WORLD)
+    # Where the ranks meet, as torchrun has it: in the process that starts them, on a port that the system chooses.
+    meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    mp.spawn(train, args=(sys.argv[1], meeting.port), nprocs=WORLD)
