@@ -79,6 +79,28 @@ def test_ctrl_c_while_modules_are_imported_is_the_same_status(start: Any, tmp_pa
     assert (process.returncode, out, err) == (130, "", "stopped\n")
 
 
+@pytest.mark.parametrize(("number", "status", "told"), [(signal.SIGINT, 130, "stopped\n"), (signal.SIGTERM, 143, "")])
+def test_a_signal_that_meets_a_finalizer_is_not_lost(
+    start: Any, tmp_path: Path, number: signal.Signals, status: int, told: str
+) -> None:
+    (tmp_path / "unlucky.py").write_text(
+        f"""
+import signal, time
+
+class Unlucky:
+    def __del__(self):
+        signal.raise_signal({int(number)})
+
+def train():
+    Unlucky()
+    time.sleep(50)
+"""
+    )
+    process = start("run", f"{tmp_path}/unlucky.py:train")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (status, "", told)
+
+
 def test_ctrl_c_stops_it_quietly(start: Any, module: Path) -> None:
     process = start("run", f"{module}:endless", "--limit", 10**9)
     deadline = time.monotonic() + 60
