@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from stoker.cli import main
 
 
 def test_all_samples_are_counted_and_costs_told(stoker_json: Any, module: Path) -> None:
@@ -77,6 +80,18 @@ def test_ctrl_c_while_modules_are_imported_is_the_same_status(start: Any, tmp_pa
     process = start("run", f"{tmp_path}/slow.py:train")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "stopped\n")
+
+
+def test_ctrl_c_before_there_is_a_command_is_the_same_status(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def interrupt(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(main, "app", interrupt)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "stopped\n")
 
 
 @pytest.mark.parametrize(("number", "status", "told"), [(signal.SIGINT, 130, "stopped\n"), (signal.SIGTERM, 143, "")])

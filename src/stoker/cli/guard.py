@@ -27,18 +27,18 @@ class Guard(TyperGroup):
             typer.echo(message(error), err=True)
             raise typer.Exit(USAGE if isinstance(error, (ConfigError, MissingExtra)) else DATA) from error
         except KeyboardInterrupt as stopped:
-            typer.echo("stopped", err=True)
-            _forget_interrupt()
-            raise typer.Exit(STOPPED) from stopped
+            raise typer.Exit(tell_stopped()) from stopped
 
 
-def _forget_interrupt() -> None:
-    """Have the exit status be ours.
+def tell_stopped() -> int:
+    """Say that Ctrl-C came, and have the exit status be ours.
 
     Python runs code from strings when it makes dataclasses and the like, as importing a module does. When an interrupt comes out
     of one, it notes that, and ends the program by the signal whatever became of the interrupt. Running another clears the note.
     """
+    typer.echo("stopped", err=True)
     namedtuple("Nothing", ())
+    return STOPPED
 
 
 def message(error: StokerError) -> str:

@@ -13,7 +13,7 @@ from .. import __version__
 from .bench import bench
 from .demo import demo
 from .explain import explain
-from .guard import Guard
+from .guard import Guard, tell_stopped
 from .index import index
 from .map import map_
 from .pack import pack
@@ -85,7 +85,10 @@ def main() -> None:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _stop)
     sys.unraisablehook = _raise_again
-    app(prog_name="stoker")
+    try:
+        app(prog_name="stoker")
+    except KeyboardInterrupt:  # before there is a command, or behind it
+        sys.exit(tell_stopped())
 
 
 if __name__ == "__main__":
