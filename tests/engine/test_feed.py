@@ -205,15 +205,18 @@ def test_a_budget_smaller_than_a_unit_slows_down_and_does_not_stop(executor: Exe
 
 
 def test_a_stall_is_told_with_the_unit_and_every_workers_stack() -> None:
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     def wait_for_godot(content: Any, _: Any) -> Any:
-        return release.wait(20)
+        begun.set()
+        return release.wait(60)
 
     executor = ThreadExecutor(2, Scratch)
     try:
+        feed = feed_of(executor, [Numbers(7)], wait_for_godot, watchdog_s=0.3)
+        assert feed.take(block=False) is None and begun.wait(60)
         with pytest.raises(StallError) as caught:
-            feed_of(executor, [Numbers(7)], wait_for_godot, watchdog_s=0.3).take()
+            feed.take()
         told = str(caught.value)
         assert "unit 7" in told and "wait_for_godot" in told and "0.3 s" in told
         assert "worker 0" in told and "worker 1" in told

@@ -136,13 +136,15 @@ def test_a_slow_stream_is_no_stall_as_long_as_values_come() -> None:
 
 
 def test_a_stream_that_stands_still_is_a_stall_and_its_place_is_shown() -> None:
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     def never_gives() -> Iterator[int]:
-        release.wait(20)
+        begun.set()
+        release.wait(60)
         yield 1
 
     pump = Pump(never_gives, 4, 3, 0.3, True)
+    assert begun.wait(60)
     with pytest.raises(StallError, match="never_gives"):
         pump.get(block=True)
     release.set()
