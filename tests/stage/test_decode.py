@@ -135,6 +135,38 @@ def test_pillow_and_torch_get_what_they_expect(kind: str) -> None:
     assert floats.dtype == torch.float32 and floats.shape == (1, *expected.shape[:2]) and 0 <= floats.min() <= floats.max() <= 1
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "LA", "P", "1", "CMYK", "YCbCr", "HSV", "LAB", "I;16"])
+def test_images_of_pillow_that_functions_give_mean_their_colours_whatever_their_mode(mode: str) -> None:
+    image = Image.fromarray(WIDE) if mode == "I;16" else Image.fromarray(RGB).convert(mode)
+    expected = np.dstack([WIDE >> 8] * 3) if mode == "I;16" else np.asarray(image.convert("RGB"))
+    given = stoker.stream(lambda: [{"image": image}])
+    for stage in (given.image("image"), given.decode("image"), given.image("image", Resize((9, 12)))):
+        np.testing.assert_array_equal(next(iter(stage))["image"], expected)
+    gray = next(iter(given.image("image", color="gray")))["image"]
+    assert np.abs(gray.astype(int) - gray_of(expected.astype(np.uint8))).max() <= 1
+
+
+def test_an_image_of_pillow_that_is_none_is_an_error_of_its_sample() -> None:
+    half = saved(Image.fromarray(RGB), "PNG")[:200]
+    opened = stoker.stream(lambda: [{"image": half}]).map(image=lambda data: Image.open(io.BytesIO(data)))
+    for stage in (opened.image("image"), opened.decode("image")):
+        with pytest.raises(TruncatedImage, match="Pillow cannot decode it"):
+            list(stage)
+    for image, told in ((Image.new("F", (2, 2)), "no agreed range"), (Image.new("RGB", (0, 2)), "no pixel")):
+        with pytest.raises(UnsupportedImage, match=told):
+            list(stoker.stream(lambda image=image: [{"image": image}]).image("image"))
+
+
+def test_what_a_function_gives_that_is_no_image_is_named_as_people_name_it() -> None:
+    for value, told in (
+        ("cat.jpg", "a str is neither"),
+        (RGB.transpose(2, 0, 1), "channels stand first"),
+        ({}, "a dict is neither"),
+    ):
+        with pytest.raises(UnsupportedImage, match=told):
+            list(stoker.stream(lambda value=value: [{"image": value}]).image("image"))
+
+
 def test_jpegs_are_near_to_pillows() -> None:
     for mode in ("RGB", "L", "CMYK"):
         data = image_bytes(40, 30, mode=mode, format="JPEG", quality=95)

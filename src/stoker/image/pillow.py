@@ -8,6 +8,7 @@ One rule makes every kind of image RGB (or gray), the same wherever it is decode
 from __future__ import annotations
 
 import io
+import sys
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,25 @@ def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) ->
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error and others on bad bytes
-        kind = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
-        raise kind(f"Pillow cannot decode it: {error}") from error
+        raise _damage(error) from error
+
+
+def is_image(value: Any) -> bool:
+    """Whether a value is an image of Pillow's, as functions give; where Pillow was never imported there is none."""
+    pil = sys.modules.get("PIL.Image")
+    return pil is not None and isinstance(value, pil.Image)
+
+
+def pixels_of(image: Any, channels: int) -> NDArray[np.uint8]:
+    """Pixels (height, width, channels) of an image of Pillow's, by the same rule; raises an `ImageError`."""
+    if 0 in image.size:
+        raise UnsupportedImage(f"an image of {image.size[0]} x {image.size[1]} has no pixel")
+    try:
+        return _to_pixels(image, channels)
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:  # Pillow reads a file only now, if a function has just opened it
+        raise _damage(error) from error
 
 
 def check_scans(data: bytes) -> None:
@@ -57,6 +75,11 @@ def check_scans(data: bytes) -> None:
     scans = native.jpeg_header(data).scans
     if scans > MAX_SCANS:
         raise ImageTooLarge(f"{scans:,} scans are more than the {MAX_SCANS} allowed")
+
+
+def _damage(error: Exception) -> ImageError:
+    kind = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
+    return kind(f"Pillow cannot decode it: {error}")
 
 
 def _open_jpeg(data: bytes) -> Any:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..errors import SampleError
 from ..image.lower import lower
 from ..image.npy import in_channels
+from ..image.pillow import is_image
 from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
@@ -39,9 +40,9 @@ class DecodeStage(Stage):
         return chunk
 
     def _pixels(self, value: Any, scratch: Scratch) -> NDArray[np.uint8]:
-        """An image's pixels; an array, as shards give for `npy` fields, is decoded already."""
-        if isinstance(value, np.ndarray):
-            return in_channels(as_pixels(value), self._program.channels)
+        """An image's pixels; an array, as shards give for `npy` fields, and an image of Pillow's are decoded already."""
+        if isinstance(value, np.ndarray) or is_image(value):
+            return in_channels(as_pixels(value, self._program.channels), self._program.channels)
         return decode_bytes(value, self._program, scratch)
 
     def _convert(self, pixels: Any) -> Any:

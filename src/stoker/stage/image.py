@@ -296,7 +296,7 @@ def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chu
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """The pixels (height, width, channels) of one row: decoded, or as they are."""
     value = column[row]
-    return decode_bytes(value, program, scratch) if _is_bytes(value) else as_pixels(value)
+    return decode_bytes(value, program, scratch) if _is_bytes(value) else as_pixels(value, program.channels)
 
 
 def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
@@ -324,12 +324,17 @@ def _is_bytes(value: Any) -> bool:
     return isinstance(value, (bytes, bytearray, memoryview))
 
 
-def as_pixels(value: Any) -> NDArray[np.uint8]:
-    """Pixels that are decoded already, after a look at their type and shape."""
+def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
+    """Pixels that are decoded already, after a look at their type and shape; those of a Pillow image in so many `channels`."""
+    if pillow.is_image(value):
+        return pillow.pixels_of(value, channels)  # not its memory, which may be indices of a palette, or inks
     pixels = np.asarray(value)
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
+        told = f"{pixels.dtype}{list(pixels.shape)}" if pixels.dtype.kind in "biufc" else f"a {type(value).__name__}"
+        first = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
         raise UnsupportedImage(
-            f"{pixels.dtype}{list(pixels.shape)} is neither encoded bytes nor uint8 pixels (height, width[, 1, 3 or 4])"
+            f"{told} is neither encoded bytes nor uint8 pixels (height, width[, 1, 3 or 4])"
+            f"{'; its channels stand first, and have to be last' if first else ''}"
         )
     if not pixels.size:
         raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixel")
