@@ -104,7 +104,13 @@ def test_flips_come_as_often_as_asked(op: Operation) -> None:
     assert np.mean(column(draws(op), "flipped")) == pytest.approx(0.3, abs=4 * (0.21 / COUNT) ** 0.5)
 
 
-@pytest.mark.parametrize("op", [Solarize(9, 0.3), Posterize(3, 0.3), Invert(0.3), Sharpness(2, 0.3), RandomErasing(0.3)], ids=str)
+OFTEN = [
+    Solarize(9, 0.3), Posterize(3, 0.3), Invert(0.3), Sharpness(2, 0.3), RandomErasing(0.3), Cutout(3, p=0.3), Rotate(9, p=0.3),
+    Affine(9, p=0.3), ColorJitter(0.4, p=0.3), GaussianBlur(3, p=0.3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", OFTEN, ids=str)
 def test_effects_happen_as_often_as_asked(op: Operation) -> None:
     happened = [made is not None for made in draws(op)]
     assert np.mean(happened) == pytest.approx(0.3, abs=4 * (0.21 / COUNT) ** 0.5)

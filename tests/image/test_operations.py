@@ -140,6 +140,11 @@ def test_defaults_are_torchvisions() -> None:
         (lambda: Posterize(2.5), "Posterize: bits=2.5"),  # type: ignore[arg-type]
         (lambda: Sharpness(-1), "Sharpness: factor=-1"),
         (lambda: Cutout(0), "Cutout: size=0"),
+        (lambda: Cutout(3, p=2), "Cutout: p=2 .*probability"),
+        (lambda: Rotate(3, p=-1), "Rotate: p=-1 .*probability"),
+        (lambda: Affine(3, p=2), "Affine: p=2 .*probability"),
+        (lambda: ColorJitter(p=2), "ColorJitter: p=2 .*probability"),
+        (lambda: GaussianBlur(3, p=2), "GaussianBlur: p=2 .*probability"),
         (lambda: RandomErasing(value="noise"), "RandomErasing: value='noise' .*'random'"),
         (lambda: RandomErasing(scale=(0.5, 2)), "RandomErasing: scale"),
         (lambda: RandAugment(-1), "RandAugment: n=-1"),

@@ -17,18 +17,19 @@ class ColorJitter(Operation):
     """Change brightness, contrast, saturation and hue by random amounts, in random order.
 
     The first three are ranges of factors, or one number x for max(0, 1 - x) to 1 + x. `hue` is a range within -0.5 to 0.5 of a
-    turn, or one number x for -x to x. What is left at its default is not touched.
+    turn, or one number x for -x to x. What is left at its default is not touched. All of it happens with probability `p`.
     """
 
     brightness: float | Range = (1.0, 1.0)
     contrast: float | Range = (1.0, 1.0)
     saturation: float | Range = (1.0, 1.0)
     hue: float | Range = (0.0, 0.0)
+    p: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("brightness", "contrast", "saturation"):
             put(self, **{name: checks.factors(self, name, getattr(self, name))})
-        put(self, hue=checks.around(self, "hue", self.hue, 0.5))
+        put(self, hue=checks.around(self, "hue", self.hue, 0.5), p=checks.probability(self, self.p))
 
     @property
     def ranges(self) -> tuple[float, ...]:
@@ -49,15 +50,19 @@ class Grayscale(Operation):
 
 @dataclass(frozen=True, slots=True)
 class GaussianBlur(Operation):
-    """Blur with a Gaussian of `kernel_size` x `kernel_size` pixels, whose `sigma` is drawn from a range, or is one number."""
+    """Blur with a Gaussian of `kernel_size` x `kernel_size` pixels, with probability `p`.
+
+    Its `sigma` is drawn from a range, or is one number.
+    """
 
     kernel_size: int
     sigma: float | Range = (0.1, 2.0)
+    p: float = 1.0
 
     def __post_init__(self) -> None:
         if not checks.is_whole(self.kernel_size) or not 1 <= self.kernel_size <= MAX_KERNEL or self.kernel_size % 2 == 0:
             raise checks.wrong(self, "kernel_size", self.kernel_size, f"an odd number from 1 to {MAX_KERNEL}")
-        put(self, kernel_size=int(self.kernel_size), sigma=self.range)
+        put(self, kernel_size=int(self.kernel_size), sigma=self.range, p=checks.probability(self, self.p))
 
     @property
     def range(self) -> Range:

@@ -11,13 +11,18 @@ from .operation import Operation
 
 @dataclass(frozen=True, slots=True)
 class Cutout(Operation):
-    """Fill one rectangle of `size` with the colour `fill`; its centre is any pixel, so part of it may lie outside."""
+    """Fill one rectangle of `size` with the colour `fill`, with probability `p`.
+
+    Its centre is any pixel, so part of it may lie outside.
+    """
 
     size: int | tuple[int, int]
     fill: int | tuple[int, int, int] = 0
+    p: float = 1.0
 
     def __post_init__(self) -> None:
         put(self, size=checks.sides(self, self.size), fill=checks.colour(self, "fill", self.fill))
+        put(self, p=checks.probability(self, self.p))
 
 
 @dataclass(frozen=True, slots=True)

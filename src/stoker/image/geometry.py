@@ -165,16 +165,18 @@ class VerticalFlip(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Rotate(Operation):
-    """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise; the image keeps its size.
+    """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise, with probability `p`; the size stays.
 
     `degrees` is a range, or one number d for -d to d. What comes in from outside has the gray level `fill`.
     """
 
     degrees: float | Range
     fill: int = 0
+    p: float = 1.0
 
     def __post_init__(self) -> None:
         put(self, degrees=checks.around(self, "degrees", self.degrees, 360), fill=checks.level(self, "fill", self.fill))
+        put(self, p=checks.probability(self, self.p))
 
     @property
     def range(self) -> Range:
@@ -188,7 +190,7 @@ class Affine(Operation):
 
     `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the share a of the width and b of the height, either way.
     `scale` is a range of factors. `shear` in degrees: one number s is -s to s along x; (low, high) along x; or (low, high, low,
-    high) along x and y. What comes in from outside has the gray level `fill`.
+    high) along x and y. What comes in from outside has the gray level `fill`. All of it happens with probability `p`.
     """
 
     degrees: float | Range
@@ -196,11 +198,13 @@ class Affine(Operation):
     scale: Range | None = (1.0, 1.0)
     shear: float | tuple[float, ...] | None = (0.0, 0.0, 0.0, 0.0)
     fill: int = 0
+    p: float = 1.0
 
     def __post_init__(self) -> None:
         put(self, degrees=checks.around(self, "degrees", self.degrees, 360))
         put(self, translate=self._shares(), shear=self._shears(), fill=checks.level(self, "fill", self.fill))
         put(self, scale=checks.span(self, "scale", (1, 1) if self.scale is None else self.scale, 0, 100, open_low=True))
+        put(self, p=checks.probability(self, self.p))
 
     @property
     def ranges(self) -> tuple[float, ...]:

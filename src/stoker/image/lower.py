@@ -169,23 +169,23 @@ def _crop_box(op: geometry.CropBox, stream: int) -> tuple[Op, ...]:
 def _rotate(op: geometry.Rotate, stream: int) -> tuple[Op, ...]:
     low, high = op.range
     # The kernel turns clockwise, as torchvision's affine does; its rotation, and ours, turn the other way.
-    return (_effect(OpKind.AFFINE, stream, (-high, -low, 0, 0, 1, 1, 0, 0, 0, 0, op.fill)),)
+    return (_effect(OpKind.AFFINE, stream, (-high, -low, 0, 0, 1, 1, 0, 0, 0, 0, op.fill), op.p),)
 
 
 def _affine_op(op: geometry.Affine, stream: int) -> tuple[Op, ...]:
-    return (_effect(OpKind.AFFINE, stream, (*op.ranges, op.fill)),)
+    return (_effect(OpKind.AFFINE, stream, (*op.ranges, op.fill), op.p),)
 
 
 def _color_jitter(op: colour.ColorJitter, stream: int) -> tuple[Op, ...]:
-    return (_effect(OpKind.COLOR_JITTER, stream, (*op.ranges, 1)),)
+    return (_effect(OpKind.COLOR_JITTER, stream, (*op.ranges, 1), op.p),)
 
 
 def _blur(op: colour.GaussianBlur, stream: int) -> tuple[Op, ...]:
-    return (_effect(OpKind.BLUR, stream, (op.kernel_size, *op.range)),)
+    return (_effect(OpKind.BLUR, stream, (op.kernel_size, *op.range), op.p),)
 
 
 def _cutout(op: erase.Cutout, stream: int) -> tuple[Op, ...]:
-    return (_effect(OpKind.ERASE, stream, (0, 0, 0, 0, *_sides(op.size), *_levels(op.fill))),)
+    return (_effect(OpKind.ERASE, stream, (0, 0, 0, 0, *_sides(op.size), *_levels(op.fill)), op.p),)
 
 
 def _random_erasing(op: erase.RandomErasing, stream: int) -> tuple[Op, ...]:
