@@ -185,7 +185,9 @@ def test_features_that_make_no_sense_are_told_at_once(tmp_path: Path, features: 
 @pytest.mark.parametrize(
     "arguments",
     [
-        (int, (2,), None, "uint8"),
+        (int, (2,), None, "float32"),
+        (int, (0,), None, "uint8"),
+        (float, (2,), None, "uint8"),
         (bytes, None, None, "uint8"),
         (bytes, (2,), None, "O"),
         (list,),
@@ -205,7 +207,7 @@ def test_a_feature_that_cannot_be_is_told(arguments: tuple[Any, ...]) -> None:
     [
         (int, (), "x"), (int, (), 1.5), (int, (2,), [1, 2, 3]), (bytes, (), "x"), (bytes, (), 5), (str, (), b"x"),
         (bytes, None, b"x"), (int, (), [[1]]), (bytes, (2,), "x", "uint8"), (bytes, (2,), 300, "uint8"),
-        (int, (), 2**70), (int, None, 5),
+        (int, (), 2**70), (int, None, 5), (int, (2,), 300, "uint8"),
     ],
 )  # fmt: skip
 def test_a_default_that_the_feature_cannot_hold_is_told(arguments: tuple[Any, ...]) -> None:
@@ -235,6 +237,10 @@ def test_a_default_that_the_feature_can_hold_is_taken(arguments: tuple[Any, ...]
         (str, {"x": b"ok"}, {"x": b"\xff"}, "no UTF-8"),
         ([str], {"x": [b"ok"]}, {"x": [b"a", b"\xff"]}, "no UTF-8"),
         (Feature(bytes, (3,), dtype="uint8"), {"x": b"123"}, {"x": b"12"}, "2 bytes.*3"),
+        (Feature(int, (3,), dtype="uint8"), {"x": [0, 9, 255]}, {"x": [0, 256, -1]}, "value 256, and uint8 holds 0 to 255"),
+        (Feature(int, (2, 1), dtype="int8"), {"x": [0, -128]}, {"x": [0, -129]}, "value -129, and int8 holds -128 to 127"),
+        (Feature(int, dtype="uint64"), {"x": 5}, {"x": -5}, "value -5, and uint64 holds 0 to"),
+        (Feature(int, None, dtype="uint8"), {"x": [1, 2]}, {"x": [1, 2, 3, 999]}, "value 999"),
     ],
 )
 def test_a_record_that_does_not_fit_costs_its_sample_alone(tmp_path: Path, asked: Any, good: Any, bad: Any, match: str) -> None:
@@ -245,6 +251,22 @@ def test_a_record_that_does_not_fit_costs_its_sample_alone(tmp_path: Path, asked
         raise rows.errors[1]
     assert str(path) in str(rows.errors[1])
     assert plain(value(rows.columns["x"], 0)) == plain(value(rows.columns["x"], 2))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "int64", "uint64"])
+def test_whole_numbers_become_those_asked_for(tmp_path: Path, dtype: str) -> None:
+    records = [{"x": [n, 127], "one": n, "many": [n] * n} for n in range(5)] + [{"y": 0}]
+    features = {
+        "x": Feature(int, (2, 1), default=3, dtype=dtype), "one": Feature(int, default=4, dtype=dtype),
+        "many": Feature(int, None, dtype=dtype),
+    }  # fmt: skip
+    source = open_source(store(tmp_path, records), features)
+    assert specs(source) == {"x": f"{dtype}[2, 1]", "one": f"{dtype}[]", "many": f"{dtype}[?]"}
+    there = [{"x": [[n], [127]], "one": n, "many": [n] * n} for n in range(5)]
+    assert everything(source) == [*there, {"x": [[3], [3]], "one": 4, "many": []}]
+    [batch] = stoker.tfrecord(tmp_path, features=features).batch(6)
+    assert batch["x"].dtype == batch["one"].dtype == batch["many"][2].dtype == dtype
+    assert batch["x"][:, 0, 0].tolist() == [0, 1, 2, 3, 4, 3]
 
 
 def test_a_record_that_is_no_example_costs_its_sample_alone(tmp_path: Path) -> None:
@@ -458,6 +480,28 @@ def raw_pixels(folder: Path, records: list[Any]) -> stoker.Pipeline:
     store(folder, records)
     features = {"image": Feature(bytes, (8, 9, 3), dtype="uint8"), "n": int}
     return stoker.tfrecord(folder, features=features).shuffle(seed=3).image("image", *AUGMENTED)
+
+
+def test_numbers_beside_pixels_become_those_asked_for_too(tmp_path: Path) -> None:
+    store(tmp_path, [{"image": pixels.tobytes(), "n": n} for n, pixels in enumerate(PIXELS)])
+    features = {"image": Feature(bytes, (8, 9, 3), dtype="uint8"), "n": Feature(int, dtype="int16")}
+    stored = stoker.tfrecord(tmp_path, features=features).shuffle(seed=3).image("image", *AUGMENTED)
+    arrays = stoker.arrays(image=PIXELS, n=np.arange(len(PIXELS))).shuffle(seed=3).image("image", *AUGMENTED)
+    for records, memory in zip(stored.batch(16), arrays.batch(16), strict=True):
+        np.testing.assert_array_equal(records["image"], memory["image"])
+        np.testing.assert_array_equal(records["n"], memory["n"])
+        assert records["n"].dtype == np.int16
+
+
+def test_pixels_written_as_arrays_feed_image(tmp_path: Path) -> None:
+    stoker.write_tfrecord(str(tmp_path / "x-{}.tfrecord"), ({"image": pixels} for pixels in PIXELS), max_samples=25)
+    with pytest.raises(ConfigError, match=r"int64\[216\].*stoker.Feature\(int, .*dtype='uint8'\)"):
+        stoker.tfrecord(tmp_path).image("image", *AUGMENTED).explain()
+    stored = stoker.tfrecord(tmp_path, features={"image": Feature(int, (8, 9, 3), dtype="uint8")})
+    arrays = stoker.arrays(image=PIXELS)
+    both = (each.shuffle(seed=3).image("image", *AUGMENTED).batch(16) for each in (stored, arrays))
+    for records, memory in zip(*both, strict=True):
+        np.testing.assert_array_equal(records["image"], memory["image"])
 
 
 def test_pixels_in_records_give_the_images_that_arrays_give(tmp_path: Path) -> None:

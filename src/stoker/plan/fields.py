@@ -194,10 +194,14 @@ def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
     if spec.kind == "array" and (spec.dtype != "|u1" or not _is_picture(spec.shape)):
         verb = type(node).__name__.lower()
-        first = len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1"
+        hint = ""
+        if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
+            hint = "; its channels stand first, and have to be last"
+        elif spec.dtype == "<i8" and spec.shape:  # as TFRecords hold arrays
+            hint = "; pixels in a TFRecord's list of whole numbers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
         raise ConfigError(
             f"{verb}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4])"
-            f"{'; its channels stand first, and have to be last' if first else ''}"
+            f"{hint}"
         )
     for name in boxes_of(node):
         _of(specs, name, node)

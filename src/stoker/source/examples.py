@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,12 @@ class ExampleColumns:
         return columns
 
     def are_numbers(self, names: Iterable[str]) -> bool:
-        """Whether these are numbers, a fixed count in every record."""
+        """Whether these are numbers as they are stored, a fixed count in every record."""
         features = (self.features[name] for name in names)
-        return all(each.type in (int, float) and each.shape is not None and each.default is None for each in features)
+        return all(
+            each.type in (int, float) and each.shape is not None and each.default is None and each.cast is None
+            for each in features
+        )
 
     def asked(
         self, names: Sequence[str], rows: int, out: Mapping[str, NDArray[Any]]
@@ -79,7 +83,7 @@ class ExampleColumns:
 
     def _target(self, name: str, rows: int, out: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
         feature, target = self.features[name], out.get(name)
-        if target is None or not target.flags.c_contiguous or feature.shape is None:
+        if target is None or not target.flags.c_contiguous or feature.shape is None or feature.cast is not None:
             return None
         return target.reshape(rows, -1) if len(feature.shape) > 1 else target
 
@@ -112,9 +116,17 @@ class ExampleColumns:
             return _texts(feature, got, data, arena, absent, errors)
         if feature.shape is None:
             offsets, values = got
+            values = _narrowed(name, feature, values, lambda at: np.searchsorted(offsets, at, side="right") - 1, errors)
             rows = [values[a:b] for a, b in zip(offsets[:-1].tolist(), offsets[1:].tolist())]
             return _with_default(rows, feature.default, absent)
-        return self.numbers(name, got, out, absent)
+        column = self.numbers(name, got, out, absent)
+        if feature.cast is None:
+            return column
+        column = _narrowed(name, feature, column, lambda at: at // math.prod(feature.shape or ()), errors)
+        if out is None:
+            return column
+        out[...] = column
+        return out
 
     def _raw(
         self, name: str, got: Any, data: NDArray[np.uint8], absent: Ints, out: NDArray[Any] | None, errors: dict[int, Exception]
@@ -131,6 +143,23 @@ class ExampleColumns:
         if gone:
             column[absent] = self.features[name].default
         return column
+
+
+def _narrowed(
+    name: str, feature: Feature, values: NDArray[Any], row_of: Callable[[Ints], Ints], errors: dict[int, Exception]
+) -> NDArray[Any]:
+    """Whole numbers in the type asked for, which has to hold them; `row_of` tells the rows of values by their places."""
+    if feature.cast is None:
+        return values
+    least, most = int(np.iinfo(feature.cast).min), min(int(np.iinfo(feature.cast).max), int(np.iinfo(np.int64).max))
+    outside = np.flatnonzero((values < least) | (values > most))
+    rows, first = np.unique(row_of(outside), return_index=True)
+    for row, at in zip(rows.tolist(), outside[first].tolist()):
+        value = int(values.reshape(-1)[at])
+        errors.setdefault(
+            row, RecordError(f"the feature {name!r} has the value {value}, and {feature.cast} holds {least} to {most}")
+        )
+    return values.astype(feature.cast)
 
 
 def _texts(

@@ -17,7 +17,7 @@ from ..kernel.records import Wanted
 from .chunk import BYTES, OBJECT, FieldSpec, array_spec
 
 _KINDS: dict[Any, int] = {bytes: KIND_BYTES, str: KIND_BYTES, float: KIND_FLOAT, int: KIND_INT}
-_TYPES = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: np.dtype(np.int64)}
+_TYPES: dict[int, np.dtype[Any]] = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: np.dtype(np.int64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Feature:
     """One feature: its type (`int`, `float`, `bytes` or `str`), its shape, and what stands in where it is missing.
 
     `shape` is () for one value, a tuple for a fixed number of them, None for any number. `dtype` says that a `bytes` feature is
-    the raw memory of an array of `shape`. Without a `default` a sample that lacks the feature is an error, unless any number may
-    be there.
+    the raw memory of an array of `shape`, or what an `int` feature becomes: whole numbers of another size, which have to hold
+    each value. Without a `default` a sample that lacks the feature is an error, unless any number may be there.
 
     >>> Feature(int, default=-1).spec, Feature(bytes, (32, 32, 3), dtype="uint8").spec.shape
     (FieldSpec(kind='array', dtype='<i8', shape=()), (32, 32, 3))
@@ -40,18 +40,23 @@ class Feature:
     def __post_init__(self) -> None:
         if not isinstance(self.type, type) or self.type not in _KINDS:
             raise ConfigError(f"a feature is int, float, bytes or str, not {self.type!r}")
-        least = 1 if self.dtype is None else 0
+        least = 0 if self.raw else 1
         if self.shape is not None and not (
             isinstance(self.shape, tuple) and all(isinstance(n, int) and n >= least for n in self.shape)
         ):
             raise ConfigError(
                 f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}"
             )
-        if self.dtype is not None and (self.type is not bytes or self.shape is None):
-            raise ConfigError("dtype= is for bytes features that hold the raw memory of an array, and needs its shape")
+        if self.dtype is not None and (self.type not in (bytes, int) or (self.raw and self.shape is None)):
+            raise ConfigError(
+                "dtype= is for bytes features that hold the raw memory of an array, and needs its shape; or for int features"
+            )
         if self.dtype is not None and not _is_plain(self.dtype):
             raise ConfigError(f"dtype={self.dtype!r} is not one of numbers, whose memory could be read")
-
+        if self.dtype is not None and not self.raw and np.dtype(self.dtype).kind not in "iu":
+            raise ConfigError(
+                f"Feature(int, dtype={self.dtype!r}): give whole numbers, such as 'uint8'; others with .map(field=fn)"
+            )
         if self.default is not None and not self._holds(self.default):
             raise ConfigError(f"Feature(..., default={self.default!r}): the default is not what the feature holds")
 
@@ -59,7 +64,7 @@ class Feature:
         """Whether a value may stand where one of this feature does."""
         if self.type in (bytes, str) and not self.raw:
             return isinstance(value, self.type) if self.shape == () else isinstance(value, list)
-        dtype: Any = np.dtype(self.dtype) if self.raw else _TYPES[_KINDS[self.type]]
+        dtype: Any = self._dtype
         try:
             array = np.asarray(value)
             np.broadcast_to(array, array.shape if self.shape is None else self.shape)
@@ -72,16 +77,26 @@ class Feature:
     @property
     def raw(self) -> bool:
         """Whether the bytes are the memory of an array."""
-        return self.dtype is not None
+        return self.dtype is not None and self.type is bytes
+
+    @property
+    def cast(self) -> np.dtype[Any] | None:
+        """What the whole numbers become; None: as they are stored."""
+        return None if self.dtype is None or self.raw else np.dtype(self.dtype)
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        """That of the values of an array or of numbers."""
+        return _TYPES[_KINDS[self.type]] if self.dtype is None else np.dtype(self.dtype)
 
     @property
     def spec(self) -> FieldSpec:
         kind = _KINDS[self.type]
         if self.raw:
-            return array_spec(np.dtype(self.dtype), *self.shape or ())
+            return array_spec(self._dtype, *self.shape or ())
         if kind == KIND_BYTES:
             return BYTES if self.type is bytes and self.shape == () else OBJECT
-        return array_spec(_TYPES[kind], *((None,) if self.shape is None else self.shape))
+        return array_spec(self._dtype, *((None,) if self.shape is None else self.shape))
 
     def wanted(self, name: bytes) -> Wanted:
         count = -1 if self.shape is None else 1 if self.raw else math.prod(self.shape)
