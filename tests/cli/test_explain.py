@@ -44,4 +44,20 @@ def test_mixed_batches_and_bad_samples_are_shown_too(stoker: Any, image_folder: 
     )
     result = stoker("explain", f"{tmp_path / 'mixed.py'}:train", "--step", 0)
     assert result.exit_code == 0 and result.stdout.count("8 x 8") == 5
+    assert "blend: MixUp(share=" in result.stdout
     assert "row 0: " in result.stdout and "no image format is known that begins with b'<html>'" in result.stdout
+
+
+def test_text_tells_what_every_operation_drew(stoker: Any, image_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "drawn.py").write_text(
+        "import stoker\nfrom stoker.image import *\n"
+        f"train = stoker.files({str(image_folder)!r}).image('image', RandomResizedCrop(16), HorizontalFlip(), RandAugment(2, 9), "
+        "ColorJitter(hue=0.1), Invert(0)).image('image', Rotate((5, 5)), CenterCrop(16)).batch(23, drop_last=False)"
+        ".blend(CutMix(1.0, classes=3), layout='hwc')\n"
+    )
+    told = stoker("explain", f"{tmp_path / 'drawn.py'}:train", "--step", 0, "-n", 2).stdout
+    assert told.count("RandAugment(") == told.count("order=(") == told.count("no Invert") == 2
+    assert told.count("image image 2: Rotate(degrees=5.0)") == 2 and "blend: CutMix(share=0." in told and "box=(top=" in told
+    assert "RandomResizedCrop(" not in told, "the table has it"
+    alone = stoker("explain", f"{tmp_path / 'drawn.py'}:train", "--step", 1).stdout
+    assert "1 rows" in alone and "blend: nothing" in alone, "a single row has no partner"

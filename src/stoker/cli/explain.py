@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from .pipelines import PipelineName, load_pipeline
 from .screen import AsJson, out, print_json, tell, tell_plan
 
 _ROWS = 20
+#: operations whose draws the table shows
+_TABLE = ("RandomResizedCrop", "HorizontalFlip")
 
 
 def explain(
@@ -73,10 +76,43 @@ def _tell_batch(title: str, shown: Sequence[dict[str, Any]], total: int) -> None
     if image:
         tell("image and crop: width x height, and the crop's left, top corner, in pixels of the stored image", style="dim")
     for row in shown:
+        for line in _drawn(row, image):
+            tell(f"row {row['row']}: {line}")
+    for name, mixed in shown[0].items():
+        if name.startswith("blend"):
+            tell(f"{name}: {'nothing' if mixed is None else _call(mixed)}")
+    for row in shown:
         if "error" in row:
             tell(f"row {row['row']}: {row['error']}", style="red")
     if len(shown) < total:
         tell(f"{total - len(shown):,} more rows; -n {total} shows them all", style="dim")
+
+
+def _drawn(row: dict[str, Any], first: str | None) -> Iterator[str]:
+    """What operations drew for a row, an image stage a line; crops and flips that begin the `first` are in the table."""
+    for name, made in row.items():
+        if name.startswith("image "):
+            rest = dropwhile(lambda each: each["operation"] in _TABLE, made["drawn"]) if name == first else made["drawn"]
+            told = ", ".join(_call(each) for each in rest)
+            if told:
+                yield told if name == first else f"{name}: {told}"
+
+
+def _call(made: dict[str, Any]) -> str:
+    """An operation with what it drew, as people write calls."""
+    values = {name: value for name, value in made.items() if name != "operation"}
+    if values.get("applied") is False:
+        return f"no {made['operation']}"
+    if "effects" in values:
+        effects = [" ".join(str(value) for value in effect.values()) for effect in values["effects"]]
+        return f"{made['operation']}({', '.join(effects) or 'nothing'})"
+    return f"{made['operation']}({', '.join(f'{name}={_value(value)}' for name, value in values.items())})"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name}={each}' for name, each in value.items())})"
+    return f"({', '.join(map(str, value))})" if isinstance(value, list) else str(value)
 
 
 def _geometry(made: dict[str, Any]) -> list[str]:

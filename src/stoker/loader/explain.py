@@ -10,12 +10,12 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..image.mixing import Mixing, Mixture, draw
-from ..plan.deal import Deal
+from ..plan.deal import Deal, Share
 from ..plan.fields import is_planar
 from ..plan.nodes import Blend
 from ..plan.plan import Plan
 from ..source.base import Source
-from ..source.chunk import Chunk, Ints
+from ..source.chunk import Chunk
 from ..stage.base import Stage
 from ..stage.decode import DecodeStage
 from ..stage.fields import FieldsStage
@@ -36,8 +36,8 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
             raise ConfigError(f"explain({name}={value!r}): give a whole number")
     if epoch < 0:
         raise ConfigError(f"explain(epoch={epoch}): epochs are counted from 0")
-    positions = _positions(plan, deal, step)
-    places = plan.order.places(positions, epoch)
+    share = _share(plan, deal, step)
+    places = plan.order.places(share.rows(), epoch)
     told: list[dict[str, Any]] = [
         {
             "row": row,
@@ -48,7 +48,7 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
         }
         for row, (position, index) in enumerate(zip(places.positions, places.indices))
     ]
-    mixed = blends(plan, epoch, int(places.positions[0]))
+    mixed = blends(plan, epoch, int(places.positions[0]), share.count - share.padded)
     for row in told:
         row.update(mixed)
     scratch = Scratch()
@@ -85,8 +85,11 @@ def _is_ours(stage: Stage) -> bool:
     return isinstance(stage, (FieldsStage, DecodeStage, ImageStage))
 
 
-def blends(plan: Plan, epoch: int, position: int) -> dict[str, Any]:
-    """What `blend` does to the batch whose first row is at `position`, by verb; nothing where the size is not known here."""
+def blends(plan: Plan, epoch: int, position: int, rows: int) -> dict[str, Any]:
+    """What `blend` does to the batch of so many real rows whose first is at `position`, by verb; None: it is left as it is.
+
+    Nothing where the size is not known here.
+    """
     finish = finish_of(plan)
     told: dict[str, Any] = {}
     for number, node in finish.numbered():
@@ -97,7 +100,7 @@ def blends(plan: Plan, epoch: int, position: int) -> dict[str, Any]:
         size = (shape[1], shape[2]) if is_planar(shape, node) else (shape[0], shape[1])
         drawn = draw(node.ops, finish.seed, epoch, position, number << 8, size)
         name = "blend" if "blend" not in told else f"blend {len(told) + 1}"
-        told[name] = None if drawn is None else _mixture(*drawn)
+        told[name] = None if drawn is None or rows < 2 else _mixture(*drawn)
     return told
 
 
@@ -106,11 +109,11 @@ def _mixture(op: Mixing, mixture: Mixture) -> dict[str, Any]:
     return {"operation": type(op).__name__, "share": round(mixture.share, 6), **box}
 
 
-def _positions(plan: Plan, deal: Deal, step: int) -> Ints:
+def _share(plan: Plan, deal: Deal, step: int) -> Share:
     """The positions that are batch `step` of an epoch, verbs behind `batch` included."""
     rows, steps = plan.pass_rows, plan.steps
     if rows is None:
-        return deal.share(max(0, step), 0, 1 << 61).rows()
+        return deal.share(max(0, step), 0, 1 << 61)
     start = steps.begin * deal.stride
     stop = rows if steps.end is None else min(rows, steps.end * deal.stride)
     each = deal.steps(max(0, stop - start))
@@ -118,7 +121,7 @@ def _positions(plan: Plan, deal: Deal, step: int) -> Ints:
     if not 0 <= step < total:
         raise ConfigError(f"there is no batch {step} in an epoch of {total} batches (0 to {total - 1})")
     base = step // each * rows
-    return deal.share(step % each, base + start, base + stop).rows()
+    return deal.share(step % each, base + start, base + stop)
 
 
 def _told(row: Any, drew: list[dict[str, Any]]) -> dict[str, Any]:
