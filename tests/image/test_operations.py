@@ -43,7 +43,8 @@ from stoker.plan.fields import size_after
 from stoker.plan.nodes import describe
 
 EXAMPLES: list[Operation] = [
-    Affine(10, (0.1, 0.2), (0.5, 2), 5, fill=9), AutoAugment("svhn"), AutoContrast(), CenterCrop(5), ColorJitter(0.4, 0.3, 0.2),
+    Affine(10, (0.1, 0.2), (0.5, 2), 5, fill=9), AutoAugment("svhn"),
+    AutoAugment(((("ShearX", 0.5, 3), ("Invert", 1, None)),)), AutoContrast(), CenterCrop(5), ColorJitter(0.4, 0.3, 0.2),
     CropBox(), Cutout(8), Equalize(), GaussianBlur(5), Grayscale(0.1), HorizontalFlip(), Invert(), Normalize(0.5, 0.25), Pad(4),
     Posterize(4), RandAugment(), RandomCrop(32, 4), RandomErasing(), RandomResizedCrop(7), Resize(9), Rotate(15), Sharpness(2),
     Solarize(128), ToFloat(), TrivialAugment(), VerticalFlip(),
@@ -152,6 +153,14 @@ def test_defaults_are_torchvisions() -> None:
         (lambda: RandAugment(bins=1), "RandAugment: bins=1"),
         (lambda: TrivialAugment(1), "TrivialAugment: bins=1"),
         (lambda: AutoAugment("coco"), "AutoAugment: policy='coco' .*'imagenet', 'cifar10', 'svhn'"),
+        (lambda: AutoAugment([]), r"AutoAugment: policy=\[\] .*'svhn', or a list of 1 to"),  # type: ignore[arg-type]
+        (lambda: AutoAugment([[]]), r"policy=\[\] is not one effect or two"),  # type: ignore[arg-type]
+        (lambda: AutoAugment(((("Twirl", 0.5, 3),),)), r"policy=\('Twirl', 0.5, 3\) .*shear_x"),
+        (lambda: AutoAugment(((("Rotate", 1.5, 3),),)), "probability from 0 to 1"),
+        (lambda: AutoAugment(((("Rotate", 0.5, 10),),)), "bin from 0 to 9"),
+        (lambda: AutoAugment(((("Rotate", 0.5, None),),)), "bin from 0 to 9"),
+        (lambda: AutoAugment(((("Rotate", 0.5),),)), "bin from 0 to 9"),  # type: ignore[arg-type]
+        (lambda: AutoAugment((("Rotate", 0.5, 3),)), "one effect or two"),  # type: ignore[arg-type]
         (lambda: Normalize("x", 1), "Normalize: mean='x'"),  # type: ignore[arg-type]
         (lambda: Normalize((1, 2), 1), "Normalize: mean"),
         (lambda: Normalize(0, 0), "Normalize: std=0 .*divided by zero"),

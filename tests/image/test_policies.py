@@ -76,6 +76,17 @@ def test_auto_augment_has_twenty_five_pairs(name: str, first: tuple, last: tuple
         assert np.isclose(expected[effect.kind], effect.magnitude).any()
 
 
+def test_a_policy_of_ones_own_is_a_list_as_torchvision_writes_it() -> None:
+    own = AutoAugment([[("Posterize", 0.4, 8), ("Rotate", 0.6, 9)], (("AutoContrast", 1, None),)], fill=3)  # type: ignore[arg-type]
+    assert own == AutoAugment(((("posterize", 0.4, 8), ("ROTATE", 0.6, 9)), (("auto-contrast", 1.0, 7),)), fill=3)
+    pair, single = own.choices()
+    assert pair == AutoAugment("imagenet", fill=3).choices()[0]
+    assert single[0].kind == K.AUTO_CONTRAST and single[1].kind == K.IDENTITY
+    names = {kind: kind.name.lower() for kind in K}
+    lines = tuple(tuple((names[kind], chance, bin) for kind, chance, bin in pair) for pair in POLICIES["svhn"])
+    assert AutoAugment(lines).choices() == AutoAugment("svhn").choices()
+
+
 def test_sums_of_the_tables_are_those_of_the_published_ones() -> None:
     """A slip in one of 300 numbers would show here."""
     sums = {}

@@ -8,12 +8,13 @@ differences of a factor from 1, bits, levels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..kernel.native import Augment, AugmentKind
 from . import checks
-from .autoaugment import POLICIES
+from .autoaugment import POLICIES, Step
 from .checks import put
 from .operation import Operation
 
@@ -21,6 +22,10 @@ from .operation import Operation
 Choice = tuple[Augment, Augment]
 #: bins of magnitudes in AutoAugment's tables
 AUTO_BINS = 10
+#: one effect or two, one after the other: name, probability, bin
+Line = tuple[tuple[str, float, "int | None"], ...]
+Lines = tuple[Line, ...]
+_MOST_LINES = 1000
 
 _IDENTITY = Augment(AugmentKind.IDENTITY)
 _MOVES = (AugmentKind.TRANSLATE_X, AugmentKind.TRANSLATE_Y)
@@ -28,6 +33,9 @@ _MOVES = (AugmentKind.TRANSLATE_X, AugmentKind.TRANSLATE_Y)
 _EFFECTS = tuple(kind for kind in AugmentKind if kind != AugmentKind.INVERT)
 #: effects whose sign is drawn
 _MIRRORED = frozenset(range(AugmentKind.SHEAR_X, AugmentKind.SHARPNESS + 1))
+#: effects that may be stronger or weaker
+_STRONG = _MIRRORED | {AugmentKind.POSTERIZE, AugmentKind.SOLARIZE}
+_NAMES = {kind.name.replace("_", "").lower(): kind for kind in AugmentKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +136,66 @@ class TrivialAugment(Policy):
 
 @dataclass(frozen=True, slots=True)
 class AutoAugment(Policy):
-    """One of 25 pairs of effects learned on a data set: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``.
+    """One of 25 pairs of effects learned on a data set: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``; or one of your own.
 
     Each effect of the pair happens with a probability of its own; signs are drawn. What comes in from outside has the gray
-    level `fill`.
+    level `fill`. A policy of your own is a list of such pairs, or single effects, each (name, probability, bin of 0 to 9), the
+    bin None where there is no strength to choose.
+
+    >>> AutoAugment([[("Posterize", 0.4, 8), ("Rotate", 0.6, 9)], [("Invert", 0.1, None)]]).policy[1]
+    (('invert', 0.1, 0),)
     """
 
-    policy: str = "imagenet"
+    policy: str | Lines = "imagenet"
     fill: int = 0
 
     def __post_init__(self) -> None:
-        checks.choice(self, "policy", self.policy, tuple(POLICIES))
-        put(self, fill=checks.level(self, "fill", self.fill))
+        put(self, policy=self._checked(), fill=checks.level(self, "fill", self.fill))
 
     def choices(self) -> tuple[Choice, ...]:
         made = []
-        for pair in POLICIES[self.policy]:
-            first, second = (NARROW.effect(kind, bin, AUTO_BINS, self.fill, chance) for kind, chance, bin in pair)
-            made.append((first, second))
+        for line in self._steps():
+            effects = [NARROW.effect(kind, bin, AUTO_BINS, self.fill, chance) for kind, chance, bin in line]
+            made.append((effects[0], effects[1] if len(effects) == 2 else _IDENTITY))
         return tuple(made)
+
+    def _steps(self) -> Sequence[Sequence[Step]]:
+        if isinstance(self.policy, str):
+            return POLICIES[self.policy]
+        return [[(AugmentKind[name.upper()], chance, bin or 0) for name, chance, bin in line] for line in self.policy]
+
+    def _checked(self) -> str | Lines:
+        """The policy in normal form."""
+        if isinstance(self.policy, str):
+            return checks.choice(self, "policy", self.policy, tuple(POLICIES))
+        lines = checks.row_of(self.policy) or ()
+        if not 1 <= len(lines) <= _MOST_LINES:
+            known = ", ".join(map(repr, POLICIES))
+            raise checks.wrong(self, "policy", self.policy, f"one of {known}, or a list of 1 to {_MOST_LINES:,} pairs of effects")
+        return tuple(self._line(line) for line in lines)
+
+    def _line(self, given: Any) -> Line:
+        effects = checks.row_of(given) or ()
+        if not 1 <= len(effects) <= 2:
+            raise checks.wrong(self, "policy", given, "one effect or two, each (name, probability, bin)")
+        return tuple(self._effect(effect) for effect in effects)
+
+    def _effect(self, given: Any) -> tuple[str, float, int]:
+        name, chance, bin = (*(checks.row_of(given) or ()), None, None, None)[:3]
+        kind = _kind(name)
+        weak = kind not in _STRONG
+        likely = checks.is_number(chance) and 0 <= chance <= 1
+        strong = (weak and bin is None) or (checks.is_whole(bin) and 0 <= bin < AUTO_BINS)
+        if kind is None or not likely or not strong or len(given) != 3:
+            names = ", ".join(each.name.lower() for each in AugmentKind)
+            allowed = f"(name, probability from 0 to 1, bin from 0 to {AUTO_BINS - 1}), with a name of {names}"
+            raise checks.wrong(self, "policy", given, f"an effect {allowed}")
+        return kind.name.lower(), float(chance), 0 if weak else int(bin)
+
+
+def _kind(name: Any) -> AugmentKind | None:
+    """The effect of this name, however it is written: ``"ShearX"``, ``"shear_x"``, ``"shear-x"``."""
+    return _NAMES.get(name.replace("_", "").replace("-", "").lower()) if isinstance(name, str) else None
 
 
 def _single(effects: Iterable[Augment]) -> tuple[Choice, ...]:
