@@ -192,6 +192,18 @@ def test_a_seek_index_of_another_picture_is_a_problem(stoker: Any, stoker_json: 
         assert f"{field}: its seek index was made for another file" in result.stdout
 
 
+def test_a_sidecar_that_is_damaged_as_a_whole_is_a_problem(stoker: Any, stoker_json: Any, photos: Path) -> None:
+    stoker_json("index", "--jpeg", photos)
+    assert stoker("verify", photos).exit_code == 0
+    path = photos / NAME.decode()
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    result = stoker("verify", photos)
+    assert result.exit_code == 1 and "1 problem" in result.stderr
+    assert f"{path}: not a usable index" in result.stdout and "`stoker index --jpeg --force` on the folder" in result.stdout
+
+
 def test_a_damaged_seek_index_is_a_problem(stoker: Any, stoker_json: Any, shards: Path) -> None:
     stoker_json("index", "--jpeg", shards / "t-000000.tar")
     path = shards / "t-000000.tar.stk"

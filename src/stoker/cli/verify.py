@@ -14,6 +14,7 @@ from ..errors import SourceEmpty
 from ..pack.convert import Moved
 from ..pack.verify import Findings, Problem, Verifier, lacking, repeated
 from ..source.shards import is_remote
+from ..source.sidecar import sidecar_trouble
 from ..source.tarstream import standard_input
 from ..storage.open import open_blob
 from ..units import counted, show_bytes
@@ -93,7 +94,10 @@ def _check(found: Found, name: str, decode: bool, jobs: int | None, shown: Progr
     stored = stored_in(open_source(name))
     with Pool(jobs, 1) as pool:
         verifier = Verifier(decode, pool.ordered, Moved(shown.add, pool.stopping))
-        return list(pool.over(lambda indices: verifier.rows(stored, indices), [np.arange(len(stored))], shown.draw))
+        results = list(pool.over(lambda indices: verifier.rows(stored, indices), [np.arange(len(stored))], shown.draw))
+    if found.kind == "images" and (trouble := sidecar_trouble(os.fsencode(name))):
+        results[0].add(Problem("", name, None, trouble))
+    return results
 
 
 def _total(found: Found) -> int | None:

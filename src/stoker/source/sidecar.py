@@ -32,6 +32,7 @@ KIND = "files"
 FIELD = "image"
 #: column of the files' times of change, in nanoseconds
 MTIME = "mtime_ns"
+_WITHOUT = "images are read without their seek indices; `stoker index --jpeg --force` on the folder makes it anew"
 
 
 def seek_table(paths: Sequence[bytes], folder: bytes | None = None) -> SeekTable | None:
@@ -73,18 +74,31 @@ def read_sidecar(path: bytes, trusted: frozenset[int] | None = None) -> ShardInd
         if trusted is not None and (owner := os.stat(path).st_uid) not in trusted:
             _log.warning("%s: belongs to user %d, not to you or the owner of the images, and is not used", printable(path), owner)
             return None
-        index = ShardIndex.read(LocalBlob(path))
-        if index.kind != KIND or index.keys is None or index.crc is None or MTIME not in index.extra or index.fields != (FIELD,):
-            raise CorruptIndex(f"{printable(path)}: is an index of another kind ({index.kind})")
-        if index.extra[MTIME].shape != (len(index),):
-            raise CorruptIndex(f"{printable(path)}: contradicts itself")
+        return _load(path)
     except (FileNotFoundError, NotADirectoryError, SourceNotFound):
         return None
     except (OSError, ReadError, ShardError) as error:
-        _log.warning(
-            "%s; images are read without their seek indices; `stoker index --jpeg --force` on the folder makes it anew", error
-        )
+        _log.warning("%s; %s", error, _WITHOUT)
         return None
+
+
+def sidecar_trouble(folder: bytes) -> str:
+    """Why the sidecar in a folder cannot be used; nothing if it can, or if there is none. For whoever checks."""
+    try:
+        _load(folder.rstrip(b"/") + b"/" + NAME)
+    except (FileNotFoundError, NotADirectoryError, SourceNotFound):
+        return ""
+    except (OSError, ReadError, ShardError) as error:
+        return f"{error}; {_WITHOUT}"
+    return ""
+
+
+def _load(path: bytes) -> ShardIndex:
+    index = ShardIndex.read(LocalBlob(path))
+    if index.kind != KIND or index.keys is None or index.crc is None or MTIME not in index.extra or index.fields != (FIELD,):
+        raise CorruptIndex(f"{printable(path)}: is an index of another kind ({index.kind})")
+    if index.extra[MTIME].shape != (len(index),):
+        raise CorruptIndex(f"{printable(path)}: contradicts itself")
     return index
 
 
