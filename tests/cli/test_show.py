@@ -105,6 +105,24 @@ def test_bad_samples_are_named_and_the_others_shown(stoker: Any, tmp_path: Path)
     assert "Traceback" not in result.stderr
 
 
+def test_damage_is_found_where_training_finds_it(stoker: Any, tmp_path: Path) -> None:
+    data = bytearray(jpeg_bytes(80, 60))
+    data[len(data) // 2 : len(data) // 2 + 40] = b"\xff\0" * 20
+    (tmp_path / "bent.jpg").write_bytes(data)
+    result = stoker("show", tmp_path)
+    assert result.exit_code == 1 and "bad sample bent.jpg" in result.stderr and "MCU" in result.stderr, "Pillow sees nothing"
+
+
+def test_raw_pixels_are_bytes_and_not_bad_pictures(stoker: Any, tmp_path: Path) -> None:
+    pixels = np.arange(192, dtype=np.uint8).tobytes()
+    stoker_package.write_tfrecord(tmp_path / "raw.tfrecord", [{"image": pixels}] * 3)
+    result = stoker("show", tmp_path / "raw.tfrecord")
+    assert result.exit_code == 0 and result.stdout.count("192 B") == 3
+    stoker_package.write_tfrecord(tmp_path / "some.tfrecord", [{"image": jpeg_bytes(40, 30)}, {"image": pixels}])
+    result = stoker("show", tmp_path / "some.tfrecord")
+    assert result.exit_code == 1 and "bad sample some.tfrecord#1" in result.stderr, "where others are pictures, it should be one"
+
+
 def test_the_sheet_is_complete_in_itself_and_names_are_escaped(stoker: Any, tmp_path: Path) -> None:
     folder, sheet = tmp_path / "a & <b>", tmp_path / "sheet.html"
     folder.mkdir()

@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ImageError
-from ..image import pillow
+from ..image.lower import lower
+from ..stage.image import decode_bytes
+from ..storage.scratch import Scratch
 
 #: longest side of a thumbnail, in pixels
 _SIDE = 224
 #: largest image that is decoded
 _MOST_PIXELS = 200_000_000
+_WHOLE = lower((), seed=0, stream=0, fast=False, max_pixels=_MOST_PIXELS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,19 @@ class Picture:
 
 
 def look(picture: Picture, data: bytes, thumbnail: bool) -> Picture:
-    """The picture with all that its bytes tell; they are decoded, so that damage is found."""
+    """The picture with all that its bytes tell; they are decoded as training does it, so that the same damage is found."""
     if picture.problem:
         return picture
     if not data:
         return replace(picture, problem="the file is empty")
     known = replace(picture, **_header(data))
+    scratch = Scratch()
     try:
-        pixels = pillow.decode(data, 3, _MOST_PIXELS)
+        pixels = decode_bytes(data, _WHOLE, scratch)
     except ImageError as error:
         return replace(known, problem=str(error))
+    finally:
+        scratch.close()
     return replace(known, thumbnail=_shrink(pixels)) if thumbnail else known
 
 

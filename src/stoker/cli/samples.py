@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..pack.rawtar import is_absent, raw_tar
 from ..source.base import Source
 from ..source.chunk import FieldSpec
 from ..source.codecs import PICKLES, decode_field, kind_of, spec_of
+from ..source.records import RecordSource
 from ..source.stream import KEY, StreamSource
 from ..source.tar import TarSource
 from ..storage.scratch import Scratch
@@ -29,17 +30,22 @@ _VALUE = 200
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample as it is stored; `problem` says why it cannot be read, or nothing. A field it lacks is None."""
+    """One sample as it is stored; `problem` says why it cannot be read, or nothing. A field it lacks is None.
+
+    Fields that are `opaque` hold no pictures, whatever they are called: raw pixels, for instance.
+    """
 
     index: int
     key: str
     values: Mapping[str, Any]
     problem: str = ""
+    opaque: tuple[str, ...] = ()
 
     @property
     def pictures(self) -> list[str]:
         """The fields that hold pictures, by name or by content."""
-        return [name for name, value in self.values.items() if isinstance(value, bytes) and is_picture(name, value)]
+        held = ((name, value) for name, value in self.values.items() if isinstance(value, bytes) and name not in self.opaque)
+        return [name for name, value in held if is_picture(name, value)]
 
     @property
     def label(self) -> int | None:
@@ -81,7 +87,19 @@ def spread_samples(source: Source, count: int) -> list[Sample]:
             continue
         values = {name: None if is_absent(value := rows.columns[name][row]) else value for name in source.fields}
         samples.append(_decoded(Sample(index, source.key(index), values)) if raw else Sample(index, source.key(index), values))
-    return samples
+    opaque = _opaque(samples) if isinstance(source, RecordSource) else ()
+    return [replace(sample, opaque=opaque) for sample in samples]
+
+
+def _opaque(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Fields of records that are pictures by their name, but not by the content of a single sample."""
+    names = {name for sample in samples for name in sample.pictures if kind_of(name) not in EXTENSIONS}
+    seen = {name for name in names for sample in samples if picture_kind(_bytes(sample.values.get(name)))}
+    return tuple(sorted(names - seen))
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else b""
 
 
 def first_samples(source: StreamSource, count: int) -> list[Sample]:
