@@ -232,7 +232,7 @@ def test_an_image_smaller_than_the_crop_is_padded_by_the_centre_and_an_error_at_
     made = run(small, CenterCrop((8, 5)))
     assert made.shape == (2, 8, 5, 3) and (made[:, 2:6] == 9).all() and not made[:, :2].any() and not made[:, 6:].any()
     with pytest.raises(
-        BoxError, match=r"^0: a random crop of 5x5 does not fit into a 6x4 image; pad or resize it before"
+        BoxError, match=r"^sample '0': a random crop of 5x5 does not fit into a 6x4 image; pad or resize it before"
     ) as caught:
         run(small, RandomCrop(5))
     assert caught.value.key == "0" and "stoker.skip" in str(caught.value)
@@ -330,13 +330,13 @@ def test_what_is_no_operation_is_told_what_was_meant(given: Any, told: str) -> N
 )
 def test_what_is_no_image_is_an_error_that_names_the_sample(value: Any, error: type[SampleError], told: str) -> None:
     stage = stoker.arrays(image=PIXELS).map(image=lambda image: value).image("image", Resize((4, 4)))
-    with pytest.raises(error, match=f"^0: .*{told}.*replace it, or leave bad samples out") as caught:
+    with pytest.raises(error, match=f"^sample '0': .*{told}.*replace it, or leave bad samples out") as caught:
         list(stage)
     assert caught.value.key == "0"
 
 
 def test_arrays_without_pixels_are_errors_too() -> None:
-    with pytest.raises(UnsupportedImage, match=r"^0: .*\[0, 5, 3\] has no pixel"):
+    with pytest.raises(UnsupportedImage, match=r"^sample '0': .*\[0, 5, 3\] has no pixel"):
         run(np.zeros((2, 0, 5, 3), np.uint8), Resize((4, 4)))
 
 
@@ -390,7 +390,7 @@ def test_pixels_that_would_become_too_large_are_refused_before_anything_runs(op:
 def test_a_sample_that_would_become_too_large_is_an_error_of_it(ops: Any, error: type[SampleError], told: str) -> None:
     pixels = np.zeros((2, 2, 300, 3), np.uint8) if "300x2" in told else PIXELS
     stage = stoker.arrays(image=pixels).map(image=np.copy).image("image", *ops)  # a function: the size is not known beforehand
-    with pytest.raises(error, match=f"^0: .*{told}.*leave bad samples out"):
+    with pytest.raises(error, match=f"^sample '0': .*{told}.*leave bad samples out"):
         list(stage)
 
 
@@ -427,7 +427,7 @@ def test_more_pixels_may_be_asked_for() -> None:
 )
 def test_a_crop_to_what_is_no_box_is_an_error_that_names_the_sample(box: Any, told: str) -> None:
     given = stoker.arrays(image=PIXELS, box=np.zeros((4, 4), np.float32)).map(box=lambda old: box)
-    with pytest.raises(BoxError, match=f"(?s)^0: the box .*({told}).*leave bad samples out"):
+    with pytest.raises(BoxError, match=f"(?s)^sample '0': the box .*({told}).*leave bad samples out"):
         list(given.image("image", CropBox(), Resize((4, 4))))
 
 
@@ -452,7 +452,7 @@ def test_boxes_that_follow_have_defined_results(box: Any, becomes: Any) -> None:
 @pytest.mark.parametrize("box", [[1, 2, 3], "nowhere", [[1, 2], [3, 4]], None], ids=str)
 def test_boxes_that_are_none_are_errors_that_name_the_sample(box: Any) -> None:
     given = stoker.arrays(image=PIXELS, box=np.zeros((4, 4), np.float32)).map(box=lambda old: box)
-    with pytest.raises(BoxError, match=r"^0: "):
+    with pytest.raises(BoxError, match=r"^sample '0': "):
         list(given.image("image", CenterCrop(8), boxes="box"))
 
 

@@ -158,6 +158,8 @@ def test_an_image_of_pillow_that_is_none_is_an_error_of_its_sample() -> None:
 
 
 def test_what_a_function_gives_that_is_no_image_is_named_as_people_name_it() -> None:
+    with pytest.raises(UnsupportedImage, match=r"sample '0': a tuple is neither .*inhomogeneous"):
+        list(stoker.stream(lambda: [{"image": (RGB, 1)}]).image("image"))
     for value, told in (
         ("cat.jpg", "a str is neither"),
         (RGB.transpose(2, 0, 1), "channels stand first"),

@@ -70,7 +70,7 @@ class ImageStage(Stage):
                 raise BatchError(f"image(boxes={name!r}) names no field of the samples; they have {', '.join(chunk.columns)}")
             chunk.columns[name], wrong = move_column(chunk.columns[name], rows, self._relative, targets.get(name))
             for row, message in wrong.items():
-                chunk.fail(row, BoxError(f"{chunk.place(row)}: {name} {message}; {_REMEDY}"))
+                chunk.fail(row, BoxError(f"{_where(chunk, row)}: {name} {message}; {_REMEDY}"))
 
     def draws(self, source: Source) -> bool:
         """Whether the source can make this stage's pictures while it reads; see `drawing`."""
@@ -328,7 +328,11 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
     """Pixels that are decoded already, after a look at their type and shape; those of a Pillow image in so many `channels`."""
     if pillow.is_image(value):
         return pillow.pixels_of(value, channels)  # not its memory, which may be indices of a palette, or inks
-    pixels = np.asarray(value)
+    try:
+        pixels = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # lists of unequal length; tensors of a device, or with a gradient
+        told = f"a {type(value).__name__} is neither encoded bytes nor uint8 pixels"
+        raise UnsupportedImage(f"{told} (NumPy makes no array of it: {error})") from error
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
         told = f"{pixels.dtype}{list(pixels.shape)}" if pixels.dtype.kind in "biufc" else f"a {type(value).__name__}"
         first = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
@@ -360,9 +364,15 @@ def _raise(row: Any) -> None:
 def _placed(error: SampleError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
     """The same error with file, place and remedy in its message."""
     place = f" at byte {where:,} of {length:,}" if where >= 0 else f" ({length:,} bytes)" if length >= 0 else ""
-    placed = type(error)(f"{chunk.place(row)}: {error}{place}; {_REMEDY}")
+    placed = type(error)(f"{_where(chunk, row)}: {error}{place}; {_REMEDY}")
     placed.__cause__ = error.__cause__
     return placed
+
+
+def _where(chunk: Chunk, row: int) -> str:
+    """The file and byte of a row; of what is stored nowhere, such as rows of arrays, which sample it is."""
+    place, key = chunk.place(row), chunk.name(row)
+    return f"sample {key!r}" if place == key else place
 
 
 def place_error(error: SampleError, chunk: Chunk, row: int) -> SampleError:
