@@ -31,6 +31,11 @@ def test_the_version_is_told(stoker: Any) -> None:
     assert stoker("--version").stdout == f"stoker {__version__}\n"
 
 
+def test_the_package_runs_as_the_command() -> None:
+    told = subprocess.run([sys.executable, "-m", "stoker", "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout == f"stoker {__version__}\n"
+
+
 @pytest.mark.parametrize("words", [["nonsense"], ["show"], ["run", "m:p", "--epochs", "0"], ["bench", ".", "--size", "x"]])
 def test_wrong_usage_is_status_2(stoker: Any, words: list[str]) -> None:
     result = stoker(*words)

@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "pipeline": {"errors", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "units", "kernel", "storage", "source", "image"},
     "__init__": {"errors", "engine", "pipeline", "source", "storage", "pack"},
+    "__main__": {"cli"},
     "cli": {
         "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
         "pipeline", "pack", "__init__",
