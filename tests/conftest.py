@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 from stoker.storage.scratch import Scratch
 
 from .support import Passing, jpeg_bytes
+
+# In the background of a shell this process ignores Ctrl-C and a hang-up; the commands that tests start and stop must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The same examples in every run, and none of them judged by the clock: a run on a busy machine says what any other says.
 # Whoever changes something looks further with `pytest --hypothesis-profile search`.
