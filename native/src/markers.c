@@ -181,6 +181,7 @@ stk_status stk_markers_admit(const stk_program *program, const uint8_t *data, in
   } else if (status == STK_OK && program->orient && m->info.orientation > 1) {
     stk_row_fail(row, STK_UNSUPPORTED, -1, "a JPEG to be turned upright: its Exif orientation is %d", m->info.orientation);
   }
+  if (row->status == STK_OK && program->lenient && !has_end(data, length, m->first_scan)) row->warnings++;
   return (stk_status)row->status;
 }
 

@@ -85,9 +85,10 @@ static int is_about_metadata(int code) {
 static void on_message(j_common_ptr jpeg, int level) {
   session *s = jpeg->client_data;
   if (level >= 0) return;
-  s->row->warnings++;
   const int code = s->errors.msg_code;
-  if (!s->program->lenient && !is_about_metadata(code)) leave(s, status_of(s, code));
+  if (is_about_metadata(code)) return;
+  s->row->warnings++;
+  if (!s->program->lenient) leave(s, status_of(s, code));
 }
 
 static void on_output(j_common_ptr jpeg) {

@@ -166,13 +166,15 @@ class Pipeline:
         orient: bool = False,
         boxes: str | Sequence[str] = (),
         relative_boxes: bool = False,
+        lenient: bool = False,
     ) -> Pipeline:
         """Decode an image field and transform it, in one pass.
 
         `ops` come from `stoker.image`. `color` is ``"rgb"`` or ``"gray"``, `layout` ``"hwc"`` or ``"chw"``, `out` ``"uint8"`` or
         ``"float32"`` (0 to 1, or as `Normalize` says; the default with `ToFloat` or `Normalize`). ``fast=False`` decodes at full
         resolution with exact chroma, for pixels within rounding of Pillow's. An image of more than `max_pixels` is refused
-        unread. With ``orient=True`` images are first turned upright, as EXIF says.
+        unread. With ``orient=True`` images are first turned upright, as EXIF says. With ``lenient=True`` a damaged JPEG is
+        decoded as far as that goes, and counted (``stats().damaged``), instead of being a bad sample.
 
         `boxes` names fields that follow the geometry: each holds a box (ymin, xmin, ymax, xmax), or any number of them (k, 4), in
         pixels of the stored image (with ``orient=True`` of the upright one), and becomes float32 in pixels of the new one; with
@@ -199,7 +201,8 @@ class Pipeline:
             raise ConfigError(f"image({field!r}, boxes={field!r}): name the field that holds boxes, not the image")
         if relative_boxes and not names:
             raise ConfigError(f"image({field!r}, relative_boxes=True): name the fields they are in, e.g. boxes='box'")
-        node = n.Image(field, ops, color, layout, out, fast, max_pixels, orient, names, relative_boxes)
+        lenient = _flag("image", "lenient", lenient)
+        node = n.Image(field, ops, color, layout, out, fast, max_pixels, orient, names, relative_boxes, lenient)
         check_size(node)
         return self._with(node)
 
@@ -211,12 +214,13 @@ class Pipeline:
         out: str = "uint8",
         max_pixels: int = MAX_PIXELS,
         orient: bool = False,
+        lenient: bool = False,
     ) -> Pipeline:
         """Decode an image field at full size: JPEG, PNG, WebP, PPM, BMP, TIFF, what else Pillow knows, and npy.
 
         `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
         ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Sizes vary, so batches hold a list
-        of images.
+        of images. `lenient` as for `image`.
         """
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
@@ -226,7 +230,8 @@ class Pipeline:
         if as_ == "pil" and out != "uint8":
             raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
-        return self._with(n.Decode(field, as_, color, out, max_pixels, _flag("decode", "orient", orient)))
+        flags = _flag("decode", "orient", orient), _flag("decode", "lenient", lenient)
+        return self._with(n.Decode(field, as_, color, out, max_pixels, *flags))
 
     def map(self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.

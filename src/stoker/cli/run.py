@@ -104,6 +104,8 @@ def tell_stats(stats: Stats) -> None:
     }
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"
+    if stats.damaged:
+        rows["damaged"] = f"{stats.damaged:,} images, decoded as far as they go"
     for name, value in rows.items():
         tell(f"  {name:<12} {value}")
     tell_steps(step_costs(stats))

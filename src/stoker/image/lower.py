@@ -32,6 +32,7 @@ def lower(
     fast: bool = True,
     max_pixels: int = MAX_PIXELS,
     orient: bool = False,
+    lenient: bool = False,
 ) -> Program:
     """One program for all of `ops`; operation i draws from random stream ``stream + i``."""
     ops = tuple(ops)
@@ -56,6 +57,7 @@ def lower(
         max_scans=MAX_SCANS,
         choices=choices,
         orient=orient,
+        lenient=lenient,
     )
 
 

@@ -354,6 +354,8 @@ class Decoder(Owned):
 
     def __init__(self) -> None:
         super().__init__(library().decoder_new(), library().decoder_free, "decoder")
+        #: what was wrong with images that `decode` decoded all the same; whoever looks sets it back
+        self.warnings = 0
 
     def __enter__(self) -> Decoder:
         return self
@@ -436,6 +438,7 @@ class Decoder(Owned):
             where, message = int(row["where"][0]), row["message"][0].decode("utf-8", "replace")
             place = f" at byte {where:,} of {array.size:,}" if where >= 0 else ""
             raise error_of(int(row["status"][0]), message + place)
+        self.warnings += int(row["warnings"][0])
         return out
 
     def seek_index(self, program: Program, data: Bytes, step: int = SEEK_STEP) -> tuple[bytes, np.void]:

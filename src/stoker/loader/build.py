@@ -101,19 +101,34 @@ def _waiting(plan: Plan) -> int:
     return _WAITING if isinstance(plan.source, Source) and plan.source.waits else 0
 
 
-def observer(meters: Meters, steps: list[str]) -> Observer:
-    """Counts the outcomes of one kind of work, whose steps have these names."""
+def observer(meters: Meters, steps: list[str], *, front: bool = False) -> Observer:
+    """Counts the outcomes of one kind of work, whose steps have these names.
+
+    Damaged images are counted with the batch they are in; those on their way to a `filter` or the like (`front`), here.
+    """
+    told = False
 
     def observe(outcome: Outcome, report: Report | None) -> None:
+        nonlocal told
         task = outcome.task
         meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
         if report is not None:
             meters.worked(report.rows + len(report.skipped))
-            if meters.sought(report.seeks.used, report.seeks.unfit):
+            notes = report.notes
+            if meters.sought(notes.seeks_used, notes.seeks_unfit):
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "
                     "pixels are the same without, decoding takes longer (`stoker index --jpeg --force` makes them anew)",
-                    report.seeks.example,
+                    notes.unfit,
+                )
+            if front:
+                meters.damaged(notes.damaged)
+            if notes.damaged and not told:
+                told = True
+                _log.warning(
+                    "%s: it is damaged, and decoded as far as that goes (lenient=True); others like it are only counted, in "
+                    "stats().damaged",
+                    notes.damage,
                 )
             for name, seconds in zip(steps, report.seconds):
                 meters.step(name, seconds)

@@ -160,6 +160,7 @@ class Loader:
         assert isinstance(unit, BatchUnit)
         rows = unit.batch(good).rows
         self._account(rows, unit.skipped, unit.epoch)
+        self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
         return unit
@@ -334,7 +335,7 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        observers = [observer(self._meters, runner.steps) for runner in fronts]
+        observers = [observer(self._meters, runner.steps, front=True) for runner in fronts]
         budget, watchdog_s = self._share_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:

@@ -72,6 +72,7 @@ class BatchUnit(Unit):
         self._rows, self._padded, self._make, self._observe = rows, padded, make, observe
         self._front_skipped = list(skipped)  # on the way to this unit
         self._skipped: list[SampleError] = []
+        self.damaged = 0  # images decoded as far as they go
         self._errors: dict[int, BaseException] = {}  # by row
         self._batch: Batch | None = None
 
@@ -96,8 +97,9 @@ class BatchUnit(Unit):
             self._errors[outcome.error.row] = outcome.error.error
         elif outcome.error is not None:
             self._errors[outcome.task.content.first if isinstance(outcome.task.content, Part) else 0] = outcome.error
-        elif report is not None and report.skipped:
+        elif report is not None:
             self._skipped += report.skipped
+            self.damaged += report.notes.damaged
         return int(added)
 
     @property

@@ -37,6 +37,7 @@ class Stats:
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core
     workers: int = 0
+    damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
     worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
@@ -140,6 +141,9 @@ class Meters:
         self._stats.seeks_used += used
         self._stats.seeks_unfit += unfit
         return first
+
+    def damaged(self, count: int) -> None:
+        self._stats.damaged += count
 
     def epoch_ended(self) -> None:
         self._stats.epochs += 1

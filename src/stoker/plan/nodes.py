@@ -91,6 +91,7 @@ class Image:
     orient: bool = False
     boxes: tuple[str, ...] = ()
     relative_boxes: bool = False
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Decode:
     out: str = "uint8"
     max_pixels: int = MAX_PIXELS
     orient: bool = False
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
-from .image import as_pixels, decode_bytes, encoded, place_error
+from .image import as_pixels, decode_bytes, encoded, note_damage, place_error
 
 
 class DecodeStage(Stage):
@@ -24,7 +24,16 @@ class DecodeStage(Stage):
     def __init__(self, node: Decode) -> None:
         self.name = f"decode {node.field}"
         self._node = node
-        self._program = lower((), seed=0, stream=0, color=node.color, fast=False, max_pixels=node.max_pixels, orient=node.orient)
+        self._program = lower(
+            (),
+            seed=0,
+            stream=0,
+            color=node.color,
+            fast=False,
+            max_pixels=node.max_pixels,
+            orient=node.orient,
+            lenient=node.lenient,
+        )
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self._node.field])
@@ -33,7 +42,9 @@ class DecodeStage(Stage):
             if row in chunk.failures:
                 continue
             try:
-                values[row] = self._convert(self._pixels(column[row], scratch))
+                pixels = self._pixels(column[row], scratch)
+                note_damage(chunk, row, scratch)
+                values[row] = self._convert(pixels)
             except SampleError as error:
                 chunk.fail(row, place_error(error, chunk, row))
         chunk.columns[self._node.field] = values

@@ -46,6 +46,7 @@ class ImageStage(Stage):
             fast=node.fast,
             max_pixels=node.max_pixels,
             orient=node.orient,
+            lenient=node.lenient,
         )
         self._box = next(iter(crop_fields(node)), None)
         self._moved, self._relative = node.boxes, node.relative_boxes
@@ -86,6 +87,7 @@ class ImageStage(Stage):
     ) -> None:
         """Settle the rows of a chunk whose pictures the source has made."""
         rows = drawing.pictures.rows[: len(chunk)]
+        self._note_damaged(rows, chunk, scratch)
         if drawing.sought:
             _note_seeks(rows["seek"], (), chunk, scratch)
         if drawing.pictures.bad and encoded is None:
@@ -139,6 +141,7 @@ class ImageStage(Stage):
         )
         if column.seeks is not None:
             _note_seeks(rows["seek"], unfit, chunk, scratch)
+        self._note_damaged(rows, chunk, scratch)
         self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
         return out, rows
 
@@ -179,11 +182,18 @@ class ImageStage(Stage):
                 if rows["status"][row] == Status.UNSUPPORTED:
                     where = -1  # what the kernel said of it is no longer the point
                     pixels = decode_elsewhere(value, self._program, scratch)
+                    note_damage(chunk, row, scratch)
                     _, rows[row] = self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
             except SampleError as error:
                 chunk.fail(row, _placed(error, chunk, row, where, length))
+
+    def _note_damaged(self, rows: NDArray[np.void], chunk: Chunk, scratch: Scratch) -> None:
+        """Count the pictures that the kernel decoded although they are damaged."""
+        if self._program.lenient:
+            for row in np.flatnonzero((rows["status"] == Status.OK) & (rows["warnings"] > 0)).tolist():
+                _count_damage(chunk, row, scratch)
 
     def _run_each(
         self, chunk: Chunk, column: Column, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
@@ -196,6 +206,7 @@ class ImageStage(Stage):
                 continue
             try:
                 pixels = decode_pixels(column, row, self._program, scratch)
+                note_damage(chunk, row, scratch)
                 if self._spec.fixed:
                     _, rows[row] = self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
@@ -285,12 +296,24 @@ def encoded(column: Column) -> Column:
 
 def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chunk, scratch: Scratch) -> None:
     """Count what became of the seek indices of a chunk's images; `unfit` are rows whose index was left out beforehand."""
-    notes, became = scratch.seeks, uses.tolist()
-    notes.used += became.count(SeekUse.USED)
+    notes, became = scratch.notes, uses.tolist()
+    notes.seeks_used += became.count(SeekUse.USED)
     count = became.count(SeekUse.UNFIT)
     if count or len(unfit):
-        notes.unfit += count + len(unfit)
-        notes.example = notes.example or chunk.place(int(unfit[0]) if len(unfit) else became.index(SeekUse.UNFIT))
+        notes.seeks_unfit += count + len(unfit)
+        notes.unfit = notes.unfit or chunk.place(int(unfit[0]) if len(unfit) else became.index(SeekUse.UNFIT))
+
+
+def note_damage(chunk: Chunk, row: int, scratch: Scratch) -> None:
+    """Count a picture in which the decoder has just found damage, if it has."""
+    if scratch.decoder.warnings:
+        scratch.decoder.warnings = 0
+        _count_damage(chunk, row, scratch)
+
+
+def _count_damage(chunk: Chunk, row: int, scratch: Scratch) -> None:
+    scratch.notes.damaged += 1
+    scratch.notes.damage = scratch.notes.damage or _where(chunk, row)
 
 
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:

@@ -31,7 +31,7 @@ from ..plan.order import Places
 from ..source.base import Rows as SourceRows
 from ..source.base import Source
 from ..source.chunk import Chunk, Ints, numbers
-from ..storage.scratch import Scratch, SeekNotes
+from ..storage.scratch import Notes, Scratch
 from .base import Stage, Targets
 from .decode import DecodeStage
 from .fields import FieldsStage
@@ -40,7 +40,7 @@ from .map import MapFieldsStage, MapStage
 from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
 
 NO_TARGETS: Mapping[str, NDArray[Any]] = {}
-_NO_SEEKS = SeekNotes()
+_NOTHING = Notes()
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Report:
     rows: int = 0
     failure: SampleError | None = None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int = 0  # the slot of that row
-    seeks: SeekNotes = field(default_factory=lambda: _NO_SEEKS)  # what became of images' seek indices
+    notes: Notes = field(default_factory=lambda: _NOTHING)  # what happened to pictures
 
     def lap(self, clock: float) -> float:
         """Note the time since `clock` as a step's; returns the new clock."""
@@ -143,8 +143,8 @@ class Runner:
                 chunk, targets = self._settle(chunk, targets if len(chunk) == before else NO_TARGETS, report)
             clock = report.lap(clock)
         report.rows = len(chunk)
-        if scratch.seeks != _NO_SEEKS:
-            report.seeks = scratch.seek_notes()
+        if scratch.notes != _NOTHING:
+            report.notes = scratch.take_notes()
         return chunk, report
 
     def _drawn(self, places: Places, out: Targets, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:

@@ -10,21 +10,26 @@ from ..kernel import native
 
 
 @dataclass(slots=True)
-class SeekNotes:
-    """What became of seek indices since somebody last asked: so many used; so many that did not fit, for example of a picture."""
+class Notes:
+    """What happened to pictures since somebody last asked, and where one of them is.
 
-    used: int = 0
-    unfit: int = 0
-    example: str = ""
+    Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same.
+    """
+
+    seeks_used: int = 0
+    seeks_unfit: int = 0
+    unfit: str = ""
+    damaged: int = 0
+    damage: str = ""
 
 
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "seeks")
+    __slots__ = ("_arena", "_decoder", "_kept", "notes")
 
     def __init__(self) -> None:
-        self.seeks = SeekNotes()
+        self.notes = Notes()
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None
         self._kept: dict[Any, Any] = {}
@@ -47,9 +52,9 @@ class Scratch:
             self._kept[owner] = make()
         return self._kept[owner]
 
-    def seek_notes(self) -> SeekNotes:
+    def take_notes(self) -> Notes:
         """What was noted since the last call."""
-        notes, self.seeks = self.seeks, SeekNotes()
+        notes, self.notes = self.notes, Notes()
         return notes
 
     def close(self) -> None:
