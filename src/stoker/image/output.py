@@ -8,8 +8,9 @@ from . import checks
 from .checks import put
 from .operation import Operation
 
-#: means and deviations beyond these are mistakes, and would leave no digits of a float32
-LEAST_STD, MOST = 1e-6, 1_000_000
+#: means and deviations beyond these are mistakes: of pixels from 0 to 255, most likely
+LEAST_STD, MOST = 1e-6, 10
+_SCALE = "with pixels from 0 to 1; divide what is meant for pixels from 0 to 255 by 255"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Normalize(Operation):
         if 0 in std:
             raise checks.wrong(self, "std", self.std, "above 0: it divides, and nothing is divided by zero")
         if not all(LEAST_STD <= s <= MOST for s in std):
-            raise checks.wrong(self, "std", self.std, f"from {LEAST_STD:g} to {MOST:,}, with pixels from 0 to 1")
+            raise checks.wrong(self, "std", self.std, f"from {LEAST_STD:g} to {MOST}, {_SCALE}")
         if not all(abs(m) <= MOST for m in mean):
-            raise checks.wrong(self, "mean", self.mean, f"from -{MOST:,} to {MOST:,}, with pixels from 0 to 1")
+            raise checks.wrong(self, "mean", self.mean, f"from -{MOST} to {MOST}, {_SCALE}")
         put(self, mean=mean, std=std)
 
     @property

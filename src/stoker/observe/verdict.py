@@ -16,7 +16,7 @@ def verdict(stats: Stats) -> str:
 def _rate(stats: Stats) -> str:
     per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
     skipped = f" {counted(stats.skipped, 'bad sample')} left out." if stats.skipped else ""
-    damaged = f" {counted(stats.damaged, 'damaged image')} decoded as far as it went." if stats.damaged else ""
+    damaged = f" {counted(stats.damaged, 'damaged image')} decoded as far as possible." if stats.damaged else ""
     return (
         f"{stats.samples_per_s:,.0f} samples/s ({show_bytes(per_s)}/s) over {stats.elapsed_s:.1f} s; "
         f"the training loop waited {stats.wait_share:.1%} of that time.{skipped}{damaged}{_seeks(stats)}"
