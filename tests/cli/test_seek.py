@@ -239,8 +239,7 @@ def test_bench_measures_with_and_without(stoker: Any, stoker_json: Any, photos: 
     quick = ("--against", "none", "--seconds", 0.1, "--batch", 2, "--size", 32, "--threads", 1)
     assert stoker_json("bench", photos, *quick)["without_seek"] is None
     stoker_json("index", "--jpeg", photos, shards / "t-000000.tar")
-    for source in (photos, shards / "t-000000.tar"):
-        told = stoker_json("bench", source, *quick)["without_seek"]
-        assert told["images_per_s"] > 0 and told["stoker_ratio"] > 0
+    told = stoker_json("bench", shards / "t-000000.tar", *quick)["without_seek"]
+    assert told["images_per_s"] > 0 and told["stoker_ratio"] > 0
     text = stoker("bench", photos, *quick).stdout
     assert "no seek indices" in text and "with them" in text
