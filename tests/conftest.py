@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,13 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled() -> None:
+    """What was imported so far is not looked at again when tests collect garbage: that would take longer than they do."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
