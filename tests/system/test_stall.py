@@ -51,7 +51,7 @@ PLACES: dict[str, tuple[Callable[[], Pipeline], int]] = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_function_that_never_returns_is_named_and_does_not_hold_up_the_end(place: str) -> None:
     make, before = PLACES[place]
-    loader = make().loader(threads=2, watchdog_s=1)
+    loader = make().loader(threads=2, watchdog_s=2)
     seen = 0
     begun = time.monotonic()
     with pytest.raises(StallError, match="the_function_that_hangs") as caught:
