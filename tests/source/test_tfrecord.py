@@ -13,6 +13,7 @@ import pytest
 
 import stoker
 from stoker import Feature
+from stoker.engine.feed import Pace
 from stoker.errors import ConfigError, CorruptIndex, CorruptShard, RecordError, SourceEmpty
 from stoker.image import Cutout, HorizontalFlip, Normalize, RandomCrop
 from stoker.source.indexing import build_index, index_of, keep_index
@@ -529,6 +530,7 @@ def test_pixels_with_anything_beside_them_are_drawn_from_where_they_were_read_to
     def numbers(n: int) -> dict[str, Any]:
         return {"n": n, "box": [n / 2, 0.0, 1.0, 2.0], "grid": list(range(n, n + 6)), "name": b"%d" % n, "ids": [n] * (n % 3)}
 
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: unit_rows)  # so that a call takes more than one block
     steps, drawn = [], TfrecordSource._draw_in_steps
     monkeypatch.setattr(TfrecordSource, "_draw_in_steps", lambda *args: steps.append(1) or drawn(*args))
     monkeypatch.setattr(TfrecordSource, "read", lambda *args: pytest.fail("nothing is wrong here"))
@@ -552,7 +554,8 @@ def test_large_images_are_drawn_from_records_one_by_one(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["image"], expected["image"])
 
 
-def test_damaged_pixels_are_named_wherever_they_stand_in_a_batch(tmp_path: Path) -> None:
+def test_damaged_pixels_are_named_wherever_they_stand_in_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: unit_rows)
     pipeline = raw_pixels(tmp_path, [{"image": pixels.tobytes(), "n": n} for n, pixels in enumerate(PIXELS)])
     [path] = tmp_path.glob("*.tfrecord")
     data = bytearray(path.read_bytes())
