@@ -77,7 +77,7 @@ def test_auto_augment_has_twenty_five_pairs(name: str, first: tuple, last: tuple
 
 
 def test_a_policy_of_ones_own_is_a_list_as_torchvision_writes_it() -> None:
-    own = AutoAugment([[("Posterize", 0.4, 8), ("Rotate", 0.6, 9)], (("AutoContrast", 1, None),)], fill=3)  # type: ignore[arg-type]
+    own = AutoAugment([[("Posterize", 0.4, 8), ("Rotate", 0.6, 9)], (("AutoContrast", 1, None),)], fill=3)
     assert own == AutoAugment(((("posterize", 0.4, 8), ("ROTATE", 0.6, 9)), (("auto-contrast", 1.0, 7),)), fill=3)
     pair, single = own.choices()
     assert pair == AutoAugment("imagenet", fill=3).choices()[0]

@@ -23,8 +23,8 @@ Choice = tuple[Augment, Augment]
 #: bins of magnitudes in AutoAugment's tables
 AUTO_BINS = 10
 #: one effect or two, one after the other: name, probability, bin
-Line = tuple[tuple[str, float, "int | None"], ...]
-Lines = tuple[Line, ...]
+Line = Sequence[tuple[str, float, "int | None"]]
+Lines = Sequence[Line]
 _MOST_LINES = 1000
 
 _IDENTITY = Augment(AugmentKind.IDENTITY)
