@@ -67,6 +67,8 @@ class Server:
         if found is None:
             connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
             return
+        with self._lock:
+            self._requests += 1  # before it is answered: who has the answer may ask for the count
         fd, size, tag = found
         first, last, status = 0, size - 1, b"200 OK"
         if (wanted := _RANGE.search(head)) is not None:
@@ -80,8 +82,6 @@ class Server:
             connection.sendall(told, socket.MSG_MORE)
         while first <= last:
             first += os.sendfile(connection.fileno(), fd, first, last + 1 - first)
-        with self._lock:
-            self._requests += 1
 
     def _open(self, name: str) -> tuple[int, int, bytes] | None:
         """Descriptor, size and ETag of a file of the folder; each is opened once."""
