@@ -92,11 +92,14 @@ def test_every_way_of_decoding_gives_the_same_pixels(
 
 
 def test_every_instruction_set_gives_the_same_pixels(folder: Path) -> None:
+    made = []
     try:
-        made = [pictures(stoker.files(folder / "bad"))[0] for level in (-1, 0, 1, 2) if native.simd(level) is not None]
+        for level in (0, 1, 2):
+            if native.simd(level) == level:  # this machine has it
+                made.append(pictures(stoker.files(folder / "bad"))[0])
     finally:
         native.simd(-1)
-    assert all(np.array_equal(each, made[0]) for each in made)
+    assert made and all(np.array_equal(each, made[0]) for each in made)
 
 
 def test_whole_images_are_decoded_leniently_too(folder: Path) -> None:

@@ -229,8 +229,10 @@ RAGGED = (Filter, FlatMap, Unbatch, Regroup)
 
 
 def draws(node: Node) -> bool:
-    """Whether a node takes random numbers. Only such nodes are counted when random streams are numbered, so that a `rename` in
-    front of an augmentation does not change it."""
+    """Whether a node takes random numbers.
+
+    Only such nodes are counted when random streams are numbered: a `rename` in front of an augmentation does not change it.
+    """
     return node.rng if isinstance(node, (Map, MapFields)) else isinstance(node, (Image, Blend))
 
 
