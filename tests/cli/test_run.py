@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.cli import main
+from stoker.cli import main, signals
 
 
 def test_all_samples_are_counted_and_costs_told(stoker_json: Any, module: Path) -> None:
@@ -86,8 +85,7 @@ def test_ctrl_c_before_there_is_a_command_is_the_same_status(monkeypatch: pytest
     def interrupt(**_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(signals, "install", lambda: None)
     monkeypatch.setattr(main, "app", interrupt)
     with pytest.raises(SystemExit) as ended:
         main.main()

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,28 @@ def test_nothing_is_written_to_a_file_that_is_done(tmp_path: Path) -> None:
         file.write(b"y")
     file.abandon()
     assert (tmp_path / "a").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("ending", [AtomicFile.publish, AtomicFile.abandon])
+def test_one_that_is_interrupted_at_its_end_is_closed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Callable[[AtomicFile], None]
+) -> None:
+    """Closed again, its number could be another file's by then."""
+    closed: list[int] = []
+
+    def interrupted(fd: int) -> None:
+        closed.append(fd)
+        close(fd)
+        raise KeyboardInterrupt
+
+    file = AtomicFile(tmp_path / "a")
+    number, close = file.fileno(), os.close
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ending(file)
+        file.abandon()
+    assert closed == [number]
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------------

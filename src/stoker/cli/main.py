@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
 from .. import __version__
+from . import signals
 from .bench import bench
 from .demo import demo
 from .explain import explain
@@ -55,36 +54,9 @@ def stoker(
     """
 
 
-class _Stopped(SystemExit):
-    """The end that a signal asks for."""
-
-
-def _stop(number: int, _: Any) -> NoReturn:
-    raise _Stopped(128 + number)
-
-
-def _raise_again(dropped: Any) -> None:
-    """What a signal raises is dropped by Python when it meets a finalizer; so it is raised again, when that is over."""
-    error = dropped.exc_value
-    by_signal = isinstance(error, (KeyboardInterrupt, _Stopped)) and threading.current_thread() is threading.main_thread()
-    if not by_signal:
-        sys.__unraisablehook__(dropped)
-        return
-
-    def again(*_: Any) -> NoReturn:
-        raise type(error)(*error.args)
-
-    signal.signal(signal.SIGALRM, again)
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
-
-
 def main() -> None:
     """The console script."""
-    # An exception, so that temporary folders are removed, and threads and processes end. `nohup` keeps SIGHUP away as ever.
-    signal.signal(signal.SIGTERM, _stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, _stop)
-    sys.unraisablehook = _raise_again
+    signals.install()
     try:
         app(prog_name="stoker")
     except KeyboardInterrupt:  # before there is a command, or behind it

@@ -241,8 +241,8 @@ class _Worker:
     def release(self) -> None:
         """Close the lifeline."""
         if self._tasks >= 0:
-            os.close(self._tasks)
-            self._tasks = -1
+            tasks, self._tasks = self._tasks, -1  # first: closed again after an interruption, the number may be another file's
+            os.close(tasks)
 
     def wait(self, deadline: float) -> None:
         """Let it end by itself, until the deadline."""
@@ -256,8 +256,8 @@ class _Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         if self.answers >= 0:
-            os.close(self.answers)
-            self.answers = -1
+            answers, self.answers = self.answers, -1
+            os.close(answers)
             self.status.close()
 
 

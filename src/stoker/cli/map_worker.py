@@ -33,6 +33,7 @@ from ..storage.blob import Blob
 from ..storage.names import spelled
 from ..storage.open import open_blob
 from .pipelines import asked, load_module
+from .signals import watch
 from .tar.inputs import told
 
 KEY = "__key__"
@@ -125,6 +126,7 @@ def work(job: dict[str, Any], tasks: int, answers: int, status: int) -> None:
     """The life of a worker: does what it is told until nobody tells it any more."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    watch()
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks, lines), name="stoker-lifeline", daemon=True).start()
     mapper = _Mapper(Job(**job), Status(os.fdopen(status, "r+b", buffering=0)))
@@ -147,7 +149,7 @@ def _listen(tasks: int, lines: queue.SimpleQueue[bytes | None]) -> None:
             lines.put(line)
     lines.put(None)
     time.sleep(0.2)  # one that waits for tasks ends by itself
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # to the thread itself: it may sleep in a system call
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     time.sleep(STOP_S)
     os._exit(1)
 

@@ -105,8 +105,7 @@ class AtomicFile:
         with self._failing(0):
             self._appear()
         self._net.detach()
-        os.close(self._fd)
-        self._fd = -1
+        self._close()
         sync_folder(self._folder)
 
     def abandon(self) -> None:
@@ -114,8 +113,7 @@ class AtomicFile:
         if self._fd < 0:
             return
         self._net()
-        os.close(self._fd)  # behind the removal: while the lock is held nobody else takes the file for left over
-        self._fd = -1
+        self._close()  # behind the removal: while the lock is held nobody else takes the file for left over
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -156,6 +154,10 @@ class AtomicFile:
             return True
         self.abandon()  # swept before our lock
         return False
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1  # first: should a signal end this, the number may be another file's when it is tried again
+        os.close(fd)
 
     def _appear(self) -> None:
         if self._overwrite:

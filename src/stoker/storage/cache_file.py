@@ -161,8 +161,8 @@ class UnitFile:
 
     def close(self) -> None:
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1  # first: closed again after an interruption, the number may be another file's
+            os.close(fd)
 
     def _check_piece(self, piece: int) -> None:
         start = piece * PIECE

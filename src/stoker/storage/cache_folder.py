@@ -66,8 +66,8 @@ class Claim:
     def let_go(self) -> None:
         """Close the descriptor; the part, if it is still there, is rubbish from now on."""
         if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+            fd, self.fd = self.fd, -1  # first: closed again after an interruption, the number may be another file's
+            os.close(fd)
 
 
 @dataclass(slots=True)
@@ -186,8 +186,8 @@ class Folder:
         """In a forked child: forget the parent's locks."""
         self._lock = threading.Lock()
         if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+            fd, self._lock_fd = self._lock_fd, -1
+            os.close(fd)
 
     # ---- the books ---------------------------------------------------------------------------------------------------------
 

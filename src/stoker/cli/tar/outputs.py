@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from ...source.paths import printable
 from ...source.tarstream import TarSample
 from ...storage.names import spelled
 from ..screen import check_writable
+from ..signals import uninterrupted
 from .inputs import same_file, told
 
 Output = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where the archive goes; `-` is standard output.")]
@@ -52,16 +52,6 @@ def archive(output: str, overwrite: bool, inputs: Sequence[str] = ()) -> Iterato
         with uninterrupted():
             writer = stack.enter_context(TarWriter(output, overwrite=overwrite))
         yield Archive(writer)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and its like wait while something is made that has to be removed again, until somebody is there who will."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def encode(sample: TarSample, number: int) -> Encoded:

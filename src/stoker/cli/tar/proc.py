@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
@@ -17,15 +17,13 @@ from ...source.paths import printable
 from ...source.tarstream import TarSample
 from ...units import counted
 from ..guard import DATA
+from ..signals import uninterrupted
 from .folders import collect, lay_out
 from .inputs import Shards, samples_of, shard_names
 from .janitor import remove_folder
 from .meter import Meter, Progress
-from .outputs import Archive, Output, Overwrite, archive, uninterrupted
+from .outputs import Archive, Output, Overwrite, archive
 from .shell import Ended, Workshop
-
-#: seconds between two looks at whether a signal came
-_LOOK_S = 0.1
 
 
 def proc(
@@ -119,9 +117,6 @@ def process(shop: Workshop, sample: TarSample, wanted: list[str] | None) -> list
 
 
 def _settle(future: Future[list[TarSample]], out: Archive, keep_going: bool, failed: int, dropped: int) -> tuple[int, int]:
-    # In short waits: a signal that another thread receives does not wake this one; it would be noticed when the command ends.
-    while not future.done():
-        wait([future], _LOOK_S)
     try:
         made = future.result()
     except SampleError as error:

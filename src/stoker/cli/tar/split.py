@@ -18,9 +18,10 @@ from ...source.paths import printable
 from ...storage.local import LocalBlob
 from ...units import counted, parse_bytes
 from ..screen import check_writable, tell
+from ..signals import uninterrupted
 from .inputs import Shards, samples_of, shard_names
 from .meter import Meter, Progress
-from .outputs import encode, uninterrupted
+from .outputs import encode
 
 
 def split(

@@ -1,0 +1,96 @@
+"""Ctrl-C and the like end a command: each is an exception in the main thread, so that nothing is left behind.
+
+Python runs a signal's handler between two steps of the main thread's code, and counts on the signal to wake that thread from a
+system call. It does not when it came just before the call began, or when the kernel gave it to another thread; then a command
+that waits for its input would wait on. So somebody watches for signals here, and wakes the main thread when one has come.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: means nothing to anybody, and wakes a thread that has a handler for it
+_WAKE = signal.SIGURG
+#: seconds between the times that the main thread is woken: it may be about to sleep again
+_PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+#: seconds until what a signal raised is raised again: the finalizer that it met is over by then
+_AGAIN_S = 0.01
+
+
+class Stopped(SystemExit):
+    """The end that a signal asks for."""
+
+
+def install() -> None:
+    """Let signals end this program by an exception. `nohup` keeps SIGHUP away as ever."""
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _stop)
+    sys.unraisablehook = _raise_again
+    watch()
+
+
+def watch() -> None:
+    """From now on no signal is overslept by the main thread, from which this is called."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    signal.signal(_WAKE, lambda *_: None)
+    threading.Thread(target=_wake, args=(read_end, threading.get_ident()), name="stoker-signals", daemon=True).start()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and its like wait while something is made that has to be removed again, until somebody is there who will.
+
+    In the main thread. Blocking the signals would not do: the kernel gives them to another thread, and this one handles them.
+    """
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    held = [number for number in _ENDING if before[number] is not signal.SIG_IGN]
+    try:
+        for number in held:
+            signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number in held:
+            signal.signal(number, before[number])
+        if came:
+            signal.raise_signal(came[0])
+
+
+def _stop(number: int, _: Any) -> NoReturn:
+    raise Stopped(128 + number)
+
+
+def _raise_again(dropped: Any) -> None:
+    """What a signal raises is dropped by Python when it meets a finalizer; so it is raised again, when that is over."""
+    error = dropped.exc_value
+    by_signal = isinstance(error, (KeyboardInterrupt, Stopped)) and threading.current_thread() is threading.main_thread()
+    if not by_signal:
+        sys.__unraisablehook__(dropped)
+        return
+
+    def again(*_: Any) -> NoReturn:
+        raise type(error)(*error.args)
+
+    signal.signal(signal.SIGALRM, again)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+
+
+def _wake(came: int, sleeper: int) -> None:
+    """Wake a thread whenever a number of a signal comes down the pipe, other than that of the waking itself."""
+    while True:
+        if set(os.read(came, 64)) <= {_WAKE}:
+            continue
+        for pause in _PAUSES_S:
+            time.sleep(pause)
+            signal.pthread_kill(sleeper, _WAKE)
