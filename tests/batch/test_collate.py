@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 
 from stoker import Pipeline
 from stoker.batch.collate import collate
+from stoker.batch.strings import ByteStrings
 from stoker.errors import BatchError
 from stoker.source.chunk import BYTES, OBJECT, array_spec
 
 from ..loader.runs import numbers
 
 
-def joined(values: list[Any], spec: Any = OBJECT, **rules: Any) -> Any:
+def joined(values: Sequence[Any], spec: Any = OBJECT, **rules: Any) -> Any:
     return collate("f", values, spec, rules, lambda row: f"key {row}")
 
 
@@ -51,10 +53,17 @@ def test_what_is_neither_number_nor_array_stays_a_list(values: list[Any]) -> Non
     assert joined(values) == values
 
 
-@pytest.mark.parametrize("spec", [BYTES, array_spec(np.uint8, None, None, 3)], ids=str)
-def test_fields_known_to_vary_are_lists_even_where_they_would_stack(spec: Any) -> None:
+def test_fields_known_to_vary_are_lists_even_where_they_would_stack() -> None:
     values = [np.zeros(2), np.zeros(2)]
-    assert joined(values, spec) is values
+    assert joined(values, array_spec(np.uint8, None, None, 3)) is values
+
+
+def test_fields_known_to_be_bytes_are_byte_strings_and_no_others() -> None:
+    strings = joined([b"a", b""], BYTES)
+    assert isinstance(strings, ByteStrings) and strings == [b"a", b""]
+    assert joined(strings, BYTES) is strings
+    assert joined(strings, OBJECT) == [b"a", b""] and isinstance(joined(strings, OBJECT), list)
+    assert isinstance(joined(strings, BYTES, f=list), list)
 
 
 def test_a_field_can_be_asked_for_as_a_list() -> None:

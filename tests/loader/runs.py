@@ -16,6 +16,7 @@ import numpy as np
 import stoker
 from stoker import Pipeline
 from stoker.batch.fields import Batch, Sample
+from stoker.batch.strings import ByteStrings
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandomResizedCrop, Resize
 from stoker.loader import Loader
 
@@ -173,8 +174,8 @@ def feed_hash(sha: Any, value: Any) -> None:
     """Everything about a value: type, shape and contents."""
     if hasattr(value, "numpy"):
         value = value.numpy()
-    if isinstance(value, list):
-        sha.update(f"list {len(value)};".encode())
+    if isinstance(value, (list, ByteStrings)):
+        sha.update(f"{type(value).__name__} {len(value)};".encode())
         for part in value:
             feed_hash(sha, part)
     elif isinstance(value, np.ndarray):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stoker.source.chunk import ByteList, BytesColumn, join_columns, take_rows
+from stoker.source.chunk import BytesColumn, join_columns, take_rows
 from stoker.source.index import Keys, SeekStrings, ShardIndex, seek_columns
 from stoker.source.seekrows import Seeks, merged
 from stoker.source.seeks import SeekTable, seek_tables
@@ -68,12 +68,12 @@ def test_joined_columns_have_those_of_all(tmp_path: Path) -> None:
         column(Seeks((one,), np.array([4])), 1),
     ]
     joined = join_columns([*parts])
-    assert isinstance(joined, ByteList) and joined[2] == b"picture 0"
+    assert isinstance(joined, BytesColumn) and joined[2] == b"picture 0"
     assert strings(joined.seeks, 6) == [b"aa", b"aaa", b"", b"b", b"", b"aaaaa"]
     taken = take_rows(joined, np.array([5, 3, 2]))
-    assert isinstance(taken, ByteList) and strings(taken.seeks, 3) == [b"aaaaa", b"b", b""]
+    assert isinstance(taken, BytesColumn) and strings(taken.seeks, 3) == [b"aaaaa", b"b", b""]
     again = join_columns([taken, parts[0]])
-    assert isinstance(again, ByteList) and strings(again.seeks, 5) == [b"aaaaa", b"b", b"", b"aa", b"aaa"]
+    assert isinstance(again, BytesColumn) and strings(again.seeks, 5) == [b"aaaaa", b"b", b"", b"aa", b"aaa"]
 
 
 def test_columns_of_one_table_stay_of_one_table(tmp_path: Path) -> None:
@@ -84,7 +84,8 @@ def test_columns_of_one_table_stay_of_one_table(tmp_path: Path) -> None:
 
 def test_columns_without_any_are_joined_as_ever() -> None:
     joined = join_columns([column(None, 2), column(None, 1)])
-    assert type(joined) is list and merged([(np.arange(2), None)], 2) is None
+    assert isinstance(joined, BytesColumn) and joined.seeks is None and merged([(np.arange(2), None)], 2) is None
+    assert joined.own() == [b"picture 0", b"picture 1", b"picture 0"]
 
 
 def test_a_string_that_does_not_match_its_checksum_is_left_out(tmp_path: Path) -> None:

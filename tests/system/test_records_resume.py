@@ -12,6 +12,7 @@ import pytest
 
 import stoker
 from stoker import Pipeline
+from stoker.engine.feed import Pace
 from stoker.errors import StateError
 
 from ..loader.runs import hash_of, noise_of, odd, real_ids, run_python
@@ -99,6 +100,25 @@ def test_resuming_at_every_step_gives_the_very_rest(kind: str, size: int, folder
     if size == 1 and "http" in kind:
         pytest.skip("the same as in larger steps, and slow")
     check_every_step(pipeline, whole_run(pipeline), **({"executor": "inline"} if size == 1 else {"threads": 2}))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "gaps"])
+def test_batches_are_the_same_of_tasks_of_any_size(
+    kind: str, folder: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very types, too: a task may meet samples of one member of a mix, or no sample that lacks a field, by chance."""
+    if kind == "gaps":
+        gaps = sample_tar([(f"{n:03d}", {"cls": b"%d" % n, **({"jpg": image(n)} if n % 5 else {})}) for n in range(N)])
+        (tmp_path / "s.tar").write_bytes(gaps)
+        pipeline = stoker.tar(tmp_path / "s.tar", defaults={"jpg": b"none"}).rename(cls="x").batch(8)
+    else:
+        pipeline = KINDS[kind](folder, server).batch(8)
+    hashes = []
+    for rows in (1, 2, 3, 8):
+        monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows, rows=rows: min(rows, unit_rows))
+        with pipeline.loader(threads=2) as loader:
+            hashes.append([hash_of(batch) for batch in loader])
+    assert hashes == [hashes[0]] * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BatchError
-from ..source.chunk import FieldSpec
+from ..source.chunk import BytesColumn, FieldSpec
 from .strings import ByteStrings
 
 #: what can be stacked without asking
@@ -19,14 +19,14 @@ def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[st
     """One column from the rows' values.
 
     `rules[name]` is what pads the field, or `list`. Without a rule numbers and arrays stack, and must have one shape; fields
-    known to vary (decoded images, text) become a list, and byte strings a sequence that holds them without copies.
+    known to vary (decoded images, text) become a list, and those known to be bytes `ByteStrings`.
     """
     rule = rules.get(name)
+    if rule is None and spec.kind == "bytes":
+        return values if isinstance(values, ByteStrings) else ByteStrings([BytesColumn.of(values)])
     if isinstance(values, ByteStrings):
-        if rule is None:
-            return values
         values = list(values)
-    if rule is list or (rule is None and (spec.kind == "bytes" or (spec.kind == "array" and not spec.fixed))):
+    if rule is list or (rule is None and spec.kind == "array" and not spec.fixed):
         return values
     if rule is None:
         return _stack(name, [_plain(value) for value in values], keys)

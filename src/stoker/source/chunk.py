@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union, cast
 
@@ -85,7 +85,7 @@ class BytesColumn:
         self.data, self.starts, self.lengths, self.arena, self.seeks = data, starts, lengths, arena, seeks
 
     @classmethod
-    def of(cls, values: Iterable[bytes], seeks: Seeks | None = None) -> BytesColumn:
+    def of(cls, values: Iterable[bytes | memoryview], seeks: Seeks | None = None) -> BytesColumn:
         parts = list(values)
         lengths = np.fromiter((len(part) for part in parts), np.int64, len(parts))
         starts = np.zeros(len(parts), np.int64)
@@ -129,24 +129,13 @@ class BytesColumn:
         return BytesColumn.of(self.own(), self.seeks)
 
 
-class ByteList(list[Any]):
-    """Byte strings one by one, as columns of them become when they are joined, with their seek indices."""
-
-    __slots__ = ("seeks",)
-
-    def __init__(self, values: Iterable[Any], seeks: Seeks) -> None:
-        super().__init__(values)
-        self.seeks = seeks
-
-
 Column = Union[NDArray[Any], BytesColumn, "list[Any]"]
 
 
 def take_rows(column: Column, rows: Ints) -> Column:
     """The given rows of a column, in that order."""
     if isinstance(column, list):
-        values = [column[row] for row in rows.tolist()]
-        return ByteList(values, column.seeks.take(rows)) if isinstance(column, ByteList) else values
+        return [column[row] for row in rows.tolist()]
     return column.take(rows) if isinstance(column, BytesColumn) else column[rows]
 
 
@@ -234,20 +223,33 @@ class Chunk:
 
 
 def join_columns(columns: list[Column]) -> Column:
-    """Columns one after another; arrays stay arrays where their rows agree."""
+    """Columns one after another."""
     if len(columns) == 1:
         return columns[0]
-    if all(isinstance(column, np.ndarray) for column in columns):
-        arrays = [column for column in columns if isinstance(column, np.ndarray)]
-        if len({(array.dtype, array.shape[1:]) for array in arrays}) == 1:
-            return np.concatenate(arrays)
-    values = [column[row] for column in columns for row in range(len(column))]
     bounds = np.cumsum([0, *map(len, columns)])
-    found = [getattr(column, "seeks", None) for column in columns]
-    seeks = (
-        merged([(np.arange(*bounds[at : at + 2]), part) for at, part in enumerate(found)], len(values)) if any(found) else None
-    )
-    return values if seeks is None else ByteList(values, seeks)
+    places = [np.arange(*bounds[at : at + 2]) for at in range(len(columns))]
+    return spread_columns(list(zip(places, columns)), int(bounds[-1]))
+
+
+def spread_columns(pieces: Sequence[tuple[Ints, Column]], rows: int, out: NDArray[Any] | None = None) -> Column:
+    """Columns as one, each row at its place; to `out`, if that is given. What all of them are, arrays or bytes, it is too."""
+    arrays = [column for _, column in pieces if isinstance(column, np.ndarray)]
+    if len(arrays) == len(pieces) and (out is not None or len({(array.dtype, array.shape[1:]) for array in arrays}) == 1):
+        joined = np.empty((rows, *arrays[0].shape[1:]), arrays[0].dtype) if out is None else out
+        for (places, _), array in zip(pieces, arrays):
+            joined[places] = array
+        return joined
+    encoded = [(places, column) for places, column in pieces if isinstance(column, BytesColumn)]
+    values: list[Any] = [None] * rows
+    if len(encoded) == len(pieces):
+        for places, strings in encoded:
+            for place, view in zip(places.tolist(), strings.views()):
+                values[place] = view
+        return BytesColumn.of(values, merged([(places, strings.seeks) for places, strings in encoded], rows))
+    for places, column in pieces:
+        for row, place in enumerate(places.tolist()):
+            values[place] = column[row]
+    return values
 
 
 def join_chunks(chunks: list[Chunk]) -> Chunk:

@@ -14,8 +14,7 @@ from ..errors import ConfigError
 from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Rows, Source, Span, digest
-from .chunk import OBJECT, ByteList, Column, FieldSpec, Ints
-from .seekrows import merged
+from .chunk import OBJECT, Column, FieldSpec, Ints, spread_columns
 
 
 class ConcatSource(Source):
@@ -59,7 +58,8 @@ class ConcatSource(Source):
         columns: dict[str, Column] = {}
         for name in wanted:
             pieces = [(rows, read.columns[names[name]]) for rows, read, names in parts]
-            columns[name] = _interleaved(pieces, len(indices), out.get(name))
+            alone = len(pieces) == 1 and name not in out
+            columns[name] = pieces[0][1] if alone else spread_columns(pieces, len(indices), out.get(name))
         return Rows(columns, errors)
 
     def foresee(self, indices: Ints) -> None:
@@ -119,21 +119,3 @@ def _common(specs: list[FieldSpec]) -> FieldSpec:
         shape = tuple(extents[0] if len(set(extents)) == 1 else None for extents in zip(*(spec.shape for spec in specs)))
         return FieldSpec("array", first.dtype, shape)
     return OBJECT
-
-
-def _interleaved(pieces: list[tuple[Ints, Column]], rows: int, out: NDArray[Any] | None) -> Column:
-    """Rows of several columns, each at its place."""
-    if len(pieces) == 1 and out is None:
-        return pieces[0][1]
-    arrays = [column for _, column in pieces if isinstance(column, np.ndarray)]
-    if len(arrays) == len(pieces) and (out is not None or len({(array.dtype, array.shape[1:]) for array in arrays}) == 1):
-        joined = np.empty((rows, *arrays[0].shape[1:]), arrays[0].dtype) if out is None else out
-        for (places, _), array in zip(pieces, arrays):
-            joined[places] = array
-        return joined
-    values: list[Any] = [None] * rows
-    for places, column in pieces:
-        for row, place in enumerate(places.tolist()):
-            values[place] = column[row]
-    seeks = merged([(places, getattr(column, "seeks", None)) for places, column in pieces], rows)
-    return values if seeks is None else ByteList(values, seeks)

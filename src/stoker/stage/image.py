@@ -21,7 +21,7 @@ from ..kernel.pictures import Pictures
 from ..plan.fields import crop_fields, image_spec, pixels_size, size_after
 from ..plan.nodes import Image
 from ..source.base import Drawing, Source
-from ..source.chunk import ByteList, BytesColumn, Chunk, Column, FieldSpec, Ints, numbers
+from ..source.chunk import BytesColumn, Chunk, Column, FieldSpec, Ints, numbers
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
 from .boxes import move_column
@@ -289,8 +289,7 @@ def encoded(column: Column) -> Column:
         and column
         and all(isinstance(value, (bytes, bytearray, memoryview)) or value is None for value in column)
     ):
-        seeks = column.seeks if isinstance(column, ByteList) else None
-        return BytesColumn.of((bytes(value) if value is not None else b"" for value in column), seeks)
+        return BytesColumn.of(bytes(value) if value is not None else b"" for value in column)
     return column
 
 
