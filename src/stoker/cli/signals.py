@@ -55,7 +55,7 @@ def uninterrupted() -> Iterator[None]:
     """
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in _ENDING}
-    held = [number for number in _ENDING if before[number] is not signal.SIG_IGN]
+    held = [number for number in _ENDING if before[number] not in (signal.SIG_IGN, None)]  # None: it is not Python's
     try:
         for number in held:
             signal.signal(number, lambda number, _: came.append(number))
@@ -88,8 +88,8 @@ def _raise_again(dropped: Any) -> None:
 
 def _wake(came: int, sleeper: int) -> None:
     """Wake a thread whenever a number of a signal comes down the pipe, other than that of the waking itself."""
-    while True:
-        if set(os.read(came, 64)) <= {_WAKE}:
+    while numbers := os.read(came, 64):
+        if set(numbers) <= {_WAKE}:
             continue
         for pause in _PAUSES_S:
             time.sleep(pause)
