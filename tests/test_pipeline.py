@@ -12,7 +12,7 @@ import stoker
 from stoker.errors import BatchError, ConfigError, ImageTooLarge, TruncatedImage, UnsupportedImage
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, Invert, Normalize, Pad, RandomResizedCrop, Resize
 
-from .support import jpeg_bytes
+from .support import image_bytes, jpeg_bytes
 
 
 def double(x: Any) -> Any:
@@ -140,6 +140,20 @@ def test_images_of_varying_size_are_a_list_whatever_they_are_decoded_to() -> Non
     assert next(iter(pictures.decode("image", as_="pil").batch(2)))["image"][0].size == (20, 10)
 
 
+@pytest.mark.parametrize("as_", ["numpy", "torch"])
+def test_images_of_one_size_are_stacked_batch_by_batch_though_nothing_says_their_size(as_: str) -> None:
+    pytest.importorskip("torch")
+    sizes = [(20, 10), (20, 10), (12, 14), (20, 10)]
+    pictures = encoded(*(image_bytes(*size, seed=at, format="PNG") for at, size in enumerate(sizes)))
+    for pipeline in (pictures.image("image", Normalize(0.5, 0.5)), pictures.decode("image", as_=as_)):
+        equal, mixed = (batch["image"] for batch in pipeline.batch(2))
+        assert isinstance(equal, np.ndarray) and len(equal) == 2
+        assert isinstance(mixed, list)
+        alone = [np.asarray(sample["image"]) for sample in pipeline]
+        for image, expected in zip([*equal, *mixed], alone):
+            np.testing.assert_array_equal(np.asarray(image), expected)
+
+
 def test_the_limit_on_pixels_can_be_set(tmp_path: Path) -> None:
     picture = encoded(jpeg_bytes(40, 30))
     assert next(iter(picture.decode("image", max_pixels=1200)))["image"].shape == (30, 40, 3)
@@ -191,8 +205,10 @@ def test_pixels_whose_size_the_source_knows_come_out_stacked() -> None:
         assert isinstance(batch["image"], np.ndarray) and batch["image"].shape == shape
         assert str(list(shape[1:])) in pipeline.explain()
     boxed = stoker.arrays(image=pixels, box=np.array([[0, 0, 2, 2]] * 4)).image("image", CropBox("box"))
-    assert isinstance(next(iter(boxed.batch(4)))["image"], list)
-    assert isinstance(next(iter(rows.map(image=lambda image: image).image("image", Invert()).batch(4)))["image"], list)
+    for equal in (boxed, rows.map(image=lambda image: image).image("image", Invert())):
+        images = next(iter(equal.batch(4)))["image"]
+        assert isinstance(images, np.ndarray) and len(images) == 4, "not known beforehand, and equal all the same"
+        assert isinstance(next(iter(equal.batch(4, pad={"image": list})))["image"], list)
 
 
 def test_a_batch_printed_by_accident_stays_short() -> None:
@@ -201,3 +217,17 @@ def test_a_batch_printed_by_accident_stays_short() -> None:
     assert len(printed) < 400
     assert "image=[bytes[100000], bytes[100000]" in printed
     assert "n=int64[4]" in printed
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8])
+def test_a_batch_that_drops_nothing_drops_nothing_on_any_number_of_ranks(world: int) -> None:
+    n = 29
+    for write in (
+        lambda p, rank: p.shard(rank=rank, world=world).batch(4, drop_last=False),
+        lambda p, rank: p.batch(4, drop_last=False).shard(rank=rank, world=world),
+        lambda p, rank: p.filter(lambda sample: True).shard(rank=rank, world=world).batch(4, drop_last=False),
+    ):
+        ranks = [list(write(stoker.arrays(x=np.arange(n)), rank)) for rank in range(world)]
+        assert len({len(batches) for batches in ranks}) == 1, "every rank takes the same number of steps"
+        seen = [int(x) for batches in ranks for batch in batches for x in batch["x"][batch.mask]]
+        assert sorted(seen) == list(range(n))

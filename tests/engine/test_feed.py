@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.executor import Executor, Outcome
+from stoker.engine.executor import Channel, Executor, Outcome, Task
 from stoker.engine.feed import Exhausted, Feed, Pace, Supply, Unit
 from stoker.engine.inline import InlineExecutor
+from stoker.engine.schedule import FINISH, Window
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import StallError
 
@@ -80,6 +81,7 @@ def feed_of(
     executor: Executor, units: list[Any], work: Callable[[Any, Any], Any] = lambda content, _: content, **options: Any
 ) -> Feed[Numbers]:
     settings = {"window": 4, "budget": 1 << 40, "watchdog_s": 30.0, **options}
+    settings["window"] = Window(settings["window"], settings["window"])
     return Feed(Listed(units), executor.channel(work), executor, **settings)
 
 
@@ -118,6 +120,33 @@ def test_a_finishing_task_sees_the_others_done(executor: Executor) -> None:
     for unit in taken:
         seen = next(result for result in unit.results if (unit.number, "finish") in result)
         assert seen[-1] == (unit.number, "finish") and len(seen) == len(unit.results) >= 2
+
+
+def test_a_finishing_task_goes_before_all_look_ahead_work() -> None:
+    submitted: list[tuple[int, bool]] = []
+
+    class Watched(Channel):
+        """Passes everything on to the inline executor's channel."""
+
+        def __init__(self, inner: Channel) -> None:
+            self.inner = inner
+
+        def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+            submitted.extend((task.number, first) for task in tasks)
+            self.inner.submit(tasks, first=first)
+
+        def collect(self, timeout_s: float) -> list[Outcome]:
+            return self.inner.collect(timeout_s)
+
+        def cancel(self) -> None:
+            self.inner.cancel()
+
+    executor = InlineExecutor(Scratch)
+    units = Listed([Numbers(n, finish=True) for n in range(5)])
+    channel = Watched(executor.channel(lambda content, _: content))
+    take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
+    assert len([number for number, _ in submitted if number == FINISH]) == 5
+    assert all(first == (number == FINISH) for number, first in submitted)
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError("x")], ids=repr)
@@ -250,7 +279,7 @@ def test_what_the_supply_waited_for_is_no_stall_of_the_tasks(passing: Passing) -
 
     executor = ThreadExecutor(1, Scratch)
     try:
-        feed = Feed(Slow([Numbers(0)]), executor.channel(work), executor, window=1, budget=1 << 40, watchdog_s=30.0)
+        feed = Feed(Slow([Numbers(0)]), executor.channel(work), executor, window=Window(1, 1), budget=1 << 40, watchdog_s=30.0)
         assert feed.take().number == 0  # type: ignore[union-attr]
     finally:
         executor.close()

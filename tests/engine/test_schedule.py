@@ -6,22 +6,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.engine.schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken
+from stoker.engine.schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken, Window
+
+
+def of(units: int, budget: int = 1 << 62) -> Schedule:
+    """A schedule whose window does not depend on sizes."""
+    return Schedule(Window(units, units), budget)
 
 
 def test_an_offered_unit_runs_all_its_tasks() -> None:
-    assert Schedule(4).handle(Offered(0, 3)) == [Run(0, 0), Run(0, 1), Run(0, 2)]
+    assert of(4).handle(Offered(0, 3)) == [Run(0, 0), Run(0, 1), Run(0, 2)]
 
 
 def test_a_unit_without_tasks_is_handed_over_at_once_but_in_its_place() -> None:
-    schedule = Schedule(4)
+    schedule = of(4)
     schedule.handle(Offered(0, 1))
     assert schedule.handle(Offered(1, 0)) == []
     assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)]
 
 
 def test_units_that_are_done_early_wait_for_those_before_them() -> None:
-    schedule = Schedule(4)
+    schedule = of(4)
     for unit in range(3):
         schedule.handle(Offered(unit, 1))
     assert schedule.handle(Finished(2, 0)) == []
@@ -30,7 +35,7 @@ def test_units_that_are_done_early_wait_for_those_before_them() -> None:
 
 
 def test_a_unit_is_complete_when_its_last_task_is_whichever_that_is() -> None:
-    schedule = Schedule(4)
+    schedule = of(4)
     schedule.handle(Offered(0, 3))
     assert schedule.handle(Finished(0, 2)) == []
     assert schedule.handle(Finished(0, 0)) == []
@@ -38,7 +43,7 @@ def test_a_unit_is_complete_when_its_last_task_is_whichever_that_is() -> None:
 
 
 def test_a_finishing_task_runs_last_and_once() -> None:
-    schedule = Schedule(4)
+    schedule = of(4)
     assert schedule.handle(Offered(0, 2, finish=True)) == [Run(0, 0), Run(0, 1)]
     assert schedule.handle(Finished(0, 1)) == []
     assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH)]
@@ -46,7 +51,7 @@ def test_a_finishing_task_runs_last_and_once() -> None:
 
 
 def test_a_failed_unit_is_not_finished_and_keeps_its_place() -> None:
-    schedule = Schedule(4)
+    schedule = of(4)
     schedule.handle(Offered(0, 1))
     schedule.handle(Offered(1, 2, finish=True))
     assert schedule.handle(Finished(1, 0, failed=True)) == []
@@ -55,14 +60,14 @@ def test_a_failed_unit_is_not_finished_and_keeps_its_place() -> None:
 
 
 def test_a_failed_finish_hands_the_unit_over_all_the_same() -> None:
-    schedule = Schedule(4)
+    schedule = of(4)
     schedule.handle(Offered(0, 1, finish=True))
     schedule.handle(Finished(0, 0))
     assert schedule.handle(Finished(0, FINISH, failed=True)) == [Emit(0)]
 
 
 def test_the_window_counts_a_unit_until_it_is_taken() -> None:
-    schedule = Schedule(2)
+    schedule = of(2)
     assert schedule.room()
     schedule.handle(Offered(0, 1))
     assert schedule.room()
@@ -76,14 +81,14 @@ def test_the_window_counts_a_unit_until_it_is_taken() -> None:
 
 
 def test_bytes_bound_what_is_let_in() -> None:
-    schedule = Schedule(10, budget=100)
+    schedule = of(10, budget=100)
     schedule.handle(Offered(0, 1, nbytes=60))
     assert schedule.room(40)
     assert not schedule.room(41)
 
 
 def test_bytes_a_task_adds_count_too() -> None:
-    schedule = Schedule(10, budget=100)
+    schedule = of(10, budget=100)
     schedule.handle(Offered(0, 2, nbytes=10))
     schedule.handle(Finished(0, 0, nbytes=50))
     assert schedule.nbytes == 60
@@ -95,7 +100,7 @@ def test_bytes_a_task_adds_count_too() -> None:
 
 
 def test_what_units_grow_by_is_learned_row_by_row_and_set_aside_for_later_ones() -> None:
-    schedule = Schedule(10, budget=200)
+    schedule = of(10, budget=200)
     schedule.handle(Offered(0, 1, nbytes=5, rows=2))
     assert schedule.nbytes == 5, "nothing is known yet"
     schedule.handle(Finished(0, 0, nbytes=20))
@@ -116,7 +121,7 @@ def test_what_units_grow_by_is_learned_row_by_row_and_set_aside_for_later_ones()
 
 
 def test_one_unit_is_always_let_in_however_large() -> None:
-    schedule = Schedule(4, budget=10)
+    schedule = of(4, budget=10)
     assert schedule.room(1000)
     schedule.handle(Offered(0, 1, nbytes=1000))
     assert not schedule.room(0)
@@ -130,7 +135,7 @@ def test_one_unit_is_always_let_in_however_large() -> None:
 def test_whatever_order_tasks_end_in_units_come_out_once_and_in_order(
     data: st.DataObject, window: int, units: list[tuple[int, bool]]
 ) -> None:
-    schedule, running, ready = Schedule(window), [], []
+    schedule, running, ready = of(window), [], []
     offered = taken = 0
     ran: list[Command] = []
 
@@ -162,6 +167,32 @@ def test_whatever_order_tasks_end_in_units_come_out_once_and_in_order(
     assert not running and not ready and schedule.in_flight == 0 and schedule.nbytes == 0
 
 
+def finished_unit(schedule: Schedule, unit: int, nbytes: int) -> None:
+    schedule.handle(Offered(unit, 1, rows=10))
+    schedule.handle(Finished(unit, 0, nbytes=nbytes))
+    schedule.handle(Taken(unit))
+
+
+def test_the_window_opens_by_what_units_turned_out_to_take() -> None:
+    schedule = Schedule(Window(least=3, most=50, nbytes=1000))
+    assert schedule.limit(rows=10) == 2, "nothing is known yet"
+    finished_unit(schedule, 0, nbytes=100)
+    assert schedule.limit(rows=10) == 10
+    assert schedule.limit(rows=1) == 50
+    assert schedule.limit(rows=1000) == 3
+    assert schedule.limit(nbytes=100, rows=10) == 5, "what is laid out beforehand counts too"
+
+
+def test_one_unit_that_is_much_larger_does_not_narrow_the_window_for_ever() -> None:
+    schedule = Schedule(Window(least=2, most=50, nbytes=1000))
+    for unit in range(20):
+        finished_unit(schedule, unit, nbytes=10_000 if unit == 3 else 100)
+        if unit == 3:
+            assert schedule.limit(rows=10) == 2
+    assert schedule.limit(rows=10) >= 8
+    assert schedule.expect(0, 10) == 10_000, "the budget remembers it"
+
+
 def test_taking_what_was_never_offered_is_a_bug_that_shows() -> None:
     with pytest.raises(KeyError):
-        Schedule(1).handle(Taken(0))
+        of(1).handle(Taken(0))

@@ -53,6 +53,31 @@ def gone() -> bool:
     return not ours()
 
 
+def test_tasks_that_go_first_go_before_those_that_wait_and_keep_their_order() -> None:
+    begun, release = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def work(content: str, _: Any) -> None:
+        if content == "at work":
+            begun.set()
+            release.wait(60)
+        ran.append(content)
+
+    executor = ThreadExecutor(1, Scratch)
+    try:
+        channel = executor.channel(work)
+        channel.submit([Task(0, 0, "at work")])
+        assert begun.wait(60)
+        for content, first in (("a", False), ("b", False), ("finish 1", True), ("c", False), ("finish 2", True)):
+            channel.submit([Task(0, 0, content)], first=first)
+        release.set()
+        assert len(wait_for(channel, 6)) == 6
+        assert ran == ["at work", "finish 1", "finish 2", "a", "b", "c"]
+    finally:
+        release.set()
+        executor.close()
+
+
 @pytest.mark.parametrize("error", [ValueError("v"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()], ids=repr)
 def test_every_task_has_one_outcome_whatever_it_raises(error: BaseException) -> None:
     def work(content: int, _: Any) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from PIL import Image
 
 import stoker
 from stoker.image import RandomResizedCrop
@@ -269,3 +270,33 @@ def test_iterators_that_are_left_leave_nothing() -> None:
         before = in_use(process)
         leave(loader, 300), leave(ragged, 100)
         assert no_more_in_use(process, before)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "pillow", "nested", "batch function"])
+def test_the_second_batch_does_not_wait_for_a_long_look_ahead_where_sizes_show_only_afterwards(kind: str) -> None:
+    side = 1024  # a megabyte each
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+    begun = []
+
+    def large(x: int) -> Any:
+        begun.append(x)
+        if kind == "torch":
+            return torch.zeros(side, side, dtype=torch.uint8)
+        if kind == "pillow":
+            return Image.new("L", (side, side))
+        pixels = np.zeros((side, side), np.uint8)
+        return {"pixels": [pixels]} if kind == "nested" else pixels
+
+    def grown(columns: dict[str, Any]) -> dict[str, Any]:
+        begun.extend(columns["x"])
+        return {"big": np.zeros((len(columns["x"]), side, side), np.uint8)}
+
+    rows = stoker.arrays(x=np.arange(1600), label=np.arange(1600))
+    pipeline = rows.batch(4).map_batch(grown) if kind == "batch function" else rows.map(x=large).batch(4, pad={"x": list})
+    with pipeline.loader(threads=2) as loader:
+        iterator = iter(loader)
+        for taken in range(1, 7):
+            next(iterator)
+            # Two until one is complete, then as many as 64 MB hold; 64 batches, the most there can be, are 256 MB.
+            assert len(begun) <= 4 * (taken + 17)

@@ -13,19 +13,23 @@ from .strings import ByteStrings
 
 #: what can be stacked without asking
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
+#: a rule: stack the rows where all have one shape, else leave them a list
+STACK_EQUAL = object()
 
 
 def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[str, Any], keys: Any) -> Any:
     """One column from the rows' values.
 
-    `rules[name]` is what pads the field, or `list`. Without a rule numbers and arrays stack, and must have one shape; fields
-    known to vary (decoded images, text) become a list, and those known to be bytes `ByteStrings`.
+    `rules[name]` is what pads the field, `list`, or `STACK_EQUAL`. Without a rule numbers and arrays stack, and must have one
+    shape; fields known to vary become a list, and those known to be bytes `ByteStrings`.
     """
     rule = rules.get(name)
     if rule is None and spec.kind == "bytes":
         return values if isinstance(values, ByteStrings) else ByteStrings([BytesColumn.of(values)])
     if isinstance(values, ByteStrings):
         values = list(values)
+    if rule is STACK_EQUAL:
+        return _stack_equal(values)
     if rule is list or (rule is None and spec.kind == "array" and not spec.fixed):
         return values
     if rule is None:
@@ -36,6 +40,12 @@ def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[st
 def _plain(value: Any) -> Any:
     """Torch tensors and the like as NumPy arrays; anything else as it is."""
     return np.asarray(value) if hasattr(value, "__array__") and not isinstance(value, _NUMBERS) else value
+
+
+def _stack_equal(values: Sequence[Any]) -> Any:
+    arrays = [_plain(value) for value in values]
+    same = all(isinstance(array, np.ndarray) and array.shape == arrays[0].shape for array in arrays)
+    return np.stack(arrays) if arrays and same else values
 
 
 def _stack(name: str, values: list[Any], keys: Any) -> Any:

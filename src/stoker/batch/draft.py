@@ -140,8 +140,27 @@ def column_bytes(column: Any) -> int:
     """About how much memory a column takes."""
     if isinstance(column, BytesColumn):
         return column.data.size  # it may hold more than its rows
-    if isinstance(column, np.ndarray):
-        return column.nbytes
-    return sum(
-        value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 64 for value in column
-    )
+    listed = isinstance(column, list) or (isinstance(column, np.ndarray) and column.dtype == object)
+    return sum(map(_value_bytes, column)) if listed else _value_bytes(column)
+
+
+#: about what a small object takes
+_SMALL = 64
+
+
+def _value_bytes(value: Any, depth: int = 4) -> int:
+    """About how much memory a user's value takes: arrays and tensors have `nbytes`, Pillow's images a size and bands."""
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value)
+    nbytes = getattr(value, "nbytes", None)
+    if isinstance(nbytes, int):
+        return nbytes
+    if isinstance(value, Mapping) and depth:
+        return sum(_value_bytes(inner, depth - 1) for inner in value.values())
+    if isinstance(value, (list, tuple)) and value and depth:
+        # Long lists are of one kind, tokens for instance: a few values speak for all, because this is done for every row.
+        some = value[:8]
+        return sum(_value_bytes(inner, depth - 1) for inner in some) * len(value) // len(some)
+    if hasattr(value, "getbands"):
+        return int(value.width) * int(value.height) * len(value.getbands())
+    return _SMALL

@@ -37,8 +37,8 @@ class Channel(ABC):
     """A line to an executor for one kind of work; outcomes come back on the line they left by."""
 
     @abstractmethod
-    def submit(self, tasks: list[Task]) -> None:
-        """Queue tasks that one worker is to run one after another. Does not block."""
+    def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+        """Queue tasks that one worker is to run one after another; with `first`, before all others. Does not block."""
 
     @abstractmethod
     def collect(self, timeout_s: float) -> list[Outcome]:

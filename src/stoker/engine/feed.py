@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import ClosedError, StallError
 from .executor import Channel, Executor, Outcome, Task
-from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken
+from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken, Window
 
 
 class Exhausted(Exception):
@@ -70,7 +70,7 @@ class Pace:
     MOST_TASKS = 64  # in one group
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
-        self._workers, self._window = workers, window
+        self._workers, self.window = workers, window
         self._row_s: float | None = None
         self._first_rows = rows
 
@@ -85,7 +85,7 @@ class Pace:
             return max(1, min(self._first_rows, -(-unit_rows // self._workers)))
         rows = int(self.TASK_S / self._row_s)
         # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
-        rows = max(1, min(rows, self._window * unit_rows // (2 * self._workers)), int(self.LEAST_S / self._row_s))
+        rows = max(1, min(rows, self.window * unit_rows // (2 * self._workers)), int(self.LEAST_S / self._row_s))
         if rows >= unit_rows:
             return max(1, unit_rows)
         tasks = -(-unit_rows // rows)
@@ -107,11 +107,11 @@ class Feed(Generic[U]):
     """Units from a supply, made by an executor, handed over in order."""
 
     def __init__(
-        self, supply: Supply[U], channel: Channel, executor: Executor, *, window: int, budget: int, watchdog_s: float
+        self, supply: Supply[U], channel: Channel, executor: Executor, *, window: Window, budget: int, watchdog_s: float
     ) -> None:
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
-        self._pace = Pace(executor.workers, window)
+        self._pace = Pace(executor.workers, window.most)
         self._watchdog_s = watchdog_s
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
@@ -157,12 +157,11 @@ class Feed(Generic[U]):
     def _fill(self, block: bool) -> None:
         """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
         schedule = self._schedule
-        # Until one unit is complete it is not known how to cut them, nor how large they get: then two are enough.
-        window = schedule.window if schedule.emitted else min(schedule.window, 2)
+        window = self._pace.window = schedule.limit(self._usual_bytes, self._usual_rows)
         if schedule.in_flight >= window or schedule.in_flight > window - self._pace.burst(self._usual_rows, window):
             return
         commands: list[Command] = []
-        while not self._ended and schedule.room(self._usual_bytes, self._usual_rows) and schedule.in_flight < window:
+        while not self._ended and schedule.room(self._usual_bytes, self._usual_rows):
             try:
                 unit = self._supply.poll(block)
             except Exhausted:
@@ -219,7 +218,8 @@ class Feed(Generic[U]):
                 continue
             unit = self._units[command.unit]
             if command.task == FINISH:
-                self._channel.submit([Task(command.unit, FINISH, unit.finisher())])
+                # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
+                self._channel.submit([Task(command.unit, FINISH, unit.finisher())], first=True)
                 continue
             contents = self._contents[command.unit]
             group.append(Task(command.unit, command.task, contents[command.task]))

@@ -67,6 +67,19 @@ Event = Union[Offered, Finished, Taken]
 Command = Union[Run, Emit]
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many units may be in flight: as many as fit into `nbytes`, but never fewer than `least` nor more than `most`."""
+
+    least: int
+    most: int
+    nbytes: int = 0
+
+    def units(self, unit_bytes: int) -> int:
+        """The number, for units of so many bytes."""
+        return max(self.least, min(self.most, self.nbytes // max(1, unit_bytes)))
+
+
 class _Unit:
     __slots__ = ("added", "done", "expected", "failed", "finish", "left", "nbytes", "rows")
 
@@ -86,21 +99,18 @@ class Schedule:
     """Decides what runs and what is handed over.
 
     `window` bounds the units in flight, `budget` their bytes. One unit is always let in, however large: a budget that is too
-    small slows down, and never stops.
+    small slows down, and never stops. A unit's size may be known only when it is complete, so the window opens by what units
+    have turned out to take.
     """
 
-    def __init__(self, window: int, budget: int = 1 << 62) -> None:
+    def __init__(self, window: Window, budget: int = 1 << 62) -> None:
         self.window, self.budget = window, budget
         self._units: dict[int, _Unit] = {}  # in flight, oldest first
         self._next = 0  # the next unit to emit
         #: bytes of the units in flight, those set aside included
         self.nbytes = 0
         self._row_bytes = 0.0  # the most that tasks have added so far, by row
-
-    @property
-    def emitted(self) -> int:
-        """Units handed over so far."""
-        return self._next
+        self._usual_row_bytes = 0.0  # what they have added lately
 
     @property
     def in_flight(self) -> int:
@@ -111,9 +121,16 @@ class Schedule:
         """What a unit of that size will grow to, as far as units so far can tell."""
         return nbytes + math.ceil(self._row_bytes * rows)
 
+    def limit(self, nbytes: int = 0, rows: int = 0) -> int:
+        """How many units of that size may be in flight. Until one is complete nobody knows what they grow to: two are enough."""
+        units = self.window.units(nbytes + math.ceil(self._usual_row_bytes * rows))
+        return units if self._next else min(units, 2)
+
     def room(self, nbytes: int = 0, rows: int = 0) -> bool:
         """Whether a unit of that size may be offered now."""
-        return not self._units or (len(self._units) < self.window and self.nbytes + self.expect(nbytes, rows) <= self.budget)
+        if not self._units:
+            return True
+        return len(self._units) < self.limit(nbytes, rows) and self.nbytes + self.expect(nbytes, rows) <= self.budget
 
     def handle(self, event: Event) -> list[Command]:
         if isinstance(event, Finished):
@@ -143,9 +160,17 @@ class Schedule:
         self.nbytes -= unit.counted
         unit.done = True
         self.nbytes += unit.counted
-        self._row_bytes = max(self._row_bytes, unit.added / max(1, unit.rows))
+        if unit.rows:
+            self._learn(unit.added / unit.rows)
         emitted: list[Command] = []
         while (ready := self._units.get(self._next)) is not None and ready.done:
             emitted.append(Emit(self._next))
             self._next += 1
         return emitted
+
+    def _learn(self, row_bytes: float) -> None:
+        """The budget follows the largest unit so far. The window follows those of late: one outlier must not narrow it for ever."""
+        if not self._row_bytes:
+            self._usual_row_bytes = row_bytes
+        self._row_bytes = max(self._row_bytes, row_bytes)
+        self._usual_row_bytes += 0.25 * (row_bytes - self._usual_row_bytes)

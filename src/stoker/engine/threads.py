@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -22,19 +23,51 @@ from .executor import Channel, Executor, Outcome, Task, Work
 from .run import run_task
 
 _CLOSE_S = 1.0
+_Group = tuple["_ThreadChannel", list[Task]]
+
+
+class _TaskQueue:
+    """Groups of tasks for whoever comes next; those put with `first` go before all others.
+
+    For each group there is a ticket, put after it: who has a ticket finds a group. A priority queue would need a lock.
+    """
+
+    def __init__(self) -> None:
+        self._tickets: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._urgent: deque[_Group] = deque()
+        self._usual: deque[_Group] = deque()
+
+    def put(self, group: _Group, first: bool) -> None:
+        (self._urgent if first else self._usual).append(group)
+        self._tickets.put(True)
+
+    def end(self) -> None:
+        """One worker is to stop, when it has done what was put before."""
+        self._tickets.put(False)
+
+    def get(self) -> _Group | None:
+        """The next group; waits for one. None: stop."""
+        if not self._tickets.get():
+            return None
+        while True:
+            for groups in (self._urgent, self._usual):
+                try:
+                    return groups.popleft()
+                except IndexError:
+                    continue
 
 
 class _ThreadChannel(Channel):
     """Outcomes travel through a SimpleQueue of their own: no lock that another loader could hold."""
 
-    def __init__(self, work: Work, tasks: queue.SimpleQueue[Any]) -> None:
+    def __init__(self, work: Work, tasks: _TaskQueue) -> None:
         self.work = work
         self.cancelled = False
         self.done: queue.SimpleQueue[list[Outcome]] = queue.SimpleQueue()
         self._tasks = tasks
 
-    def submit(self, tasks: list[Task]) -> None:
-        self._tasks.put((self, tasks))
+    def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+        self._tasks.put((self, tasks), first)
 
     def collect(self, timeout_s: float) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -65,7 +98,7 @@ class ThreadExecutor(Executor):
 
     def __init__(self, threads: int, make_scratch: Callable[[], Any]) -> None:
         self.workers = threads
-        self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tasks = _TaskQueue()
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_ThreadChannel] = weakref.WeakSet()
         self._closed = False
@@ -107,14 +140,14 @@ class ThreadExecutor(Executor):
         for channel in list(self._channels):
             channel.cancel()
         for _ in self._seats:
-            self._tasks.put(None)
+            self._tasks.end()
         deadline = time.monotonic() + _CLOSE_S
         for seat in self._seats:
             if seat.thread is not None and seat.thread is not threading.current_thread():
                 seat.thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _work(seat: _Seat, tasks: queue.SimpleQueue[Any], make_scratch: Callable[[], Any]) -> None:
+def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> None:
     scratch = make_scratch()
     while (item := tasks.get()) is not None:
         channel, group = item

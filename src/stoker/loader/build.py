@@ -76,7 +76,8 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     stages = make_stages(plan.stages, plan.seed, stream, specs)
     final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
     joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
-    return BatchMaker(final, finish_of(plan), joined, layout.nbytes), runners
+    laid_out = frozenset(name for name, *_ in layout.fields)
+    return BatchMaker(final, finish_of(plan), joined, layout.nbytes, laid_out), runners
 
 
 def finish_of(plan: Plan) -> Finish:

@@ -18,6 +18,7 @@ from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
 from ..engine.run import presentable
+from ..engine.schedule import Window
 from ..errors import FunctionError, SampleError, StokerError
 from ..plan.nodes import Regroup
 from ..plan.order import Order
@@ -144,12 +145,12 @@ class Through(Flow):
     ) -> None:
         self._inner, self._skipped = inner, skipped
         self._failure: BaseException | None = None
-        window = 4 * executor.workers + 4 if executor.workers > 1 else 2
+        units = 4 * executor.workers + 4 if executor.workers > 1 else 2
         self._feed = Feed(
             _Units(inner, observe),
             executor.channel(chunk_work(runner)),
             executor,
-            window=window,
+            window=Window(units, units),
             budget=budget,
             watchdog_s=watchdog_s,
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..batch.collate import STACK_EQUAL
 from ..batch.draft import Draft
 from ..batch.fields import Batch, Sample
 from ..batch.slab import SlabPool
@@ -16,6 +17,7 @@ from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
 from ..engine.run import presentable
+from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.meters import Meters, Stats
 from ..observe.trace import write_trace
@@ -26,7 +28,7 @@ from ..source.base import Source
 from ..source.chunk import Chunk
 from ..units import counted, parse_bytes
 from .budget import SkipBudget
-from .build import batch_bytes, compile_work, group_of, layout_of, make_executor, observer
+from .build import compile_work, group_of, layout_of, make_executor, observer
 from .foresight import Forerunner
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
@@ -87,7 +89,7 @@ class Loader:
         self._front_skipped: list[SampleError] = []
         self._executor = make_executor(executor, threads, plan)
         self._meters = Meters(self._executor.workers)
-        self._pool = SlabPool(self._layout, self._window + 1, self._output.allocate)
+        self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
         self._closed = False
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, _shut_down, self._executor)
@@ -259,23 +261,21 @@ class Loader:
     # ---- the machinery -------------------------------------------------------------------------------------------------------
 
     @property
-    def _window(self) -> int:
+    def _window(self) -> Window:
         """Units in the making or waiting."""
         if isinstance(self._executor, InlineExecutor):
-            return 1
+            return Window(1, 1)
         if self._ahead is not None:
-            return max(1, self._ahead // self._group)
-        nbytes = self._layout.nbytes or batch_bytes(self._plan) * self._group
-        if not nbytes:
-            return 4
+            units = max(1, self._ahead // self._group)
+            return Window(units, units)
         # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
-        least = 2 + self._executor.workers // 6
-        return max(least, min(_AHEAD_MOST, _AHEAD_BYTES // nbytes))
+        return Window(2 + self._executor.workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
 
     @property
     def _share_bytes(self) -> int:
-        """What batches may take of `memory`, and each part of the way to them where there is one."""
-        return self._budget_bytes // (1 + len(self._fronts) + (self._plan.order is None))
+        """What batches may take of `memory`; where samples come a longer way, so may each part of it, and what is between them."""
+        parts = 1 if self._plan.counted else 2 + len(self._fronts) + (self._plan.order is None)
+        return self._budget_bytes // parts
 
     def _start_feed(self) -> None:
         source, order = self._plan.source, self._plan.order
@@ -320,7 +320,7 @@ class Loader:
 
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
-        rules = {**dict.fromkeys(plan.varying, list), **dict(plan.batch.pad)} if plan.batch else None
+        rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
         observe = observer(self._meters, maker.runner.steps)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:

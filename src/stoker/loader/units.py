@@ -65,6 +65,7 @@ class BatchUnit(Unit):
     ) -> None:
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
         self.nbytes = make.nbytes
+        self._added = 0  # bytes beside the slab
         self.finish = make.finishing
         self.draft: Draft | None = draft
         #: which of its rows are in the batch; None: all
@@ -91,7 +92,7 @@ class BatchUnit(Unit):
         return self._rows.part(first, stop)
 
     def done(self, outcome: Outcome) -> int:
-        report, added = outcome.result if outcome.error is None and outcome.task.number >= 0 else (None, 0)
+        report, added = outcome.result if outcome.error is None else (None, 0)
         self._observe(outcome, report)
         if isinstance(outcome.error, PartFailed):
             self._errors[outcome.error.row] = outcome.error.error
@@ -100,6 +101,9 @@ class BatchUnit(Unit):
         elif report is not None:
             self._skipped += report.skipped
             self.damaged += report.notes.damaged
+        elif isinstance(outcome.task.content, Join):
+            added -= self._added  # what the tasks had added became what the batch holds now
+        self._added += added
         return int(added)
 
     @property
@@ -124,9 +128,11 @@ class BatchUnit(Unit):
         assert self._batch is not None
         return self._batch
 
-    def join(self, stop: int | None = None) -> None:
+    def join(self, stop: int | None = None) -> int:
+        """Make the batch of the rows; returns the bytes it holds beside the slab."""
         assert self.draft is not None
         columns, rows, keys, kept = self.draft.finish(stop)
+        in_slab = {id(columns[name]) for name in self._make.laid_out & columns.keys()}
         self.draft, self.kept = None, kept
         mask = self._mask(kept)
         if rows:
@@ -134,6 +140,7 @@ class BatchUnit(Unit):
             position = int(self._rows.positions[0])
             columns = self._make.finish(columns, rows, real, self.epoch, position, lambda row: keys()[row])
         self._batch = Batch(columns, rows, keys, mask)
+        return sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
 
     def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
         if not self._padded:
@@ -157,11 +164,11 @@ class BatchMaker:
     finish: Finish
     finishing: bool  # a worker joins the rows; else the consumer does, because it costs nothing
     nbytes: int
+    laid_out: frozenset[str]  # fields that lie in the slab
 
-    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report, int] | None:
+    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report | None, int]:
         if isinstance(content, Join):
-            content.unit.join()
-            return None
+            return None, content.unit.join()
         unit, first, stop = content.unit, content.first, content.stop
         draft = unit.draft
         if draft is None:

@@ -45,6 +45,11 @@ class Deal:
     drop_last: bool = True
 
     @property
+    def keeps(self) -> bool:
+        """Whether left-over rows are dealt out as they are: ``remainder="keep"``, or a batch that says `drop_last=False`."""
+        return self.remainder == "keep" or (self.remainder == "drop" and not self.drop_last)
+
+    @property
     def stride(self) -> int:
         """Rows of one global batch."""
         return self.size * self.world
@@ -76,15 +81,13 @@ class Deal:
         if self.remainder == "pad":
             offset = self.rank * self.size
             return offset, self.size, min(self.size, max(0, offset + self.size - tail))
-        each, extra = divmod(tail, self.world)
-        if self.remainder == "keep":
-            offset = self.rank * each + min(self.rank, extra)
-            count = each + (self.rank < extra)
-            # A rank without a row gets one that is marked: every rank must take the same number of steps.
-            return (offset, count, 0) if count else (offset, 1, 1)
-        if self.drop_last or not each:
+        if not self.keeps:
             return None
-        return self.rank * each, each, 0
+        each, extra = divmod(tail, self.world)
+        offset = self.rank * each + min(self.rank, extra)
+        count = each + (self.rank < extra)
+        # A rank without a row gets one that is marked: every rank must take the same number of steps.
+        return (offset, count, 0) if count else (offset, 1, 1)
 
 
 def check_remainder(remainder: str) -> None:

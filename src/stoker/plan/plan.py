@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def varying(self) -> set[str]:
-        """Fields that hold images of varying size; a batch of them is a list."""
+        """Fields that hold images whose size only the samples tell; a batch is a list unless all of its images have one size."""
         varying = varying_fields([node for segment in self.segments for node in segment.nodes] + list(self.stages))
         return {name for name in varying if self.specs is None or name not in self.specs or not self.specs[name].fixed}
 
@@ -107,7 +107,7 @@ class Plan:
         return self.order is None or len(self.segments) > 1 or any(s.unit or s.tail for s in self.segments)
 
     def deal(self, size: int) -> Deal:
-        drop_last = self.batch.drop_last if self.batch else False
+        drop_last = self.batch.drop_last if self.batch else True
         return Deal(size, self.shard.rank, self.shard.world, self.shard.remainder, drop_last)
 
     def identity(self) -> dict[str, str]:
