@@ -42,7 +42,7 @@ WITH = {
 FIGURES = {
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "cifar_train": {"recipe", "rotated"},
-    "first_batch": {"from_process_start_s", "from_loader_s"},
+    "first_batch": {"from_process_start_s", "from_loader_s", "second", "targets"},
     "gil": {"tasks", "training"},
     "imagenet_augment": {"training", "operations"},
     "imagenet_train": {"images_per_s", "stoker_over", "targets", "peak_pss_mb"},

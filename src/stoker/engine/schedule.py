@@ -169,7 +169,7 @@ class Schedule:
         return emitted
 
     def _learn(self, row_bytes: float) -> None:
-        """The budget follows the largest unit so far. The window follows those of late: one outlier must not narrow it for ever."""
+        """The budget follows the largest unit so far. The window follows recent ones: an outlier must not narrow it for good."""
         if not self._row_bytes:
             self._usual_row_bytes = row_bytes
         self._row_bytes = max(self._row_bytes, row_bytes)

@@ -162,5 +162,5 @@ def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> No
         done, handed = channel.done, [outcomes]
         seat.task = item = channel = group = outcomes = task = None  # type: ignore[assignment]
         done.put(handed.pop())
-        done = None
+        done = None  # type: ignore[assignment]
     scratch.close()

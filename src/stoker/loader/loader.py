@@ -273,7 +273,7 @@ class Loader:
 
     @property
     def _share_bytes(self) -> int:
-        """What batches may take of `memory`; where samples come a longer way, so may each part of it, and what is between them."""
+        """What batches may take of `memory`; on a longer way, so may each part of it, and what waits between the parts."""
         parts = 1 if self._plan.counted else 2 + len(self._fronts) + (self._plan.order is None)
         return self._budget_bytes // parts
 
