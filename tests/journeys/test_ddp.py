@@ -40,11 +40,13 @@ def refusal(loader):
 def work(rank, folder):
     early = train.loader(threads=1)
     dist.init_process_group("gloo", init_method=f"file://{{folder}}/meeting", rank=rank, world_size=2)
+    # Workers that are forked, as by default in a process that was not itself spawned: others have to import torch again.
+    workers = DataLoader(train.torch_dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
     with early, train.loader(threads=1) as batches:
         found = {{
             "loader": [batch["n"].tolist() for batch in batches],
             "pipeline": [batch["n"].tolist() for batch in train],
-            "workers": [batch["n"].tolist() for batch in DataLoader(train.torch_dataset(), batch_size=None, num_workers=2)],
+            "workers": [batch["n"].tolist() for batch in workers],
             "early": refusal(early),
             "explained": train.explain(),
         }}
