@@ -267,7 +267,7 @@ class Loader:
         if now.contradicts(self._rank):
             raise ConfigError(
                 f"this loader was made when this process was {self._rank}, and now it is {now}; make the loader after "
-                "init_process_group(), or use shard(rank=, world=)"
+                "init_process_group() (with Lightning, in train_dataloader()), or use shard(rank=, world=)"
             )
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------
