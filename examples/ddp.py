@@ -1,11 +1,11 @@
 """Two ranks on one machine, gloo: python examples/ddp.py PHOTOS
 
-Each rank loads its part of every global batch; both take the same number of steps and see no sample twice. Under torchrun
-`.shard()` finds rank and world by itself; here two processes are started by hand, as torchrun would.
+Each rank loads its part of every global batch; both take the same number of steps and see no sample twice. The processes are
+started as in PyTorch's tutorials; `.shard()` asks their process group when a loader is made. Under torchrun, drop `mp.spawn`.
 """
 
-import os
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -17,17 +17,16 @@ from stoker.image import HorizontalFlip, RandomResizedCrop
 WORLD = 2
 
 
-def train(rank: int, photos: str, port: int) -> None:
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+def make_pipeline(photos: str) -> stoker.Pipeline:
+    crop = RandomResizedCrop(32), HorizontalFlip()
+    return stoker.files(photos).shuffle(seed=7).shard().image("image", *crop, out="float32", layout="chw").batch(4)
+
+
+def train(rank: int, photos: str, folder: str) -> None:
+    # The ranks meet at a file. Between machines: MASTER_ADDR and MASTER_PORT in the environment, and no init_method.
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port), rank=rank, world_size=WORLD)
-    pipeline = (
-        stoker.files(photos)
-        .shuffle(seed=7)
-        .shard()
-        .image("image", RandomResizedCrop(32), HorizontalFlip(), out="float32", layout="chw")
-        .batch(4)
-    )
+    pipeline = make_pipeline(photos)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, len(pipeline.classes)))
     model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -52,6 +51,5 @@ def train(rank: int, photos: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    # Where the ranks meet, as torchrun has it: in the process that starts them, on a port that the system chooses.
-    meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    mp.spawn(train, args=(sys.argv[1], meeting.port), nprocs=WORLD)
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(train, args=(sys.argv[1], folder), nprocs=WORLD)

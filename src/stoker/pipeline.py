@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,9 +26,11 @@ from .plan.mixing import pattern_of
 from .plan.nodes import Function
 from .plan.order import Order
 from .plan.plan import AnySource, Plan, compile_plan
-from .plan.ranks import check_rank, find_rank
+from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
+
+_log = logging.getLogger("stoker")
 
 
 def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
@@ -126,17 +130,19 @@ class Pipeline:
     def shard(self, rank: int | None = None, world: int | None = None, remainder: str = "drop") -> Pipeline:
         """Share every global batch among ranks; alone, this does nothing.
 
-        Rank and world come from the environment (torchrun, SLURM, MPI, JAX) unless given. All ranks get the same number of
-        batches. Samples that do not fill a global batch are dropped (`drop`), filled up with repeated rows that `batch.mask`
-        marks (`pad`), or dealt out as they are (`keep`). `pad` and `keep` lose nothing, whatever `batch(drop_last=)` says.
+        Unless given, rank and world are found when a loader is made: from an initialised `torch.distributed` process group, or
+        as torchrun, Lightning, Horovod, MPI, SLURM or JAX say. All ranks get the same number of batches. Samples that do not
+        fill a global batch are dropped (`drop`), filled up with repeated rows that `batch.mask` marks (`pad`), or dealt out as
+        they are (`keep`). `pad` and `keep` lose nothing, whatever `batch(drop_last=)` says.
         """
         if (rank is None) != (world is None):
             raise ConfigError("shard() needs both rank and world, or neither")
         check_remainder(remainder)
         if rank is None or world is None:
-            return self._with(n.Shard(*find_rank(), remainder))
-        found = check_rank(_whole("shard", "rank", rank, None), _whole("shard", "world", world, None))
-        return self._with(n.Shard(*found, remainder))
+            return self._with(n.Shard(remainder=remainder))
+        rank, world = _whole("shard", "rank", rank, None), _whole("shard", "world", world, None)
+        check_rank(rank, world)
+        return self._with(n.Shard(rank, world, remainder))
 
     def take(self, count: int) -> Pipeline:
         """Only the first `count` samples of the order; behind `batch`, batches."""
@@ -332,11 +338,12 @@ class Pipeline:
     ) -> Loader:
         """Set the pipeline in motion.
 
-        `threads` defaults to the cores this process may use. `executor` is ``"auto"``, ``"threads"`` or ``"inline"`` (no
-        threads). `memory` bounds the bytes in flight, `ahead` the batches (default: about 64 MB worth, at least 2). `as_` is
-        ``"numpy"`` or ``"torch"``; `device` moves torch tensors there. `epoch` is where to start. When nothing has moved for
-        `watchdog_s` seconds, a `StallError` shows every worker's stack.
+        `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. `executor`
+        is ``"auto"``, ``"threads"`` or ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
+        (default: about 64 MB worth, at least 2). `as_` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there. `epoch`
+        is where to start. When nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
         """
+        _warn_unsharded(self.plan)
         return Loader(
             self.plan,
             threads=threads,
@@ -353,6 +360,7 @@ class Pipeline:
         """One epoch; iterating this very object again gives the next."""
         with self._lock:
             epoch, self._iterations = self._iterations, self._iterations + 1
+        _warn_unsharded(self.plan)
         return _one_epoch(self.plan, epoch)
 
     def torch_dataset(self) -> Any:
@@ -394,9 +402,10 @@ class Pipeline:
 
     def explain(self) -> str:
         """What the pipeline will do, as text."""
+        from .loader.thread_count import default_threads
         from .observe.explain import explain_plan
 
-        return explain_plan(self.plan)
+        return explain_plan(self.plan, *default_threads(self.plan))
 
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
@@ -418,13 +427,35 @@ def _one_epoch(plan: Plan, epoch: int) -> Iterator[Any]:
 class _WorkerPart:
     """One torch worker's share of an epoch; a class, so that it can travel to a spawned process."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Pipeline, carried: Rank | None = None) -> None:
+        self._pipeline, self._carried = pipeline, carried
 
     def __call__(self, epoch: int, number: int, count: int) -> Iterator[Any]:
+        plan, part, carried = self._pipeline.plan, (number, count), self._carried
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
-        with Loader(self._pipeline.plan, executor="inline", as_="torch", epoch=epoch, once=True, part=(number, count)) as loader:
+        with Loader(plan, executor="inline", as_="torch", epoch=epoch, once=True, part=part, carried=carried) as loader:
             yield from loader
+
+    def __reduce__(self) -> Any:
+        # A spawned worker has no process group, so the rank of the process with the DataLoader goes along; a forked one has a
+        # copy of the group, and finds its rank as usual. "Alone" does not go along: a data set may also be sent to processes
+        # that become ranks later.
+        rank = rank_of(self._pipeline.plan.shard, self._carried)
+        return _WorkerPart, (self._pipeline, rank if rank.world > 1 else None)
+
+
+def _warn_unsharded(plan: Plan) -> None:
+    if plan.shard is None and (told := one_of_several()):
+        _warn_once(
+            f"this process is {told}, but its pipeline has no shard(): every rank gets all samples; add .shard(), or "
+            ".shard(rank=0, world=1) if that is intended"
+        )
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Warn once in a process, however many loaders it makes."""
+    _log.warning(text)
 
 
 # ---- checks at the door ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.resources import usable_cores
+from stoker.engine.resources import is_bound, usable_cores
 
 
 @pytest.fixture
@@ -79,3 +79,11 @@ def test_affinity_is_honoured_before_the_machines_size(tmp_path: Path, monkeypat
 
 def test_this_very_process_may_use_at_least_one_core() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+def test_a_process_with_fewer_cores_than_the_machine_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    assert not is_bound()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert is_bound()

@@ -1,51 +1,291 @@
-"""Which rank this process is, from what each launcher leaves behind."""
+"""Which rank this process is, from whoever knows: a process group, the variables of each launcher, JAX."""
 
 from __future__ import annotations
 
+import logging
 import sys
+from multiprocessing.reduction import ForkingPickler
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import stoker
 from stoker.errors import ConfigError
-from stoker.plan.ranks import check_rank, find_rank
+from stoker.pipeline import _warn_once, _WorkerPart
+from stoker.plan.ranks import ALONE, LocalProcesses, Rank, check_rank, find_rank, local_processes, one_of_several
 
 from ..loader.runs import numbers
 
-LAUNCHERS = {
-    "torchrun": {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"},
-    "Open MPI": {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"},
-    "MPICH": {"PMI_RANK": "3", "PMI_SIZE": "8"},
-    "SLURM": {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8"},
+Environ = dict[str, str]
+
+#: what each launcher sets, for rank 3 of 8; and what it says of the processes on this machine
+LAUNCHERS: dict[str, tuple[Environ, LocalProcesses | None]] = {
+    "torchrun": (
+        {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "GROUP_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+        LocalProcesses(2, "LOCAL_WORLD_SIZE"),
+    ),
+    "RANK and WORLD_SIZE": ({"RANK": "3", "WORLD_SIZE": "8"}, None),
+    "RANK and WORLD_SIZE, master elsewhere": ({"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.1"}, None),
+    "RANK and WORLD_SIZE, master here": (
+        {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost"},
+        LocalProcesses(8, "MASTER_ADDR is this machine"),
+    ),
+    "Lightning": (
+        {"LOCAL_RANK": "3", "NODE_RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
+        LocalProcesses(8, "MASTER_ADDR is this machine"),
+    ),
+    "Lightning, first of two machines": (
+        {"LOCAL_RANK": "3", "NODE_RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.1"},
+        None,
+    ),
+    "Lightning, second of two machines": (
+        {"LOCAL_RANK": "1", "NODE_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.1", "LOCAL_WORLD_SIZE": "2"},
+        LocalProcesses(2, "LOCAL_WORLD_SIZE"),
+    ),
+    "LOCAL_RANK and WORLD_SIZE": ({"LOCAL_RANK": "3", "WORLD_SIZE": "8"}, None),
+    "Horovod": (
+        {"HOROVOD_RANK": "3", "HOROVOD_SIZE": "8", "HOROVOD_LOCAL_SIZE": "4"},
+        LocalProcesses(4, "HOROVOD_LOCAL_SIZE", bound=True),
+    ),
+    "Open MPI": (
+        {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
+        LocalProcesses(4, "OMPI_COMM_WORLD_LOCAL_SIZE", bound=True),
+    ),
+    "MPICH": (
+        {"PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"},
+        LocalProcesses(4, "MPI_LOCALNRANKS", bound=True),
+    ),
+    "SLURM": (
+        {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_NODEID": "1", "SLURM_STEP_TASKS_PER_NODE": "3(x2),2"},
+        LocalProcesses(3, "SLURM_STEP_TASKS_PER_NODE", bound=True),
+    ),
+    "SLURM, with the world for torch": (
+        {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "WORLD_SIZE": "8", "MASTER_ADDR": "node1"},
+        None,
+    ),
 }
 
 
+@pytest.fixture(autouse=True)
+def _nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No launcher and no JAX, whatever started these tests, and no warning given yet."""
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    for environ, _ in LAUNCHERS.values():
+        for name in environ:
+            monkeypatch.delenv(name, raising=False)
+    _warn_once.cache_clear()
+
+
+@pytest.fixture
+def _torch() -> None:
+    """The real one, imported before a test puts something else in the place of its parts."""
+    pytest.importorskip("torch")
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What `torch.distributed` says: a process group that a test initialises by setting `rank`."""
+    state = SimpleNamespace(rank=None, world=2)
+    dist = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: state.rank is not None,
+        get_rank=lambda: state.rank,
+        get_world_size=lambda: state.world,
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", dist)  # type: ignore[arg-type]
+    return state
+
+
+def rows(batches: Any) -> list[list[int]]:
+    return [batch["x"].tolist() for batch in batches]
+
+
+# ---- what is found ---------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_rank_and_world_are_found_for(launcher: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "jax", raising=False)
-    assert find_rank(LAUNCHERS[launcher]) == (3, 8)
+def test_rank_world_and_local_processes_are_found_for(launcher: str) -> None:
+    environ, here = LAUNCHERS[launcher]
+    found = find_rank(environ)
+    assert (found.rank, found.world) == (3, 8)
+    assert one_of_several(environ) == str(found)
+    assert local_processes(environ) == here
 
 
-def test_a_process_alone_is_rank_0_of_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "jax", raising=False)
-    assert find_rank({}) == (0, 1)
-    assert find_rank({"RANK": "3"}) == (0, 1), "half of what a launcher leaves is not a launcher"
+@pytest.mark.parametrize(
+    "environ",
+    [{}, {"RANK": "3"}, {"WORLD_SIZE": "1"}, {"WORLD_SIZE": ""}, {"LOCAL_RANK": "1"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}],
+    ids=str,
+)
+def test_a_process_of_which_nobody_says_that_there_are_others_is_alone(environ: Environ) -> None:
+    assert find_rank(environ) == ALONE
+    assert not one_of_several(environ)
+    assert local_processes(environ) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2"),
+        ({"HOROVOD_SIZE": "4"}, "HOROVOD_SIZE=4"),
+        # which machine this is, or how many ranks are on those before it, is not known
+        ({"WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1"}, "WORLD_SIZE=4"),
+        ({"WORLD_SIZE": "4", "LOCAL_RANK": "1", "NODE_RANK": "1"}, "WORLD_SIZE=4"),
+    ],
+    ids=str,
+)
+def test_a_world_without_a_rank_is_refused(environ: Environ, named: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{named}, but not which rank.*shard\(rank=, world=\)"):
+        find_rank(environ)
+    assert one_of_several(environ) == f"one of several ({named})"
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "many"}, "WORLD_SIZE='many', which is not an integer"),
+        ({"RANK": "5", "WORLD_SIZE": "3"}, "rank 5 of 3"),
+        ({"RANK": "-1", "WORLD_SIZE": "3"}, "rank -1 of 3"),
+    ],
+    ids=str,
+)
+def test_nonsense_in_the_environment_is_named_where_it_matters(environ: Environ, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        find_rank(environ)
+    assert not one_of_several(environ), "who does not shard is not stopped by it"
+    assert local_processes({**environ, "LOCAL_WORLD_SIZE": "few"}) is None
 
 
 def test_torchrun_inside_a_slurm_job_is_believed_first() -> None:
-    assert find_rank({**LAUNCHERS["SLURM"], "RANK": "1", "WORLD_SIZE": "2"}) == (1, 2)
+    found = find_rank({**LAUNCHERS["SLURM"][0], "RANK": "1", "WORLD_SIZE": "2"})
+    assert found == Rank(1, 2, "torchrun: RANK and WORLD_SIZE")
+
+
+def test_an_initialised_process_group_is_believed_before_all_else(group: SimpleNamespace) -> None:
+    environ = LAUNCHERS["torchrun"][0]
+    assert find_rank(environ).rank == 3
+    group.rank = 1
+    assert find_rank(environ) == Rank(1, 2, "torch.distributed")
+    assert find_rank(environ, carried=Rank(5, 6, "before")) == Rank(1, 2, "torch.distributed")
+    assert one_of_several({}) == "rank 1 of 2 (torch.distributed)"
+    assert local_processes({"MASTER_ADDR": "localhost"}) == LocalProcesses(2, "MASTER_ADDR is this machine")
+    assert local_processes({"MASTER_ADDR": "node1"}) is None
+
+
+def test_a_torch_without_distributed_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(is_available=lambda: False))  # type: ignore[arg-type]
+    assert find_rank({}) == ALONE
 
 
 def test_a_running_jax_is_asked_and_never_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(process_index=lambda: 2, process_count=lambda: 4))
-    assert find_rank({}) == (2, 4)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(process_index=lambda: 2, process_count=lambda: 4))  # type: ignore[arg-type]
+    assert find_rank({}) == Rank(2, 4, "JAX")
+    assert not one_of_several({}), "asking JAX reserves devices: not for a pipeline that does not shard"
+
+
+# ---- when it is asked ------------------------------------------------------------------------------------------------------
 
 
 def test_shard_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert [batch["x"].tolist() for batch in numbers(12).shard().batch(2)] == [[2, 3], [8, 9]]
+    assert rows(numbers(12).shard().batch(2)) == [[2, 3], [8, 9]]
+
+
+def test_the_rank_is_asked_when_a_loader_is_made(group: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = numbers(8).shard().batch(2)
+    assert len(pipeline) == 4
+    group.rank = 1
+    assert len(pipeline) == 2
+    assert rows(pipeline) == [[2, 3], [6, 7]]
+    with pipeline.loader() as loader:
+        assert len(loader) == 2
+        assert [row["index"] for row in loader.explain(1)] == [6, 7]
+        assert rows(loader) == [[2, 3], [6, 7]]
+        group.rank = None
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        assert len(rows(loader)) == 2, "a group that is gone was right all the same"
+
+
+def test_a_rank_that_was_given_stands(group: SimpleNamespace) -> None:
+    group.rank = 1
+    pipeline = numbers(8).shard(rank=0, world=4).batch(2)
+    with pipeline.loader() as loader:
+        group.rank, group.world = 2, 3
+        assert rows(loader) == [[0, 1]]
+
+
+def test_a_loader_made_before_ranks_were_known_is_refused(group: SimpleNamespace) -> None:
+    with numbers(8).shard().batch(2).loader() as loader:
+        assert len(rows(loader)) == 4
+        group.rank = 1
+        with pytest.raises(
+            ConfigError, match=r"was alone, and now it is rank 1 of 2 \(torch.distributed\); make the loader after"
+        ):
+            iter(loader)
+
+
+def test_a_world_without_a_rank_stops_only_who_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    pipeline = numbers(8).shard().batch(2)
+    for use in (pipeline.loader, pipeline.__len__, lambda: list(pipeline)):
+        with pytest.raises(ConfigError, match="WORLD_SIZE=2"):
+            use()  # type: ignore[no-untyped-call]
+    assert "ranks    not known: the environment says WORLD_SIZE=2" in pipeline.explain()
+    assert len(numbers(8).batch(2)) == 4
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_spawned_worker_of_a_dataloader_gets_the_rank_of_its_parent(group: SimpleNamespace) -> None:
+    part = _WorkerPart(numbers(8).shard().batch(2))
+    before = ForkingPickler.dumps(part)
+    group.rank = 1
+    sent = ForkingPickler.dumps(part)
+    group.rank = None  # as in a process that was just started
+    arrived = ForkingPickler.loads(sent)
+    assert rows(arrived(0, 0, 1)) == [[2, 3], [6, 7]]
+    assert rows(ForkingPickler.loads(ForkingPickler.dumps(arrived))(0, 1, 2)) == [[6, 7]]
+    group.rank = 0
+    assert rows(ForkingPickler.loads(before)(0, 0, 1)) == [[0, 1], [4, 5]], "sent to a process that became a rank later"
+
+
+# ---- what is said ----------------------------------------------------------------------------------------------------------
+
+
+def test_explain_always_says_which_rank_this_is(group: SimpleNamespace) -> None:
+    def line(pipeline: stoker.Pipeline) -> str:
+        return next(line for line in pipeline.explain().splitlines() if line.startswith("ranks "))
+
+    whole, shared = numbers().batch(2), numbers().shard(remainder="pad").batch(2)
+    assert line(whole) == "ranks    alone"
+    assert "alone: no process group" in line(shared)
+    group.rank = 1
+    assert line(whole).startswith(
+        "ranks    not sharded: this process is rank 1 of 2 (torch.distributed), and every rank gets all"
+    )
+    assert line(shared) == "ranks    rank 1 of 2 (torch.distributed), remainder pad"
+    assert line(numbers().shard(2, 3).batch(2)) == "ranks    rank 2 of 3 (as given), remainder drop"
+
+
+def test_one_of_several_processes_that_does_not_shard_is_warned_once(
+    group: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    group.rank = 1
+    whole = numbers(8).batch(2)
+    with caplog.at_level(logging.WARNING, "stoker"):
+        len(whole), whole.explain(), whole.sample(0)
+        list(whole.shard(rank=0, world=1)), list(whole.shard())
+        assert not caplog.records
+        list(whole)
+        whole.loader().close()
+        list(whole)
+    (record,) = caplog.records
+    assert "rank 1 of 2 (torch.distributed)" in record.message and "every rank gets all samples" in record.message
+
+
+# ---- what a user may give --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0), (5, 3)])
@@ -54,11 +294,6 @@ def test_a_rank_outside_its_world_is_refused(rank: int, world: int) -> None:
         check_rank(rank, world)
     with pytest.raises(ConfigError, match="rank counts from 0"):
         numbers().shard(rank=rank, world=world)
-
-
-def test_a_variable_that_is_no_number_is_named() -> None:
-    with pytest.raises(ConfigError, match="WORLD_SIZE='many'"):
-        find_rank({"RANK": "0", "WORLD_SIZE": "many"})
 
 
 def test_rank_and_world_go_together() -> None:

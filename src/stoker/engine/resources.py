@@ -9,9 +9,18 @@ from pathlib import Path
 
 def usable_cores(cgroup_root: Path = Path("/sys/fs/cgroup"), own_group: Path = Path("/proc/self/cgroup")) -> int:
     """Cores available to this process, at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = _allowed()
     quota = _quota(cgroup_root, own_group)
     return max(1, min(cores, math.ceil(quota))) if quota else max(1, cores)
+
+
+def is_bound() -> bool:
+    """Whether this process may run on some of the machine's cores only."""
+    return _allowed() < (os.cpu_count() or 1)
+
+
+def _allowed() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quota(root: Path, own_group: Path) -> float | None:

@@ -7,7 +7,6 @@ import logging
 from ..batch.slab import Layout
 from ..engine.executor import Executor, Outcome
 from ..engine.inline import InlineExecutor
-from ..engine.resources import usable_cores
 from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
@@ -19,6 +18,7 @@ from ..source.chunk import BYTES
 from ..stage.finish import Finish
 from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
+from .thread_count import default_threads
 from .units import BatchMaker, Observer
 
 _log = logging.getLogger("stoker")
@@ -86,20 +86,12 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finish, plan.seed, sum(map(draws, before)))
 
 
-#: workers beside one a core, where reading waits for a network; each of them asks for many records at once
-_WAITING = 4
-
-
 def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
     if name == "inline":
         return InlineExecutor(Scratch)
     if name in ("auto", "threads"):
-        return ThreadExecutor(threads or usable_cores() + _waiting(plan), Scratch)
+        return ThreadExecutor(threads or default_threads(plan).threads, Scratch)
     raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
-
-
-def _waiting(plan: Plan) -> int:
-    return _WAITING if isinstance(plan.source, Source) and plan.source.waits else 0
 
 
 def observer(meters: Meters, steps: list[str], *, front: bool = False) -> Observer:

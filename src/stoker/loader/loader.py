@@ -24,6 +24,7 @@ from ..observe.trace import write_trace
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
+from ..plan.ranks import Rank, rank_of
 from ..source.base import Source
 from ..source.chunk import Chunk
 from ..units import counted, parse_bytes
@@ -62,6 +63,7 @@ class Loader:
         watchdog_s: float = 60.0,
         once: bool = False,
         part: tuple[int, int] = (0, 1),
+        carried: Rank | None = None,
     ) -> None:
         _check_count("threads", threads, 1)
         _check_count("ahead", ahead, 1)
@@ -72,7 +74,9 @@ class Loader:
         self._output = choose_output(as_, device)
         self._budget_bytes = parse_bytes(memory, "loader(memory)")
         self._watchdog_s = watchdog_s
-        self._deal = plan.deal(plan.batch.size if plan.batch else 1)
+        self._carried = carried  # the rank found by the process that started this one
+        self._rank = rank_of(plan.shard, carried)
+        self._deal = plan.deal(self._rank.rank, self._rank.world)
         self._check_steps()
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
@@ -98,6 +102,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
+        self._check_rank()
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
@@ -256,6 +261,15 @@ class Loader:
         if self._process != os.getpid() and not isinstance(self._executor, InlineExecutor):
             raise ClosedError(
                 "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
+            )
+
+    def _check_rank(self) -> None:
+        """Refuse to run for a rank that this process is not: the loader was made before ranks were known."""
+        now = rank_of(self._plan.shard, self._carried)
+        if now.contradicts(self._rank):
+            raise ConfigError(
+                f"this loader was made when this process was {self._rank}, and now it is {now}; make the loader after "
+                "init_process_group() (with Lightning, in train_dataloader()), or use shard(rank=, world=)"
             )
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------

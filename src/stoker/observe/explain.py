@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..errors import ConfigError
 from ..plan.fields import Specs, all_after, fields_after, image_spec, passes_told
 from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
 from ..plan.plan import Plan
+from ..plan.ranks import one_of_several, rank_of
 from ..source.base import Source
 from ..source.chunk import FieldSpec
 from ..units import show_bytes
 
 
-def explain_plan(plan: Plan) -> str:
-    """Source, order, stages, batch, and the memory a batch takes."""
+def explain_plan(plan: Plan, threads: int, reason: str) -> str:
+    """Source, order, stages, batch and the memory it takes, ranks; and the default number of threads, with its reason."""
     lines = [f"source   {plan.source.describe()}"]
     specs: Specs = None
     if isinstance(plan.source, Source):
@@ -29,9 +31,8 @@ def explain_plan(plan: Plan) -> str:
         specs = all_after(segment.nodes, specs)
     lines += _stages(plan.stages, specs)
     lines.append(f"batch    {_batch(plan)}")
-    if plan.shard.world > 1:
-        shard = plan.shard
-        lines.append(f"shard    rank {shard.rank} of {shard.world}, remainder {shard.remainder}")
+    lines.append(f"ranks    {_ranks(plan)}")
+    lines.append(f"threads  {threads}: {reason}")
     lines += [f"finish   {written(node)}" for node in plan.finish]
     lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
@@ -74,6 +75,19 @@ def _order(plan: Plan) -> str:
     verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
     length = plan.order.length
     return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
+
+
+def _ranks(plan: Plan) -> str:
+    if plan.shard is None:
+        several = one_of_several()
+        return f"not sharded: this process is {several}, and every rank gets all samples; add .shard()" if several else "alone"
+    try:
+        rank = rank_of(plan.shard)
+    except ConfigError as error:
+        return f"not known: {error}"
+    if not rank.where:
+        return "alone: no process group and no launcher found, so shard() changes nothing"
+    return f"{rank}, remainder {plan.shard.remainder}"
 
 
 def _stages(nodes: Iterable[StageNode], specs: Specs) -> Iterator[str]:

@@ -67,10 +67,10 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Which part of every global batch is this rank's."""
+    """Which part of every global batch is this rank's. Without rank and world: found when a loader is made."""
 
-    rank: int = 0
-    world: int = 1
+    rank: int | None = None
+    world: int | None = None
     remainder: str = "drop"
 
 

@@ -84,7 +84,7 @@ class Plan:
     batch: Batch | None
     finish: tuple[FinishNode, ...]
     steps: Steps
-    shard: Shard
+    shard: Shard | None
     policy: SkipPolicy | None
     seed: int
     specs: Specs  # of the fields in front of `finish`
@@ -106,9 +106,10 @@ class Plan:
         """Whether resuming within an epoch has to run its beginning again (exact, but not at once)."""
         return self.order is None or len(self.segments) > 1 or any(s.unit or s.tail for s in self.segments)
 
-    def deal(self, size: int) -> Deal:
-        drop_last = self.batch.drop_last if self.batch else True
-        return Deal(size, self.shard.rank, self.shard.world, self.shard.remainder, drop_last)
+    def deal(self, rank: int, world: int) -> Deal:
+        """How rows are dealt to this rank; a plan does not know its rank, so that all ranks have the same."""
+        size, drop_last = (self.batch.size, self.batch.drop_last) if self.batch else (1, True)
+        return Deal(size, rank, world, self.shard.remainder if self.shard else "drop", drop_last)
 
     def identity(self) -> dict[str, str]:
         """What a saved state must agree with, by name. Ranks, workers and batch size are not part of it."""
@@ -297,7 +298,7 @@ class _Compiler:
             batch=self.batch,
             finish=tuple(self.finish),
             steps=self.steps,
-            shard=self.shard or Shard(),
+            shard=self.shard,
             policy=self.policy,
             seed=self.seed or 0,
             specs=specs if specs is None or source_specs is None else fields_read(stages, specs, source_specs, wanted),

@@ -1,45 +1,219 @@
-"""Which rank this process is, from what launchers leave in the environment: torchrun, SLURM, MPI; or from a running JAX."""
+"""Which rank this process is, and how many processes of its run are on this machine.
+
+Asked when a loader is made, not when a pipeline is written: `init_process_group` often comes in between. An initialised process
+group of torch.distributed knows best; then come the variables that launchers set, then a running JAX. Nothing is imported to ask.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 
 from ..errors import ConfigError
+from .nodes import Shard
 
-#: (rank, world) variables of the launchers, in the order they are believed
+Environ = Mapping[str, str]
+
+_GROUP = "torch.distributed"
+#: launchers, and their variables for rank and world, in the order they are believed
 _LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),  # torchrun, and whoever follows it
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("torchrun", "RANK", "WORLD_SIZE"),  # and whoever follows it
+    ("Horovod", "HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE"),
     # srun: the number of tasks of the step, not of the job; a script that sbatch starts alone has the latter, too
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
+#: their variables for the number of processes on this machine; these launchers often give each process cores of its own
+_LOCAL_SIZES = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
-def find_rank(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """(rank, world) of this process; (0, 1) when it runs alone."""
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """This process is `rank` of `world`; `where` names who says so, and is empty where nobody does."""
+
+    rank: int = 0
+    world: int = 1
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.world} ({self.where})" if self.where else "alone"
+
+    def contradicts(self, earlier: Rank) -> bool:
+        """Whether this is known now, and is not what was found earlier; a process group that is gone was right all the same."""
+        lost = not self.where or (earlier.where == _GROUP and self.where != _GROUP)
+        return not lost and (self.rank, self.world) != (earlier.rank, earlier.world)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcesses:
+    """How many processes of this run are on this machine; `bound`: each may already have been given cores of its own."""
+
+    count: int
+    where: str
+    bound: bool = False
+
+
+ALONE = Rank()
+
+
+def rank_of(shard: Shard | None, carried: Rank | None = None) -> Rank:
+    """The rank that a pipeline with this `shard()` runs as: as given, or found now. `carried` as for `find_rank`."""
+    if shard is None:
+        return ALONE
+    if shard.rank is not None and shard.world is not None:
+        return Rank(shard.rank, shard.world, "as given")
+    return find_rank(carried=carried)
+
+
+def find_rank(environ: Environ | None = None, carried: Rank | None = None) -> Rank:
+    """The rank of this process; `ALONE` where nothing says that there are others.
+
+    `carried` is what the process that started this one had found; only a process group of this process is believed before it.
+    Raises `ConfigError` where the number of ranks is known, but not which of them this is.
+    """
     environ = os.environ if environ is None else environ
-    for rank_name, world_name in _LAUNCHERS:
-        if rank_name in environ and world_name in environ:
-            return check_rank(_number(environ, rank_name), _number(environ, world_name))
-    jax = sys.modules.get("jax")  # asked only when the program uses it: importing JAX here would cost seconds
-    if jax is not None and hasattr(jax, "process_count"):
-        return check_rank(int(jax.process_index()), int(jax.process_count()))
-    return 0, 1
+    found = _process_group() or carried or _launched(environ) or _jax()
+    if found is None and (world := _world_without_rank(environ)):
+        raise ConfigError(
+            f"the environment says {world}, but not which rank this process is; call init_process_group() before the loader is "
+            "made, set RANK too, or use shard(rank=, world=)"
+        )
+    return found or ALONE
 
 
-def check_rank(rank: int, world: int) -> tuple[int, int]:
+def one_of_several(environ: Environ | None = None) -> str:
+    """Which of several processes this is, as text; empty where it is alone, as far as torch and launchers know.
+
+    For pipelines that were not asked to shard: it never raises, and never wakes JAX, which reserves devices when it is asked.
+    """
+    environ = os.environ if environ is None else environ
+    with suppress(ConfigError):
+        if found := _process_group() or _launched(environ):
+            return str(found) if found.world > 1 else ""
+        if world := _world_without_rank(environ):
+            return f"one of several ({world})"
+    return ""
+
+
+def local_processes(environ: Environ | None = None) -> LocalProcesses | None:
+    """The processes of this run on this machine, where something says how many they are."""
+    environ = os.environ if environ is None else environ
+    if count := _count(environ, "LOCAL_WORLD_SIZE"):
+        return LocalProcesses(count, "LOCAL_WORLD_SIZE")
+    if _is_local(environ.get("MASTER_ADDR", "")):  # nobody on another machine could join
+        group = _process_group()
+        if count := group.world if group else _count(environ, "WORLD_SIZE"):
+            return LocalProcesses(count, "MASTER_ADDR is this machine")
+    for name in _LOCAL_SIZES:
+        if count := _count(environ, name):
+            return LocalProcesses(count, name, bound=True)
+    if count := _slurm_tasks_here(environ):
+        return LocalProcesses(count, "SLURM_STEP_TASKS_PER_NODE", bound=True)
+    return None
+
+
+def check_rank(rank: int, world: int) -> None:
+    """Refuse a rank that is not one of `world`."""
     if world < 1 or not 0 <= rank < world:
         raise ConfigError(f"shard(rank={rank!r}, world={world!r}): rank counts from 0 to world - 1")
-    return rank, world
 
 
-def _number(environ: Mapping[str, str], name: str) -> int:
+# ---- who may know --------------------------------------------------------------------------------------------------------
+
+
+def _process_group() -> Rank | None:
+    dist = sys.modules.get("torch.distributed")
+    # A torch without distributed, or one that another thread is just importing, has no group.
+    if dist is None or not hasattr(dist, "is_initialized") or not dist.is_available() or not dist.is_initialized():
+        return None
+    return Rank(int(dist.get_rank()), int(dist.get_world_size()), _GROUP)
+
+
+def _launched(environ: Environ) -> Rank | None:
+    for launcher, *names in _LAUNCHERS:
+        rank, world = (_number(environ, name) for name in names)
+        if rank is not None and world is not None:
+            return _checked(rank, world, f"{launcher}: {names[0]} and {names[1]}")
+        if launcher == "torchrun" and (found := _launched_by_node(environ)):
+            return found
+    return None
+
+
+def _launched_by_node(environ: Environ) -> Rank | None:
+    """What Lightning sets: WORLD_SIZE and LOCAL_RANK, with NODE_RANK where there are several machines, but no RANK."""
+    world, local = _number(environ, "WORLD_SIZE"), _number(environ, "LOCAL_RANK")
+    if world is None or local is None:
+        return None
+    node = next((node for name in ("NODE_RANK", "GROUP_RANK") if (node := _number(environ, name)) is not None), None)
+    if node is None and _is_local(environ.get("MASTER_ADDR", "localhost")):
+        node = 0
+    each = 0 if node == 0 else _number(environ, "LOCAL_WORLD_SIZE")
+    if node is None or each is None:
+        return None  # how many ranks are on the machines before this one is not known
+    return _checked(node * each + local, world, "Lightning: LOCAL_RANK, NODE_RANK and WORLD_SIZE")
+
+
+def _world_without_rank(environ: Environ) -> str:
+    for _, _, name in _LAUNCHERS:
+        if (_number(environ, name) or 0) > 1:
+            return f"{name}={environ[name]}"
+    return ""
+
+
+def _jax() -> Rank | None:
+    jax = sys.modules.get("jax")  # asked only when the program uses it: importing JAX here would cost seconds
+    if jax is None or not hasattr(jax, "process_count") or int(jax.process_count()) == 1:
+        return None
+    return Rank(int(jax.process_index()), int(jax.process_count()), "JAX")
+
+
+def _slurm_tasks_here(environ: Environ) -> int | None:
+    """Tasks of this step on this node, from a list such as ``2(x3),1``."""
+    node = _count(environ, "SLURM_NODEID") or 0
+    for tasks, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        node -= int(nodes or 1)
+        if node < 0:
+            return int(tasks)
+    return None
+
+
+# ---- reading variables ---------------------------------------------------------------------------------------------------
+
+
+def _is_local(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def _number(environ: Environ, name: str) -> int | None:
+    """A variable's value; None where it is not set."""
+    text = environ.get(name)
+    if not text:
+        return None
     try:
-        return int(environ[name])
+        return int(text)
     except ValueError:
         raise ConfigError(
-            f"the environment says {name}={environ[name]!r}, which is not a number; give shard(rank=, world=)"
+            f"the environment says {name}={text!r}, which is not an integer; fix it, or use shard(rank=, world=)"
         ) from None
+
+
+def _count(environ: Environ, name: str) -> int | None:
+    """A variable's value where it counts something; None otherwise."""
+    with suppress(ConfigError):
+        number = _number(environ, name)
+        return number if number is not None and number >= 1 else None
+    return None
+
+
+def _checked(rank: int, world: int, where: str) -> Rank:
+    if world < 1 or not 0 <= rank < world:
+        raise ConfigError(
+            f"the environment says rank {rank} of {world} ({where}), but ranks count from 0 to world - 1; fix it, or use "
+            "shard(rank=, world=)"
+        )
+    return Rank(rank, world, where)

@@ -1,0 +1,35 @@
+"""How many worker threads a loader starts unless the user says: this process's share of the cores."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..engine.resources import is_bound, usable_cores
+from ..plan.plan import Plan
+from ..plan.ranks import local_processes
+from ..source.base import Source
+from ..units import counted
+
+#: threads beside one a core, where reading waits for a network; each of them asks for many records at once
+_WAITING = 4
+
+
+class ThreadCount(NamedTuple):
+    """A number of threads, and the reason for it in words."""
+
+    threads: int
+    reason: str
+
+
+def default_threads(plan: Plan) -> ThreadCount:
+    """One a core, shared with the other processes of this run on this machine; more where reads wait for a network."""
+    cores = usable_cores()
+    threads, reason = cores, f"this process may use {counted(cores, 'core')}"
+    neighbours = local_processes()
+    # A launcher that binds processes to cores has divided already.
+    if neighbours is not None and neighbours.count > 1 and not (neighbours.bound and is_bound()):
+        threads = max(1, cores // neighbours.count)
+        reason = f"{counted(cores, 'core')} shared by {neighbours.count} processes on this machine ({neighbours.where})"
+    if isinstance(plan.source, Source) and plan.source.waits:
+        return ThreadCount(threads + _WAITING, f"{reason}, and {_WAITING} more because reads wait for a network")
+    return ThreadCount(threads, reason)

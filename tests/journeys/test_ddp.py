@@ -1,0 +1,108 @@
+"""Training on several processes, started as PyTorch's tutorials do: every rank gets its part, and no sample is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..loader.runs import environment
+
+pytest.importorskip("torch")
+
+SAMPLES = 14
+
+# The pipeline is written when nobody knows of ranks yet: in the parent, and in both children before they meet.
+SPAWNED = f"""
+import json, sys
+
+import numpy as np
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader
+
+import stoker
+
+train = stoker.arrays(n=np.arange({SAMPLES})).shuffle(seed=1).shard(remainder="keep").batch(3)
+
+
+def refusal(loader):
+    try:
+        iter(loader)
+    except stoker.StokerError as error:
+        return str(error)
+
+
+def work(rank, folder):
+    early = train.loader(threads=1)
+    dist.init_process_group("gloo", init_method=f"file://{{folder}}/meeting", rank=rank, world_size=2)
+    # Workers that are forked, as by default in a process that was not itself spawned: others have to import torch again.
+    workers = DataLoader(train.torch_dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    with early, train.loader(threads=1) as batches:
+        found = {{
+            "loader": [batch["n"].tolist() for batch in batches],
+            "pipeline": [batch["n"].tolist() for batch in train],
+            "workers": [batch["n"].tolist() for batch in workers],
+            "early": refusal(early),
+            "explained": train.explain(),
+        }}
+    with open(f"{{folder}}/{{rank}}.json", "w") as file:
+        json.dump(found, file)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(sys.argv[1],), nprocs=2)
+"""
+
+# The launcher knows the ranks; torch itself is not needed in them.
+LAUNCHED = f"""
+import json, os, sys
+
+import numpy as np
+
+import stoker
+
+train = stoker.arrays(n=np.arange({SAMPLES})).shuffle(seed=1).shard(remainder="keep").batch(3)
+found = {{"pipeline": [batch["n"].tolist() for batch in train], "explained": train.explain()}}
+with open(f"{{sys.argv[1]}}/{{os.environ['RANK']}}.json", "w") as file:
+    json.dump(found, file)
+"""
+
+
+def run(folder: Path, script: str, *launcher: str) -> list[dict[str, Any]]:
+    """What each rank found."""
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, *launcher, str(folder / "train.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def check_shares(ranks: list[dict[str, Any]], way: str) -> None:
+    """Every sample on one rank, and the same number of steps on each."""
+    rows = [row for found in ranks for batch in found[way] for row in batch]
+    assert sorted(rows) == list(range(SAMPLES)), way
+    assert [len(found[way]) for found in ranks] == [3, 3], way
+
+
+def test_spawned_processes_that_form_a_process_group_share_every_epoch(tmp_path: Path) -> None:
+    ranks = run(tmp_path, SPAWNED)
+    for way in ("loader", "pipeline", "workers"):
+        check_shares(ranks, way)
+    for rank, found in enumerate(ranks):
+        assert f"was alone, and now it is rank {rank} of 2 (torch.distributed)" in found["early"]
+        assert f"ranks    rank {rank} of 2 (torch.distributed), remainder keep" in found["explained"]
+
+
+def test_torchrun_gives_each_rank_its_samples_and_its_share_of_the_cores(tmp_path: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    ranks = run(tmp_path, LAUNCHED, *launcher)
+    check_shares(ranks, "pipeline")
+    for rank, found in enumerate(ranks):
+        assert f"ranks    rank {rank} of 2 (torchrun: RANK and WORLD_SIZE), remainder keep" in found["explained"]
+        assert "shared by 2 processes on this machine (LOCAL_WORLD_SIZE)" in found["explained"]
