@@ -133,7 +133,7 @@ class Pipeline:
         Unless given, rank and world are found when a loader is made: from an initialised `torch.distributed` process group, or
         as torchrun, Lightning, Horovod, MPI, SLURM or JAX say. All ranks get the same number of batches. Samples that do not
         fill a global batch are dropped (`drop`), filled up with repeated rows that `batch.mask` marks (`pad`), or dealt out as
-        they are (`keep`). `pad` and `keep` lose nothing, whatever `batch(drop_last=)` says.
+        they are (`keep`). `pad` and `keep` lose nothing, and neither does ``batch(drop_last=False)``, which means `keep`.
         """
         if (rank is None) != (world is None):
             raise ConfigError("shard() needs both rank and world, or neither")
@@ -225,8 +225,8 @@ class Pipeline:
         """Decode an image field at full size: JPEG, PNG, WebP, PPM, BMP, TIFF, what else Pillow knows, and npy.
 
         `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
-        ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Sizes vary, so batches hold a list
-        of images. `lenient` as for `image`.
+        ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Where sizes vary within a batch, it
+        holds a list of images. `lenient` as for `image`.
         """
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
@@ -283,8 +283,8 @@ class Pipeline:
     def batch(self, size: int, drop_last: bool = True, pad: Mapping[str, Any] | None = None) -> Pipeline:
         """Join `size` samples. Fields of one shape are stacked.
 
-        Fields known to vary (decoded images, byte strings) become lists; `pad` maps a field to the value that fills shorter
-        rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch.
+        Images are stacked where all of a batch have one size. Fields known to vary become lists; `pad` maps a field to the value that fills shorter
+        rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch, on any number of ranks.
         """
         size = _whole("batch", "size", size, 1)
         return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
