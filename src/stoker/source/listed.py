@@ -38,8 +38,11 @@ class ListedFiles(LabelledFiles):
         self._kind, self._title, self._root = kind, title, inside(root)
         first = next(iter(files.values()), ())
         self._relative = np.fromiter((path[:1] != b"/" for path in first), np.bool_, len(first))
-        parts: list[bytes | str] = [part for name, given in files.items() for part in (name, b"\0".join(given))]
-        parts += [part for name, column in columns.items() for part in (name, *column_digest(column))]
+        parts: list[bytes | str] = []
+        for name, given in files.items():
+            parts += [name, b"\0".join(given)]
+        for name, column in columns.items():
+            parts += [name, *column_digest(column)]
         self._fingerprint = digest(kind, *parts, *classes)
 
     def key(self, index: int) -> str:
