@@ -45,7 +45,8 @@ class LabelledFiles(Source):
         seek: bool = True,
         folder: bytes | None = None,
     ) -> None:
-        self._length = [len(values) for values in (*files.values(), *columns.values())][0]  # all of them have as many
+        lengths = [*map(len, files.values()), *map(len, columns.values())]
+        self._length = lengths[0]  # all of them have as many
         # The paths of all fields, one field after another: number `first` + i is that of sample i.
         paths = [path for field in files.values() for path in field]
         self._paths = native.Paths(paths)
