@@ -24,7 +24,7 @@ from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
 
 _REMEDIES = {
-    errno.ENOENT: "put it back, or make the pipeline anew",
+    errno.ENOENT: "put it back, or create the pipeline again",
     errno.EACCES: "make it readable for this user",
     errno.EISDIR: "a folder stands where a file should: move it away",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,10 @@ def as_array(given: Any) -> NDArray[Any] | None:
 
 
 def is_list(given: Any) -> bool:
-    """Whether these are several values: a list, a tuple, or an array of any library."""
-    return isinstance(given, (list, tuple)) or (not isinstance(given, (str, type)) and as_array(given) is not None)
+    """Whether these are several values: a sequence, or an array of any library."""
+    if isinstance(given, (str, bytes, type)):
+        return False
+    return isinstance(given, Sequence) or (_is_array(type(given)) and getattr(given, "ndim", 1) > 0)
 
 
 def as_list(given: Any, what: str) -> list[Any]:
@@ -106,12 +108,13 @@ def _of_values(values: list[Any], place: Place, floats: Any) -> Values:
 
 
 def _is_array(kind: type) -> bool:
-    return hasattr(kind, "__array__") and not issubclass(kind, np.generic)
+    return (hasattr(kind, "__array__") or hasattr(kind, "to_numpy")) and not issubclass(kind, np.generic)
 
 
 def _plain(value: Any) -> Any:
     """An array of no dimensions, as torch gives them, as the number it holds."""
-    return np.asarray(value)[()] if _is_array(type(value)) else value
+    array = as_array(value) if _is_array(type(value)) else None
+    return value if array is None else array[()]
 
 
 def _kind(kind: type) -> str:

@@ -12,7 +12,7 @@ from .listed import current_folder, given_paths
 from .paths import AnyPath, absolute, inside, is_file, is_folder, joined, printable
 from .walk import is_image
 
-#: put behind a path, in turn, until there is such a file
+#: added to a path, in turn, until there is such a file
 SUFFIXES = (b"", b".JPEG", b".jpg", b".jpeg", b".png")
 
 
@@ -89,7 +89,7 @@ def _stem(path: bytes) -> bytes:
 
 
 def _found(places: list[bytes]) -> Iterator[bytes]:
-    """The images' files. What had to be put behind the path before is tried first: mostly one look is enough."""
+    """The images' files. What had to be added to the path before is tried first: mostly one look is enough."""
     suffixes = list(SUFFIXES)
     for path in places:
         found = next((suffix for suffix in suffixes if is_file(path + suffix)), None)
