@@ -28,23 +28,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Cache", "Feature", "Patience", "Pipeline", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist",
-    "files", "lmdb", "mix", "skip", "stream", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
+    "files", "lmdb", "mix", "skip", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
 ]  # fmt: skip
 
 Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
+Paths = Iterable[Path]
 Labels = Any
 Shards = Union[str, "PathLike[str]", Sequence[Union[str, "PathLike[str]"]]]
 
 
-def files(root: Path, pattern: str = "**/*", labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
-    """Images in folders: fields `image` (bytes) and `label`.
+def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
+    """Images in folders, or on a list of paths: fields `image` (bytes) and `label`.
 
-    The first folder below `root` names the class (`pipeline.classes`, sorted); `labels` may be None (no label), a dict of folder
-    names to numbers, or a function of the path. With the default pattern only image files count, by their extension.
+    The first folder below `root` names the class (`pipeline.classes`, sorted); `labels` may be None (no label), a list of class
+    names (``labels=train.classes`` gives validation data the numbers of the training data), a dict of folder names to labels, or
+    a function of the path. With the default pattern only image files count, by their extension.
+
+    Of a list of paths, `labels` may be a list or an array with one for each; else the folder a file lies in names its class.
+    Labels are integers (int64), floats (float32; float64 in arrays of it), rows of numbers, or texts, all of one kind.
 
     Where ``stoker index --jpeg`` has left seek indices of the JPEGs, they are used; ``seek=False`` does without. Here and in all
     other sources they change the speed, and never a pixel.
     """
+    if not isinstance(root, (str, bytes, PathLike)):
+        from .source.listed import open_listed
+
+        if pattern != "**/*":
+            raise errors.ConfigError(
+                f"files([...], pattern={pattern!r}): a pattern chooses files of a folder; omit it for a list"
+            )
+        return Pipeline(open_listed(root, labels, seek))
     from .source.files import FilesSource
 
     return Pipeline(FilesSource(root, pattern, labels, seek))
@@ -57,14 +70,38 @@ def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *,
     return Pipeline(FilelistSource(path, root, labels, seek))
 
 
-def voc(path: Path, *, images: Path, annotations: Path, labels: Mapping[str, int] | None = None, seek: bool = True) -> Pipeline:
-    """Images with XML annotations (ImageNet, PASCAL VOC), one sample an object: fields `image`, `label`, `box`.
+def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **files: str) -> Pipeline:
+    """Rows of a table, a field for each column: a dict of columns (lists, arrays), a data frame, or the path of a CSV file.
 
-    `box` is (ymin, xmin, ymax, xmax) in pixels. An image without objects gives one sample with the whole image.
+    ``table("train.csv", image="path")`` reads the files that the column ``path`` names, as the field `image` (bytes) in place of
+    that column; more keywords make more such fields. They come first, then the other columns in their order. Paths are relative
+    to `root`, else to the folder of the CSV file, else to the working directory.
     """
-    from .source.voc import VocSource
+    from .source.table import TableSource
 
-    return Pipeline(VocSource(path, images=images, annotations=annotations, labels=labels, seek=seek))
+    return Pipeline(TableSource(columns, files, root, seek))
+
+
+def voc(
+    path: Path | Paths,
+    *,
+    images: Path | None = None,
+    annotations: Path | Paths | None = None,
+    labels: Mapping[str, int] | Sequence[str] | None = None,
+    objects: str = "each",
+    seek: bool = True,
+) -> Pipeline:
+    """Images with XML annotations (ImageNet, PASCAL VOC): fields `image`, `label`, `box`.
+
+    `path` is a text file with a path a line, below `images`, or a list of whole paths. `annotations` is the folder of XML files,
+    or a list of them; without it they lie beside the images.
+
+    One sample an object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
+    whole image. With ``objects="together"`` one sample an image: `label` holds k numbers and `box` is (k, 4), k may be 0.
+    """
+    from .source.voc import open_voc
+
+    return Pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
 
 
 def arrays(**arrays: Any) -> Pipeline:

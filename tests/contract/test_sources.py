@@ -24,10 +24,12 @@ from stoker.source.concat import ConcatSource
 from stoker.source.filelist import FilelistSource
 from stoker.source.files import FilesSource
 from stoker.source.indexing import index_of
+from stoker.source.listed import open_listed
 from stoker.source.lmdb import LmdbSource
+from stoker.source.table import TableSource
 from stoker.source.tar import TarSource
 from stoker.source.tfrecord import TfrecordSource
-from stoker.source.voc import VocSource
+from stoker.source.voc import VocSource, open_voc
 from stoker.storage.local import LocalBlob
 from stoker.storage.scratch import Scratch
 from tests.source.making import example, sample_tar, tfrecord, write_lmdb
@@ -82,7 +84,8 @@ class SourceContract:
 
     def test_labels_with_names_lie_within_the_classes(self, source: Source) -> None:
         if source.classes:
-            assert set(read(source).columns["label"].tolist()) <= set(range(-1, len(source.classes)))
+            labels = np.hstack(list(read(source).columns["label"]))
+            assert set(labels.tolist()) <= set(range(-1, len(source.classes)))
 
     def test_any_order_and_any_repetition_reads_what_one_by_one_reads(self, source: Source) -> None:
         alone = [values(read(source, [index]), 0) for index in range(len(source))]
@@ -234,6 +237,39 @@ def make_voc(folder: Path, pictures: list[bytes]) -> Source:
     return VocSource(folder / "list.txt", images=folder, annotations=folder)
 
 
+def make_voc_images(folder: Path, pictures: list[bytes]) -> Source:
+    make_voc(folder, pictures)
+    return open_voc(folder / "list.txt", images=folder, annotations=folder, objects="together")
+
+
+def make_listed(folder: Path, pictures: list[bytes]) -> Source:
+    paths = [folder / name for name in store(folder, pictures)]
+    with pytest.MonkeyPatch.context() as patch:  # paths are keys, and must not tell the folder
+        patch.chdir(folder)
+        return open_listed([path.relative_to(folder) for path in paths], [f"t{path.stem}" for path in paths])
+
+
+def make_table(folder: Path, pictures: list[bytes]) -> Source:
+    """Two files a row, and a column of each kind."""
+    names = store(folder, pictures)
+    (folder / "notes").mkdir()
+    for number in range(len(names)):
+        (folder / "notes" / f"{number}").write_text(f"note {number}")
+    columns = {"path": names, "note": [f"notes/{number}" for number in range(len(names))]}
+    columns |= {
+        "age": np.arange(len(names)),
+        "box": [[n, 0.5] for n in range(len(names))],
+        "name": [f"n{name}" for name in names],
+    }
+    return TableSource(columns, {"image": "path", "text": "note"}, root=folder)
+
+
+def make_csv(folder: Path, pictures: list[bytes]) -> Source:
+    lines = [f"{name},{number},{number / 2}" for number, name in enumerate(store(folder, pictures))]
+    (folder / "train.csv").write_text("\n".join(["path,label,age", *lines]))
+    return TableSource(folder / "train.csv", {"image": "path"})
+
+
 def make_tar(folder: Path, pictures: list[bytes]) -> Source:
     """Shards of five samples; in every other one the fields come in another order."""
     samples = [(f"{number:03d}", {"jpg": data, "cls": b"%d" % number, "txt": b"t"}) for number, data in enumerate(pictures)]
@@ -303,6 +339,22 @@ class TestFilelist(SourceContract):
 
 class TestVoc(SourceContract):
     make = staticmethod(make_voc)
+
+
+class TestVocImages(SourceContract):
+    make = staticmethod(make_voc_images)
+
+
+class TestListed(SourceContract):
+    make = staticmethod(make_listed)
+
+
+class TestTable(SourceContract):
+    make = staticmethod(make_table)
+
+
+class TestCsv(SourceContract):
+    make = staticmethod(make_csv)
 
 
 class TestTar(SourceContract):

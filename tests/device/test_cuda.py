@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import stoker
@@ -17,8 +19,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 
 def on_host(batch: Batch) -> Batch:
-    values = {name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
-    return batch.with_values(values)
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(part) for part in value]
+        return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+    return batch.with_values({name: plain(value) for name, value in batch.items()})
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "last batch kept", "map_batch", "pad", "list", "filter", "stream"])
@@ -39,8 +45,6 @@ def test_batches_that_are_kept_on_the_device_are_not_overwritten(image_folder: P
 
 
 def test_a_copy_under_way_is_not_overtaken_by_the_next_batch() -> None:
-    import numpy as np
-
     big = stoker.arrays(x=np.arange(64)[:, None] * np.ones((1, 1 << 20), np.float32)).batch(2)
     with big.loader(device="cuda", threads=4, ahead=1) as loader:
         for _ in range(3):
@@ -52,3 +56,13 @@ def test_numbers_stay_the_types_they_were() -> None:
     with numbers().batch(4).loader(device="cuda") as loader:
         batch = next(iter(loader))
     assert (batch["x"].dtype, batch["y"].dtype) == (torch.int64, torch.float32)
+
+
+def test_lists_of_arrays_are_lists_of_tensors_on_the_device() -> None:
+    pipeline = numbers(8).map(lambda s: {"boxes": np.full((s["x"] % 3, 4), s["x"], np.float32), "text": "t"})
+    with pipeline.batch(4, pad={"boxes": list}).loader(device="cuda") as loader:
+        batches = list(loader)
+    boxes = [boxes for batch in batches for boxes in batch["boxes"]]
+    assert {tensor.device.type for tensor in boxes} == {"cuda"}
+    assert [tensor.cpu().tolist() for tensor in boxes] == [[[float(x)] * 4] * (x % 3) for x in range(8)]
+    assert batches[0]["text"] == ["t"] * 4

@@ -100,7 +100,32 @@ def test_a_device_implies_torch_and_the_cpu_is_one() -> None:
     assert batch["x"].device.type == "cpu"
     assert isinstance(next(iter(numbers().batch(4).loader(device="cpu")))["x"], np.ndarray)
     meta = next(iter(numbers().map(tokens).batch(4, pad={"t": list}).loader(device="meta")))
-    assert meta["x"].device.type == "meta" and isinstance(meta["t"], list)
+    assert meta["x"].device.type == "meta" and {tensor.device.type for tensor in meta["t"]} == {"meta"}
+
+
+def test_a_list_of_arrays_is_a_list_of_tensors_and_other_lists_stay() -> None:
+    def ragged(sample: dict[str, Any]) -> dict[str, Any]:
+        n = int(sample["x"])
+        arrays = {"boxes": np.full((n % 3, 4), n, np.float32), "still": np.broadcast_to(np.int16(n), (2,))}
+        return {
+            **arrays,
+            "tensor": torch.full((n,), n),
+            "mixed": np.ones(1) if n else "none",
+            "texts": np.array(["t"]),
+            "list": [n],
+        }
+
+    names = ("boxes", "still", "tensor", "mixed", "texts", "list")
+    pipeline = numbers(6).map(ragged).batch(3, pad=dict.fromkeys(names, list))
+    first = next(iter(pipeline.loader(as_="torch")))
+    assert [boxes.tolist() for boxes in first["boxes"]] == [[], [[1.0] * 4], [[2.0] * 4] * 2]
+    assert [(boxes.dtype, boxes.shape[1]) for boxes in first["boxes"]] == [(torch.float32, 4)] * 3
+    assert [still.add_(1).tolist() for still in first["still"]] == [[1, 1], [2, 2], [3, 3]]
+    assert [tensor.tolist() for tensor in first["tensor"]] == [[], [1], [2, 2]]
+    kinds = {name: {type(value) for value in first[name]} for name in names[3:]}
+    assert kinds == {"mixed": {str, np.ndarray}, "texts": {np.ndarray}, "list": {list}}
+    moved = next(iter(pipeline.loader(device="meta")))
+    assert {tensor.device.type for name in names[:3] for tensor in moved[name]} == {"meta"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

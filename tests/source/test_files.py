@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import stoker
 from stoker.errors import ConfigError, FunctionError, ReadError, SourceEmpty, SourceNotFound
+from stoker.source.filelist import FilelistSource
 from stoker.source.files import FilesSource
 from tests.conftest import CLASSES, PER_CLASS
 from tests.source.test_paths import NAMES
-from tests.support import read
+from tests.support import read, value
 
 
 def fill(root: Path, *names: str) -> Path:
@@ -80,14 +83,14 @@ def test_a_dict_gives_labels_and_names_the_classes_when_it_numbers_them_all(tmp_
 
 def test_a_folder_the_dict_does_not_know_is_named(tmp_path: Path) -> None:
     fill(tmp_path, "a/1.jpg", "b/1.jpg")
-    with pytest.raises(ConfigError, match="no label for the folder 'b', only for 'a'"):
+    with pytest.raises(ConfigError, match=r"the folder 'b' has no label in files\(labels=\.\.\.\), which has 'a'; add it"):
         FilesSource(tmp_path, labels={"a": 0})
 
 
-@pytest.mark.parametrize("label", ["0", 1.5, None, [1], 1 << 63])
-def test_a_dict_with_a_label_that_is_no_integer_is_refused(tmp_path: Path, label: object) -> None:
+@pytest.mark.parametrize("label", [None, b"x", {1}, ["x"], 1 << 63])
+def test_a_dict_with_a_label_of_no_kind_is_refused(tmp_path: Path, label: object) -> None:
     with pytest.raises(ConfigError, match=r"labels=\{'a'"):
-        FilesSource(fill(tmp_path, "a/1.jpg"), labels={"a": label})  # type: ignore[dict-item]
+        FilesSource(fill(tmp_path, "a/1.jpg"), labels={"a": label})
 
 
 def test_a_function_is_asked_once_for_each_full_path(tmp_path: Path) -> None:
@@ -110,9 +113,88 @@ def test_numpy_integers_and_truth_values_are_labels(tmp_path: Path) -> None:
     assert labels_of(FilesSource(tmp_path, labels=lambda path: "b." in path)) == {"a.jpg": 0, "b.jpg": 1}
 
 
-def test_a_function_that_gives_no_integer_is_told_the_path(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a/1\.jpg, gave 'x', a str; a label is an int"):
-        FilesSource(fill(tmp_path, "a/1.jpg"), labels=lambda path: "x")  # type: ignore[arg-type, return-value]
+def test_a_function_that_gives_no_label_is_named_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"called with .*a/1\.jpg: None; a value is a number, a text, or a list of numbers"):
+        FilesSource(fill(tmp_path, "a/1.jpg"), labels=lambda path: None)
+
+
+#: what a rule gives for two folders, and the column that becomes of it
+KINDS: dict[str, tuple[list[Any], str, list[Any]]] = {
+    "integers": ([3, np.int8(5)], "int64[]", [3, 5]),
+    "truth values": ([True, np.bool_(False)], "int64[]", [1, 0]),
+    "floats": ([0.5, 2], "float32[]", [0.5, 2.0]),
+    "NumPy's floats": ([np.float64(0.5), np.float64(2)], "float64[]", [0.5, 2.0]),
+    "texts": (["one", "two"], "object", ["one", "two"]),
+    "lists": ([[1, 0.5], (2, 3)], "float32[2]", [[1.0, 0.5], [2.0, 3.0]]),
+    "arrays": ([np.eye(2), np.ones((2, 2))], "float64[2, 2]", [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]] * 2]),
+    "single numbers in arrays": ([np.array(1), np.array(2)], "int64[]", [1, 2]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dict_and_a_function_give_labels_of_any_kind(tmp_path: Path, kind: str) -> None:
+    given, spec, expected = KINDS[kind]
+    fill(tmp_path, "a/1.jpg", "b/1.jpg")
+    (tmp_path / "list.txt").write_text("a/1.jpg\nb/1.jpg\n")
+    by_dict = dict(zip("ab", given))
+    for labels in (by_dict, lambda path: by_dict[Path(path).parent.name]):
+        for source in (FilesSource(tmp_path, labels=labels), FilelistSource(tmp_path / "list.txt", labels=labels)):
+            rows = read(source, [1, 0], ("label",))
+            assert str(source.fields["label"]) == spec
+            assert [value(rows.columns["label"], row) for row in (1, 0)] == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ([1, "x"], "b/1.jpg: 'x' is a text, where .*a/1.jpg has the integer 1"),
+        ([[1, 2], [1]], "b/1.jpg: 1 numbers, where .*a/1.jpg has 2"),
+        ([0.5, 1e300], "b/1.jpg: too large for float32"),
+        ([[1, 2], [[1], [2, 3]]], r"b/1.jpg: \[\[1\], \[2, 3\]\] is not a list of numbers"),
+    ],
+)
+def test_labels_that_do_not_make_a_column_are_named_with_the_path(tmp_path: Path, labels: list[Any], told: str) -> None:
+    fill(tmp_path, "a/1.jpg", "b/1.jpg")
+    answers = iter(labels)
+    with pytest.raises(ConfigError, match=told):
+        FilesSource(tmp_path, labels=lambda path: next(answers))
+
+
+def test_the_fingerprint_of_integer_labels_is_what_it_always_was_and_others_tell_values_and_types(tmp_path: Path) -> None:
+    fill(tmp_path, "a/1.jpg", "a/3.jpg", "b/2.jpg")
+    assert FilesSource(tmp_path).fingerprint() == "files:24e292535ab1a4cb"
+    assert FilesSource(tmp_path, labels=None).fingerprint() == "files:1534543c4345f1e1"
+    assert FilesSource(tmp_path, labels={"a": 3, "b": 4}).fingerprint() == "files:f24fd862998cc43f"
+    pairs: list[tuple[Any, Any]] = [
+        (0.0, 1.0),
+        (0.0, 2.0),
+        (0, 1),
+        ("0", "1"),
+        ("01", ""),
+        ([0, 1], [1, 0]),
+        (np.float64(0), np.float64(1)),
+    ]
+    assert len({FilesSource(tmp_path, labels=dict(zip("ab", pair))).fingerprint() for pair in pairs}) == len(pairs)
+
+
+def test_class_names_of_one_folder_number_another(tmp_path: Path) -> None:
+    fill(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "train/c/1.jpg", "val/c/1.jpg", "val/a/1.jpg")
+    (tmp_path / "val.txt").write_text("val/c/1.jpg\nval/a/1.jpg\n")
+    train = stoker.files(tmp_path / "train").shuffle(seed=1).batch(2)
+    val = stoker.files(tmp_path / "val", labels=train.classes)
+    assert val.classes == train.classes == ("a", "b", "c")
+    assert [(sample.key_, int(sample["label"])) for sample in val] == [("a/1.jpg", 0), ("c/1.jpg", 2)]
+    listed = FilelistSource(tmp_path / "val.txt", labels=list(train.classes))
+    assert (listed.classes, read(listed, None, ("label",)).columns["label"].tolist()) == (train.classes, [2, 0])
+    fill(tmp_path, "val/d/1.jpg")
+    with pytest.raises(
+        ConfigError, match=r"the folder 'd' is not one of the classes in files\(labels=\.\.\.\), which has 'a', 'b', 'c'"
+    ):
+        stoker.files(tmp_path / "val", labels=train.classes)
+    with pytest.raises(ConfigError, match="names the class 'a' twice"):
+        stoker.files(tmp_path / "val", labels=["a", "c", "a", "d"])
+    with pytest.raises(ConfigError, match=r"0 is a int, and not the name of a class.*files\(\[paths\]"):
+        stoker.files(tmp_path / "val", labels=[0, 1, 2])
 
 
 def test_a_function_that_raises_keeps_its_cause_and_names_the_path(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`voc`: images with annotations, one sample an object."""
+"""`voc`: images with annotations, one sample an object or an image."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import stoker
 from stoker.errors import AnnotationError, ConfigError, ImageError, ReadError, SourceEmpty, SourceNotFound
+from stoker.image import HorizontalFlip, Resize
 from stoker.kernel import native
-from stoker.source.voc import VocSource
+from stoker.source.voc import VocSource, open_voc
 from tests.source.test_xml import thing
 from tests.support import image_bytes, jpeg_bytes, read
 
@@ -71,6 +73,9 @@ def test_a_given_dict_numbers_the_classes(data: Set) -> None:
     assert (source.classes, [label for _, label, _ in table(source)]) == (("owl", "cat", "dog"), [0, 1])
     with pytest.raises(ConfigError, match=r"voc\(labels=\.\.\.\) has no label for the object name 'cat'"):
         data.open("1", labels={"owl": 0})
+    assert data.open("1", labels=["dog", "cat", "owl"]).classes == ("dog", "cat", "owl")
+    with pytest.raises(ConfigError, match=r"voc\(labels=\.\.\.\) has no label for the object name 'cat'"):
+        data.open("1", labels=("owl", "dog"))
     with pytest.raises(ConfigError, match="a label is an int"):
         data.open("1", labels={"owl": "0", "cat": 1})
     with pytest.raises(ConfigError, match=r"voc\(labels='folder'\)"):
@@ -240,3 +245,123 @@ def test_the_fingerprint_changes_with_boxes_and_labels(data: Set) -> None:
     assert first != data.open("1", labels={"a": 3}).fingerprint()
     data.boxes("1", thing("a", xmin="0"))
     assert first != data.open("1").fingerprint()
+
+
+# ---- lists of whole paths -----------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_whole_paths_needs_no_folder_of_images(data: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.image("1.jpg", b"one")
+    data.image("sub/2.png", b"two")
+    data.boxes("1", thing("owl"))
+    data.boxes("2", thing("cat"))
+    monkeypatch.chdir(data.root)
+    source = open_voc([data.root / "images/1.jpg", "images/sub/2.png"], annotations="boxes")
+    monkeypatch.chdir("/")
+    assert [(key, label) for key, label, _ in table(source)] == [(f"{data.root}/images/1.jpg#1", 1), ("images/sub/2.png#1", 0)]
+    assert read(source).columns["image"].own() == [b"one", b"two"]
+    assert source.describe() == "voc(a list of 2 paths): 2 objects in 2 images, 2 classes"
+
+
+@pytest.mark.parametrize("given", ["whole", "from the working directory", "below images"])
+def test_the_annotation_of_an_image_below_images_lies_below_annotations(
+    data: Set, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.image("a/1.jpg")
+    data.image("b/1.jpg")
+    data.boxes("a/1", thing("owl"))
+    data.boxes("b/1", thing("cat"))
+    monkeypatch.chdir(data.root)
+    front = {"whole": f"{data.root}/images/", "from the working directory": "images/", "below images": ""}[given]
+    source = open_voc([f"{front}a/1.jpg", f"{front}b/1.jpg"], images="images", annotations="boxes")
+    assert [label for _, label, _ in table(source)] == [1, 0]
+    assert not read(source).errors
+
+
+def test_annotations_lie_beside_the_images_or_are_listed(data: Set) -> None:
+    data.image("a/1.jpg")
+    data.image("a/1.xml", f"<annotation>{thing('owl')}</annotation>".encode())
+    data.boxes("other", thing("cat"))
+    path = data.root / "images/a/1.jpg"
+    assert open_voc([path]).classes == ("owl",)
+    assert open_voc([path], annotations=[data.root / "boxes/other.xml"]).classes == ("cat",)
+    with pytest.raises(ConfigError, match="1 images and 2 annotations; give one for each image"):
+        open_voc([path], annotations=["a.xml", "b.xml"])
+
+
+def test_lines_may_be_whole_paths_or_relative_to_their_list(data: Set) -> None:
+    data.image("1.jpg", b"one")
+    data.image("2.jpg", b"two")
+    data.boxes("1", thing())
+    data.boxes("2", thing())
+    (data.root / "train.txt").write_text(f"{data.root}/images/1.jpg 5\nimages/2\n")
+    source = open_voc(data.root / "train.txt", annotations=data.root / "boxes")
+    assert [source.key(row) for row in range(2)] == [f"{data.root}/images/1.jpg#1", "images/2#1"]
+    assert read(source).columns["image"].own() == [b"one", b"two"]
+
+
+def test_images_of_one_name_do_not_share_an_annotation_unnoticed(data: Set) -> None:
+    for name in ("a/1.jpg", "b/1.jpg"):
+        data.image(name)
+    data.boxes("1", thing())
+    paths = [data.root / "images" / name for name in ("a/1.jpg", "b/1.jpg")]
+    with pytest.raises(ConfigError, match=r"a/1\.jpg and .*b/1\.jpg would share the annotation .*boxes/1\.xml; name the folder"):
+        open_voc(paths, annotations=data.root / "boxes")
+    assert len(open_voc([paths[0], paths[0]], annotations=data.root / "boxes")) == 2
+
+
+def test_an_empty_list_and_a_wrong_choice_are_named(data: Set) -> None:
+    with pytest.raises(SourceEmpty, match="empty list of paths"):
+        open_voc([], annotations=data.root)
+    with pytest.raises(ConfigError, match=r"voc\(objects='all'\): use 'each'"):
+        open_voc(["1.jpg"], objects="all")
+
+
+# ---- all objects of an image together -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def street(data: Set) -> Any:
+    """Opens three images, of two objects, none, and one, and another without an annotation."""
+    for name in ("1", "2", "3", "4"):
+        data.image(f"{name}.jpg", jpeg_bytes(60, 40, seed=int(name)))
+    data.boxes("1", thing("owl"), thing("cat", xmin="3.5"))
+    data.boxes("2")
+    data.boxes("3", thing("cat", ymax="20"))
+    (data.root / "train.txt").write_text("1\n2\n3\n4\n")
+    return lambda **options: stoker.voc(
+        data.root / "train.txt", images=data.root / "images", annotations=data.root / "boxes", objects="together", **options
+    )
+
+
+def test_an_image_is_a_sample_with_all_its_objects(street: Any) -> None:
+    pipeline = street()
+    assert pipeline.classes == ("cat", "owl")
+    assert [(sample.key_, sample["label"].tolist(), sample["box"].tolist()) for sample in pipeline] == [
+        ("1", [1, 0], [[2, 1, 40, 30], [2, 3.5, 40, 30]]),
+        ("2", [], []),
+        ("3", [0], [[2, 1, 20, 30]]),
+        ("4", [], []),
+    ]
+    assert {(sample["label"].dtype.name, sample["box"].dtype.name, sample["box"].shape[1]) for sample in pipeline} == {
+        ("int64", "float32", 4)
+    }
+    assert street().fingerprint() != street(labels=["owl", "cat"]).fingerprint()
+    assert "4 images with 3 objects, 2 classes" in pipeline.explain()
+
+
+def test_what_a_user_does_to_boxes_changes_no_later_epoch(street: Any) -> None:
+    pipeline = street()
+    for sample in pipeline:
+        sample["box"][...] = -1
+    assert next(iter(pipeline))["box"][0].tolist() == [2, 1, 40, 30]
+
+
+def test_all_boxes_of_an_image_follow_its_geometry_and_pad(street: Any) -> None:
+    moved = street().image("image", Resize((20, 30)), HorizontalFlip(1), boxes="box")
+    lists = next(iter(moved.batch(4, pad={"box": list, "label": list})))
+    assert [boxes.tolist() for boxes in lists["box"]] == [[[1, 15, 20, 29.5], [1, 15, 20, 28.25]], [], [[1, 15, 10, 29.5]], []]
+    padded = next(iter(moved.batch(4, pad={"box": 0, "label": -1})))
+    assert (padded["box"].shape, padded["label"].tolist()) == ((4, 2, 4), [[1, 0], [-1, -1], [0, -1], [-1, -1]])
+    empty = next(iter(moved.filter(lambda sample: not len(sample["label"])).batch(2, pad={"box": 0, "label": -1})))
+    assert (empty["box"].shape, empty["box"].dtype, empty["label"].shape) == ((2, 0, 4), np.float32, (2, 0))

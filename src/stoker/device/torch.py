@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,15 +40,25 @@ class TorchOutput(Output):
         self._torch, self._device = torch, device
 
     def hand_over(self, batch: Batch) -> Batch:
-        return batch.with_values({name: self._tensor(column) for name, column in batch.items()})
+        return batch.with_values({name: self._column(column, self._moved) for name, column in batch.items()})
 
-    def _tensor(self, column: Any) -> Any:
-        tensor = self._on_host(column)
-        return tensor if tensor is column or self._device is None else tensor.to(self._device)
+    def _column(self, column: Any, move: Callable[[Any], Any]) -> Any:
+        """Numbers as a tensor, a list of arrays of numbers as a list of tensors; text, bytes and other lists stay as they are."""
+        if self._is_numbers(column):
+            return move(self._on_host(column))
+        if isinstance(column, list) and column and all(map(self._is_numbers, column)):
+            return [move(self._on_host(value)) for value in column]
+        return column
+
+    def _moved(self, tensor: Any) -> Any:
+        return tensor if self._device is None else tensor.to(self._device)
+
+    def _is_numbers(self, value: Any) -> bool:
+        return isinstance(value, self._torch.Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc")
 
     def _on_host(self, column: Any) -> Any:
-        """A column as a tensor where it can be one (numbers); text, bytes and lists stay as they are."""
-        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+        """An array as a tensor over the same memory, where torch can have it so."""
+        if isinstance(column, self._torch.Tensor):
             return column
         if not column.dtype.isnative:
             column = column.astype(column.dtype.newbyteorder("="))
@@ -80,16 +92,14 @@ class CudaOutput(TorchOutput):
             self._copying.popleft()
         current = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._stream):
-            on_device = batch.with_values({name: self._copy(column, current) for name, column in batch.items()})
+            copy = partial(self._copy, user=current)
+            on_device = batch.with_values({name: self._column(column, copy) for name, column in batch.items()})
             copied = self._stream.record_event()
         current.wait_event(copied)
         self._copying.append((copied, batch))
         return on_device
 
-    def _copy(self, column: Any, user: Any) -> Any:
-        tensor = self._on_host(column)
-        if tensor is column:
-            return column
+    def _copy(self, tensor: Any, user: Any) -> Any:
         tensor = tensor.to(self._device, non_blocking=True)
         tensor.record_stream(user)  # its memory is the user's until the user's stream is done with it
         return tensor

@@ -95,12 +95,13 @@ def field_lengths(source: RecordSource) -> Ints:
 
 
 def _asked(source: LabelledFiles, block: range) -> Ints:
-    """Size and time of change of some files; of one that is not there, nothing: reading it will say so."""
+    """Size and time of change of some samples' files; of one that is not there, nothing: reading it will say so."""
     told = np.zeros((len(block), 2), np.int64)
     for row, index in enumerate(block):
-        with contextlib.suppress(OSError):
-            about = os.stat(source._paths.path(index))
-            told[row] = about.st_size, about.st_mtime_ns
+        for path in source.paths_of(index):
+            with contextlib.suppress(OSError):
+                about = os.stat(path)
+                told[row] += about.st_size, about.st_mtime_ns
     return told
 
 

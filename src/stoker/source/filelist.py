@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, ReadError
+from ..errors import ConfigError
 from .base import digest
-from .files import LabelledFiles, read_error
-from .labels import Labels, Rule, as_label, check_rule, fits, label_folders, label_mapped, label_paths
+from .files import LabelledFiles, label_column
+from .labels import Labels, Rule, as_label, check_rule, label_files
 from .lines import Lines, split_number
 from .paths import AnyPath, absolute, joined, parent_name, printable
+from .typed_columns import fits
 
 
 class FilelistSource(LabelledFiles):
@@ -21,9 +22,9 @@ class FilelistSource(LabelledFiles):
     in; absolute paths stand as they are. A line may end in blanks and an integer, as in ImageNet's lists; that is not
     part of the path. (A file whose very name ends so is listed with one more integer behind it.)
 
-    Labels: ``"folder"`` numbers the names of the folders the files lie in, sorted; a dict gives the label of each such
-    name; ``"line"`` takes the integer at the end of the line; a function is called once for each full path; None leaves
-    the field out.
+    Labels: ``"folder"`` numbers the names of the folders the files lie in, sorted; a list of class names numbers them by
+    their places in it; a dict gives the label of each such name; ``"line"`` takes the integer at the end of the line; a
+    function is called once for each full path; None leaves the field out.
 
     The key is the line, so a line that stands twice is two samples of one key. Only the list is read here: a file that
     is missing is an error of its sample, which names the list and the line.
@@ -37,8 +38,9 @@ class FilelistSource(LabelledFiles):
         folder = self._lines.path.rpartition(b"/")[0] if root is None else absolute(root)
         named = [split_number(line) for line in self._lines]
         paths = [joined(folder, path) for path, _ in named]
-        super().__init__(paths, None if labels is None else _label(self._lines, named, paths, labels), seek)
-        self._fingerprint = digest("filelist", b"\n".join(self._lines), self._labels.tobytes(), *self.classes)
+        labelled = None if labels is None else _label(self._lines, named, paths, labels)
+        super().__init__({"image": paths}, *label_column(labelled), seek)
+        self._fingerprint = digest("filelist", b"\n".join(self._lines), *self._label_digest(), *self.classes)
 
     def key(self, index: int) -> str:
         return printable(self._lines[index])
@@ -49,19 +51,17 @@ class FilelistSource(LabelledFiles):
     def describe(self) -> str:
         return f"filelist({printable(self._lines.path)}): {self._counts()}"
 
-    def _error(self, index: int, code: int) -> ReadError:
-        return read_error(self._paths.path(index), code, self.key(index), f" ({self._lines.place(index)})")
+    def listed_at(self, index: int) -> str:
+        return f" ({self._lines.place(index)})"
 
 
 def _label(lines: Lines, named: list[tuple[bytes, bytes | None]], paths: list[bytes], rule: Any) -> Labels:
-    if rule == "line":
+    if isinstance(rule, str) and rule == "line":
         return np.array([_line_label(lines, at, number) for at, (_, number) in enumerate(named)], np.int64), ()
-    if callable(rule):
-        return label_paths(paths, rule, "filelist")
-    folders = [parent_name(path) for path, _ in named]
+    folders = [] if callable(rule) else [parent_name(path) for path, _ in named]
     if b"" in folders:
         raise ConfigError(_folderless(lines, folders.index(b"")))
-    return label_folders(folders) if rule == "folder" else label_mapped(folders, rule, "filelist")
+    return label_files(rule, paths, folders, "filelist")
 
 
 def _line_label(lines: Lines, at: int, number: bytes | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,17 @@ from ..errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ..kernel import native
 from ..storage.scratch import Scratch
 from .base import Drawing, Rows, Source, digest
-from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
-from .labels import Labels, Rule, check_rule, label_folders, label_mapped, label_paths
+from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
+from .labels import Labels, Rule, check_rule, label_files
 from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, printable
 from .seekrows import Seeks
 from .seeks import SeekTable
 from .sidecar import seek_table
+from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
 
 _REMEDIES = {
-    errno.ENOENT: "put it back, or make the pipeline anew",
+    errno.ENOENT: "put it back, or create the pipeline again",
     errno.EACCES: "make it readable for this user",
     errno.EISDIR: "a folder stands where a file should: move it away",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -31,31 +32,40 @@ _REMEDIES = {
 
 
 class LabelledFiles(Source):
-    """Files with at most one label each: what `files` and `filelist` share. With `seek`, a sidecar is looked for."""
+    """Rows of files with further values: what `files`, `filelist` and `table` share. With `seek`, a sidecar is looked for.
 
-    def __init__(self, paths: list[bytes], labelled: Labels | None, seek: bool = True, folder: bytes | None = None) -> None:
+    `files` are the absolute paths of each field of files, `columns` the values of the other fields.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, Sequence[bytes]],
+        columns: Mapping[str, Values],
+        classes: tuple[str, ...] = (),
+        seek: bool = True,
+        folder: bytes | None = None,
+    ) -> None:
+        lengths = [*map(len, files.values()), *map(len, columns.values())]
+        self._length = lengths[0]  # all of them have as many
+        # The paths of all fields, one field after another: number `first` + i is that of sample i.
+        paths = [path for field in files.values() for path in field]
         self._paths = native.Paths(paths)
+        self._firsts = {name: number * self._length for number, name in enumerate(files)}
         self._seeks = seek_table(paths, folder) if seek else None
-        self._labels = np.empty(0, np.int64)
-        self.fields: dict[str, FieldSpec] = {"image": BYTES}
-        if labelled is not None:
-            self._labels, self.classes = labelled
-            self.fields["label"] = array_spec(np.int64)
+        self._columns, self.classes = dict(columns), classes
+        self.fields: dict[str, FieldSpec] = dict.fromkeys(files, BYTES)
+        self.fields.update({name: column_spec(column) for name, column in columns.items()})
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return self._length
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
-        columns: dict[str, Column] = {}
-        failed: dict[int, int] = {}
-        if "image" in wanted:
-            columns["image"], failed = read_column(self._paths, indices, scratch, self._seeks)
-        if "label" in wanted:
-            columns["label"] = self._label(indices, out)
-        return Rows(columns, self._errors(indices, failed))
+        columns, errors = self._read([name for name in self._firsts if name in wanted], indices, scratch)
+        self._add_values(columns, indices, wanted, out)
+        return Rows(columns, errors)
 
     def draws(self, field: str) -> bool:
-        return field == "image"
+        return self._firsts.get(field) == 0
 
     def draw(
         self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
@@ -65,17 +75,37 @@ class LabelledFiles(Source):
             return None
         pictures, drawing.sought = drawing.pictures, seeks is not None
         bad = pictures.files(self._paths, indices, drawing.epoch, drawing.positions, drawing.out, seeks)
-        columns: dict[str, Column] = {"image": drawing.out}
-        if "label" in wanted:
-            columns["label"] = self._label(indices, out)
-        return Rows(columns, self._errors(indices, pictures.errnos()), self._reread(indices, scratch)) if bad else Rows(columns)
+        errors = self._errors(indices, pictures.errnos()) if bad else {}
+        columns: dict[str, Column] = {drawing.field: drawing.out}
+        others = [name for name in self._firsts if name in wanted and name != drawing.field]
+        if others:
+            read, unread = self._read(others, indices, scratch)
+            # What `encoded` reads may go to the same memory, so these columns must not stay there.
+            columns.update({name: column.lasting() for name, column in read.items() if isinstance(column, BytesColumn)})
+            errors = {**unread, **errors}
+        self._add_values(columns, indices, wanted, out)
+        return Rows(columns, errors, self._reread(indices, scratch) if bad else None)
 
-    def _label(self, indices: Ints, out: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        labels, into = self._labels[indices], out.get("label")  # not np.take, which lets go of the GIL
-        if into is None:
-            return labels
-        into[...] = labels
-        return into
+    def _read(self, fields: list[str], indices: Ints, scratch: Scratch) -> tuple[dict[str, Column], dict[int, Exception]]:
+        """The files of some fields, in one call, and the first error of each row."""
+        if not fields:
+            return {}, {}
+        count = len(indices)
+        which = indices if len(self._firsts) == 1 else np.concatenate([self._firsts[name] + indices for name in fields])
+        column, failed = read_column(self._paths, which, scratch, self._seeks)
+        errors: dict[int, Exception] = {}
+        for row, error in self._errors(which, failed).items():
+            errors.setdefault(row % count, error)
+        if len(fields) == 1:
+            return {fields[0]: column}, errors
+        return {name: column.take(slice(at * count, (at + 1) * count)) for at, name in enumerate(fields)}, errors
+
+    def _add_values(
+        self, columns: dict[str, Column], indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]]
+    ) -> None:
+        for name, column in self._columns.items():
+            if name in wanted:
+                columns[name] = column_rows(column, indices, out.get(name))
 
     def _reread(self, indices: Ints, scratch: Scratch) -> Callable[[int], bytes]:
         def encoded(row: int) -> bytes:
@@ -86,17 +116,32 @@ class LabelledFiles(Source):
 
         return encoded
 
-    def _errors(self, indices: Ints, failed: Mapping[int, int]) -> dict[int, Exception]:
-        return {row: self._error(int(indices[row]), code) for row, code in failed.items()}
+    def _errors(self, which: Ints, failed: Mapping[int, int]) -> dict[int, Exception]:
+        return {row: self._error(int(which[row]), code) for row, code in failed.items()}
 
     def origin(self, index: int) -> str:
-        return printable(self._paths.path(index))
+        return printable(self._paths.path(index)) if self._firsts else self.key(index)
+
+    def paths_of(self, index: int) -> list[bytes]:
+        """The files of a sample."""
+        return [self._paths.path(first + index) for first in self._firsts.values()]
 
     def seeks(self, field: str) -> int:
-        return self._seeks.count if self._seeks is not None and field == "image" else 0
+        if self._seeks is None or field not in self._firsts:
+            return 0
+        return int((self._seeks.lengths[self._firsts[field] :][: self._length] > 0).sum())
 
-    def _error(self, index: int, code: int) -> ReadError:
-        return read_error(self._paths.path(index), code, self.key(index))
+    def listed_at(self, index: int) -> str:
+        """Where a sample was listed, for messages; empty where that is nowhere."""
+        return ""
+
+    def _error(self, number: int, code: int) -> ReadError:
+        """Why a path, by its number, could not be read."""
+        index = number % self._length
+        return read_error(self._paths.path(number), code, self.key(index), self.listed_at(index))
+
+    def _label_digest(self) -> list[bytes]:
+        return column_digest(self._columns["label"]) if "label" in self._columns else [b""]
 
     def _counts(self) -> str:
         return f"{len(self):,} files" + (f", {len(self.classes):,} classes" if self.classes else "")
@@ -109,9 +154,9 @@ class FilesSource(LabelledFiles):
     (`walk.IMAGE_EXTENSIONS`, in capitals or not); any other is a glob by pathlib's rules, and matches whatever it says.
     Names that begin with a dot are never looked at.
 
-    Labels: ``"folder"`` numbers the folders directly below the root by their sorted names; a dict gives the label of
-    each such folder (``"."`` stands for the root itself); a function is called once for each full path; None leaves the
-    field out.
+    Labels: ``"folder"`` numbers the folders directly below the root by their sorted names; a list of class names, such as
+    the `classes` of another pipeline, numbers them by their places in it; a dict gives the label of each such folder
+    (``"."`` stands for the root itself); a function is called once for each full path; None leaves the field out.
 
     The folder is listed once, here. A file that cannot be read later is an error of its sample; an empty file is a
     sample of no bytes. The fingerprint is of relative paths and labels, not of contents. Seek indices of the JPEGs, if
@@ -128,8 +173,8 @@ class FilesSource(LabelledFiles):
         if not found:
             raise SourceEmpty(_nothing(self._root, pattern, looked))
         labelled = None if labels is None else _label(found, self._root, labels)
-        super().__init__([self._root + name for name in found], labelled, seek, self._root)
-        self._fingerprint = digest("files", b"\0".join(found), self._labels.tobytes(), *self.classes)
+        super().__init__({"image": [self._root + name for name in found]}, *label_column(labelled), seek, self._root)
+        self._fingerprint = digest("files", b"\0".join(found), *self._label_digest(), *self.classes)
 
     def key(self, index: int) -> str:
         return printable(self._paths.path(index)[len(self._root) :])
@@ -139,6 +184,11 @@ class FilesSource(LabelledFiles):
 
     def describe(self) -> str:
         return f"files({printable(self._root)}): {self._counts()}"
+
+
+def label_column(labelled: Labels | None) -> tuple[dict[str, Values], tuple[str, ...]]:
+    """Labels as a column beside the files, and the classes; neither without labels."""
+    return ({}, ()) if labelled is None else ({"label": labelled[0]}, labelled[1])
 
 
 def read_column(
@@ -170,7 +220,9 @@ def _checked_root(root: AnyPath) -> bytes:
     path = absolute(root)
     told = printable(path)
     if is_file(path):
-        raise ConfigError(f"{told} is a file, and files() takes a folder; for a list of paths use stoker.filelist")
+        raise ConfigError(
+            f"{told} is a file, and files() takes a folder, or a list of paths; for a text file of paths use stoker.filelist"
+        )
     if not is_folder(path):
         raise SourceNotFound(f"{told}: there is no such folder; check the spelling, and that the disk is mounted")
     return inside(path)
@@ -184,12 +236,10 @@ def _nothing(root: bytes, pattern: str, looked: int) -> str:
 
 
 def _label(found: list[bytes], root: bytes, rule: Any) -> Labels:
-    if callable(rule):
-        return label_paths((root + name for name in found), rule, "files")
-    folders = [name[: name.find(b"/") + 1][:-1] or b"." for name in found]
-    if b"." in folders and (rule == "folder" or "." not in rule):
+    folders = [] if callable(rule) else [name[: name.find(b"/") + 1][:-1] or b"." for name in found]
+    if b"." in folders and (isinstance(rule, str) or "." not in rule):
         raise ConfigError(_stray(root + found[folders.index(b".")]))
-    return label_folders(folders) if rule == "folder" else label_mapped(folders, rule, "files")
+    return label_files(rule, [root + name for name in found] if callable(rule) else (), folders, "files")
 
 
 def _stray(path: bytes) -> str:

@@ -1,11 +1,11 @@
-"""`stoker.voc`: images with ImageNet or PASCAL VOC annotations, one sample an object."""
+"""`stoker.voc`: images with ImageNet or PASCAL VOC annotations, one sample an object or an image."""
 
 from __future__ import annotations
 
 import io
 import os
 from array import array
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,33 @@ from ..storage.scratch import Scratch
 from .base import Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from .files import read_column, read_error
-from .labels import check_mapping, mapped_classes
-from .lines import Lines, split_number
-from .paths import AnyPath, absolute, inside, is_file, is_folder, parent_name, printable
+from .labels import check_mapping, class_numbers, mapped_classes
+from .paths import AnyPath, parent_name, printable
 from .sidecar import seek_table
-from .walk import is_image
+from .typed_columns import is_list
+from .voc_paths import VocPaths
 
-#: put behind a path on the list, in turn, until there is such a file
-SUFFIXES = (b"", b".JPEG", b".jpg", b".jpeg", b".png")
 #: the label of an image without objects whose folder is no class
 NO_LABEL = -1
 
 Boxes = NDArray[np.float32]
 Errors = dict[int, Exception]
+
+
+def open_voc(
+    listed: Any,
+    *,
+    images: AnyPath | None = None,
+    annotations: Any = None,
+    labels: Any = None,
+    objects: str = "each",
+    seek: bool = True,
+) -> VocSource:
+    """One sample for every object (``"each"``), or for every image (``"together"``)."""
+    if objects not in ("each", "together"):
+        raise ConfigError(f"voc(objects={objects!r}): use 'each' (a sample an object) or 'together' (a sample an image)")
+    kind = VocSource if objects == "each" else VocImages
+    return kind(listed, images=images, annotations=annotations, labels=labels, seek=seek)
 
 
 class VocSource(Source):
@@ -38,9 +52,8 @@ class VocSource(Source):
     Fields: ``image``, the file's bytes; ``label``, the object's class; ``box``, its (ymin, xmin, ymax, xmax) in pixels,
     as the annotation says, even outside the image.
 
-    A line is a path below `images`, with or without its extension (`SUFFIXES` are tried); an integer behind it is
-    passed over. Its annotation is the same path below `annotations`, ending in ``.xml``. Classes are the sorted names
-    of all objects, or what `labels`, a dict of name -> int, says.
+    Which images and annotations these are, `voc_paths.VocPaths` says. Classes are the sorted names of all objects, or what
+    `labels`, a dict of name -> int or a list of names, says.
 
     An image without objects, or without an annotation, is one sample: the whole image, with the class its folder's name
     is, or -1. The size is the annotation's, else it is taken from the image when that is read.
@@ -51,34 +64,34 @@ class VocSource(Source):
     >>> VocSource("train.txt", images="JPEGImages", annotations="Annotations")  # doctest: +SKIP
     """
 
+    _kind = "voc"
+
     def __init__(
         self,
-        list_file: AnyPath,
+        listed: Any,
         *,
-        images: AnyPath,
-        annotations: AnyPath,
-        labels: Mapping[str, int] | None = None,
+        images: AnyPath | None = None,
+        annotations: Any = None,
+        labels: Any = None,
         seek: bool = True,
     ) -> None:
-        if labels is not None and not isinstance(labels, Mapping):
-            raise ConfigError(f"voc(labels={labels!r}): use None, or a dict of object name -> int")
-        self.fields: dict[str, FieldSpec] = {
-            "image": BYTES,
-            "label": array_spec(np.int64),
-            "box": array_spec(np.float32, 4),
-        }
-        self._lines = Lines(absolute(list_file))
-        named = [split_number(line)[0] for line in self._lines]
-        folder = _folder(images, "images")
-        paths = list(_image_paths(named, folder))
-        self._paths = native.Paths(paths)
-        self._seeks = seek_table(paths, folder) if seek else None
-        found = _collect(named, _folder(annotations, "annotations"))
-        self._images = np.array(found.images, np.int64)  # sample -> line
-        self._numbers = np.array(found.numbers, np.int32)
-        self._boxes = np.array(found.sides, np.float32).reshape(-1, 4)  # NaN: the whole image, of a size not known yet
+        if not (labels is None or isinstance(labels, Mapping) or is_list(labels)):
+            raise ConfigError(f"voc(labels={labels!r}): use None, a dict of object name -> int, or a list of class names")
+        paths = VocPaths(listed, images, annotations)
+        self._title, self._lines, self._names = paths.title, paths.lines, native.Paths(paths.names)
+        self._paths = native.Paths(paths.images)
+        self._seeks = seek_table(paths.images, paths.folder) if seek else None
+        found = _collect(paths)
         self._labels, self.classes = found.label(labels)
-        self._fingerprint = digest("voc", b"\n".join(self._lines), self._labels.tobytes(), self._boxes.tobytes(), *self.classes)
+        self._boxes = np.array(found.sides, np.float32).reshape(-1, 4)  # NaN: the whole image, of a size not known yet
+        self._numbers = np.array(found.numbers, np.int32)
+        self._images = np.array(found.images, np.int64)  # sample -> image
+        parts = (paths.text, self._labels.tobytes(), self._boxes.tobytes())
+        self._fingerprint = digest(self._kind, *parts, *self.classes)
+        self.fields: dict[str, FieldSpec] = {"image": BYTES, **self._object_fields()}
+
+    def _object_fields(self) -> dict[str, FieldSpec]:
+        return {"label": array_spec(np.int64), "box": array_spec(np.float32, 4)}
 
     def __len__(self) -> int:
         return len(self._images)
@@ -98,8 +111,7 @@ class VocSource(Source):
         return Rows(columns, errors)
 
     def key(self, index: int) -> str:
-        path, _ = split_number(self._lines[int(self._images[index])])
-        return f"{printable(path)}#{self._numbers[index]}"
+        return f"{printable(self._names.path(int(self._images[index])))}#{self._numbers[index]}"
 
     def origin(self, index: int) -> str:
         return printable(self._paths.path(int(self._images[index])))
@@ -112,7 +124,7 @@ class VocSource(Source):
 
     def describe(self) -> str:
         counts = f"{len(self):,} objects in {len(self._paths):,} images, {len(self.classes):,} classes"
-        return f"voc({printable(self._lines.path)}): {counts}"
+        return f"voc({self._title}): {counts}"
 
     def _read_images(self, indices: Ints, scratch: Scratch) -> tuple[BytesColumn, Errors]:
         """The images of some samples; neighbours that share a file share its bytes, which are read once."""
@@ -140,8 +152,9 @@ class VocSource(Source):
         return boxes, {int(whole[at]): error for at, error in errors.items()}
 
     def _unread(self, index: int, code: int) -> Exception:
-        line = int(self._images[index])
-        return read_error(self._paths.path(line), code, self.key(index), f" ({self._lines.place(line)})")
+        image = int(self._images[index])
+        place = "" if self._lines is None else f" ({self._lines.place(image)})"
+        return read_error(self._paths.path(image), code, self.key(index), place)
 
     def _unmeasured(self, index: int, cause: ImageError) -> Exception:
         told = f"{self.origin(index)}: its annotation tells no size, and the image's own cannot be read: {cause}"
@@ -150,6 +163,54 @@ class VocSource(Source):
         )
         error.__cause__ = cause
         return error
+
+
+class VocImages(VocSource):
+    """One sample for every image a list names, with all its objects: the same images and annotations as of `VocSource`.
+
+    Fields: ``image``; ``label``, the k objects' classes; ``box``, their boxes (k, 4). An image without objects has k = 0. The
+    key is the path as it is listed.
+    """
+
+    _kind = "voc images"
+
+    def __init__(
+        self,
+        listed: Any,
+        *,
+        images: AnyPath | None = None,
+        annotations: Any = None,
+        labels: Any = None,
+        seek: bool = True,
+    ) -> None:
+        super().__init__(listed, images=images, annotations=annotations, labels=labels, seek=seek)
+        real = self._numbers > 0  # and not a whole image without objects
+        self._labels, self._boxes = self._labels[real], self._boxes[real]
+        self._ends = np.cumsum(np.bincount(self._images[real], minlength=len(self._paths)))
+        self._images = np.arange(len(self._paths), dtype=np.int64)
+
+    def _object_fields(self) -> dict[str, FieldSpec]:
+        return {"label": array_spec(np.int64, None), "box": array_spec(np.float32, None, 4)}
+
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        columns: dict[str, Column] = {}
+        errors: Errors = {}
+        if "image" in wanted:
+            columns["image"], errors = self._read_images(indices, scratch)
+        for name, values in (("label", self._labels), ("box", self._boxes)):
+            if name in wanted:
+                columns[name] = [values[self._objects(index)].copy() for index in indices.tolist()]
+        return Rows(columns, errors)
+
+    def _objects(self, index: int) -> slice:
+        return slice(int(self._ends[index - 1]) if index else 0, int(self._ends[index]))
+
+    def key(self, index: int) -> str:
+        return printable(self._names.path(index))
+
+    def describe(self) -> str:
+        counts = f"{len(self):,} images with {len(self._labels):,} objects, {len(self.classes):,} classes"
+        return f"voc({self._title}): {counts}"
 
 
 class _Objects:
@@ -167,52 +228,38 @@ class _Objects:
         self.names.append(name)
         self.sides.extend(box)
 
-    def label(self, labels: Mapping[str, int] | None) -> tuple[Ints, tuple[str, ...]]:
-        """Labels by sorted names, or by the user's mapping, and the names of the classes."""
+    def label(self, labels: Any) -> tuple[Ints, tuple[str, ...]]:
+        """Labels by sorted names, or as the user numbers them, and the names of the classes."""
         known = sorted({name for name, number in zip(self.names, self.numbers) if number})
         if labels is None:
             numbers = {name: label for label, name in enumerate(known)}
         else:
-            numbers = check_mapping(labels, "voc")
+            numbers = check_mapping(labels, "voc") if isinstance(labels, Mapping) else class_numbers(labels, "voc")
             _refuse_unknown(known, numbers)
         given = (numbers.get(name, NO_LABEL) for name in self.names)
         return np.fromiter(given, np.int64, len(self.names)), mapped_classes(numbers)
 
 
-def _collect(named: list[bytes], folder: bytes) -> _Objects:
-    """Read the annotations of all the paths on the list."""
+def _collect(listed: VocPaths) -> _Objects:
+    """Read the annotations of all the images on the list."""
     from .xml import read_annotation
 
     found, annotated = _Objects(), 0
-    for at, path in enumerate(named):
-        annotation = read_annotation(_annotation_path(folder, path))
+    for at, path in enumerate(listed.annotations):
+        annotation = read_annotation(path)
         annotated += annotation is not None
         if annotation and annotation.names:
             for number, (name, box) in enumerate(zip(annotation.names, annotation.boxes), 1):
                 found.add(at, number, name, box)
         else:
             size = annotation and annotation.size
-            found.add(at, 0, os.fsdecode(parent_name(path)), (0, 0, *size) if size else (np.nan,) * 4)
+            found.add(at, 0, os.fsdecode(parent_name(listed.names[at])), (0, 0, *size) if size else (np.nan,) * 4)
     if not annotated:
-        raise SourceNotFound(_no_annotations(named, folder))
+        first = printable(listed.annotations[0])
+        raise SourceNotFound(
+            f"no annotation for any of {len(listed.images):,} images; the first looked for is {first}: check annotations=..."
+        )
     return found
-
-
-def _annotation_path(folder: bytes, path: bytes) -> bytes:
-    return folder + (path[: path.rfind(b".")] if is_image(path) else path) + b".xml"
-
-
-def _image_paths(named: list[bytes], folder: bytes) -> Iterator[bytes]:
-    """Full paths of the images. What had to be put behind the path before is tried first: mostly one look is enough."""
-    suffixes = list(SUFFIXES)
-    for path in map(folder.__add__, named):
-        found = next((suffix for suffix in suffixes if is_file(path + suffix)), None)
-        if found is None:  # reading will report it
-            found = b"" if is_image(path) else suffixes[0]
-        elif found != suffixes[0]:
-            suffixes.remove(found)
-            suffixes.insert(0, found)
-        yield path + found
 
 
 def _image_size(images: BytesColumn, row: int) -> tuple[int, int]:
@@ -238,20 +285,8 @@ def _other_size(data: bytes) -> tuple[int, int]:
         raise CorruptImage(f"no image format is recognised in its {len(data):,} bytes") from exc
 
 
-def _folder(path: AnyPath, name: str) -> bytes:
-    folder = absolute(path)
-    if not is_folder(folder):
-        raise SourceNotFound(f"voc({name}=...): {printable(folder)}: there is no such folder; check the spelling")
-    return inside(folder)
-
-
 def _refuse_unknown(names: list[str], numbers: Mapping[str, int]) -> None:
     for name in names:
         if name not in numbers:
             told = f"voc(labels=...) has no label for the object name {name!r}"
             raise ConfigError(f"{told}, only for {len(numbers):,} others; add it")
-
-
-def _no_annotations(named: list[bytes], folder: bytes) -> str:
-    first = printable(_annotation_path(folder, named[0]))
-    return f"no annotation for any of {len(named):,} images; the first looked for is {first}: check annotations=..."

@@ -1,0 +1,106 @@
+"""Read a CSV file as columns: a header line with their names, then a row a line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+
+import numpy as np
+
+from ..errors import ConfigError, SourceNotFound
+from .paths import printable
+from .typed_columns import Values
+
+#: larger tables are read with pandas, Polars or Arrow, and given as they are
+MAX_BYTES = 1 << 30
+
+
+class CsvTable:
+    """The columns of a CSV file (commas, double quotes, UTF-8 with or without a byte order mark), each by its name.
+
+    A column is int64 or float64 where all its values are such numbers, else text. An empty cell among numbers is NaN, which
+    makes the column float64. Empty lines, and blanks after a comma, are passed over.
+    """
+
+    def __init__(self, path: bytes) -> None:
+        self.path, self.folder = path, path.rpartition(b"/")[0] or b"/"
+        reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True, skipinitialspace=True)
+        rows, lines = [], []
+        try:
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    lines.append(reader.line_num)
+        except csv.Error as exc:
+            raise ConfigError(f"{_line(path, reader.line_num)}: {exc}; correct the line") from exc
+        if not rows:
+            raise ConfigError(f"{printable(path)} is empty; its first line must hold the names of the columns")
+        names = [name.strip() for name in rows.pop(0)]
+        _check_names(path, lines.pop(0), names)
+        for row, line in zip(rows, lines):
+            if len(row) != len(names):
+                raise ConfigError(
+                    f"{_line(path, line)}: {len(row):,} values, where the header names {len(names):,} columns; correct the line"
+                )
+        self._lines = np.array(lines, np.int64)
+        self.columns = {name: _column([row[at] for row in rows]) for at, name in enumerate(names)}
+
+    def place(self, row: int) -> str:
+        """Where a row stands, for messages."""
+        return _line(self.path, int(self._lines[row]))
+
+
+def _text(path: bytes) -> str:
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(MAX_BYTES + 1)
+    except OSError as exc:
+        raise SourceNotFound(f"{printable(path)}: the table cannot be read: {exc.strerror}; check its path") from exc
+    except ValueError as exc:  # a NUL in the path
+        raise SourceNotFound(f"{printable(path)}: no file has such a name; check the table's path") from exc
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{printable(path)} has {size:,} bytes, more than {MAX_BYTES:,}; read it yourself and pass its columns")
+    if b"\0" in data:
+        raise ConfigError(f"{_line(path, data.count(10, 0, data.index(0)) + 1)}: a NUL byte; save the table as UTF-8 text")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{_line(path, data.count(10, 0, exc.start) + 1)}: not UTF-8; save the table as UTF-8 text") from exc
+
+
+def _line(path: bytes, number: int) -> str:
+    return f"line {number} of {printable(path)}"
+
+
+def _check_names(path: bytes, line: int, names: list[str]) -> None:
+    for at, name in enumerate(names):
+        if not name:
+            raise ConfigError(f"{_line(path, line)}: column {at + 1} has no name; name it (pandas: to_csv(index=False))")
+        if name in names[:at]:
+            raise ConfigError(f"{_line(path, line)}: two columns are called {name!r}; rename one")
+
+
+def _column(values: list[str]) -> Values:
+    """The values as the narrowest of int64, float64 and text that holds all of them without loss."""
+    whole = "".join(values)
+    if whole.isascii() and "_" not in whole:  # Python's numbers may hold underscores and foreign digits
+        try:
+            return np.array(list(map(int, values)), np.int64)
+        except ValueError:
+            pass
+        except OverflowError:
+            return np.array(values, object)
+        try:
+            return _floats(values)
+        except ValueError:
+            pass
+    return np.array(values, object)
+
+
+def _floats(values: list[str]) -> Values:
+    """Numbers, NaN for empty cells; ValueError if one is no number, or all are empty."""
+    if not any(map(str.strip, values)):
+        raise ValueError("no number")
+    return np.array([float(value) if value.strip() else np.nan for value in values], np.float64)
