@@ -283,8 +283,8 @@ class Pipeline:
     def batch(self, size: int, drop_last: bool = True, pad: Mapping[str, Any] | None = None) -> Pipeline:
         """Join `size` samples. Fields of one shape are stacked.
 
-        Images are stacked where all of a batch have one size. Fields known to vary become lists; `pad` maps a field to the value that fills shorter
-        rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch, on any number of ranks.
+        Images are stacked where all of a batch have one size. Fields known to vary become lists; `pad` maps a field to the value
+        that fills shorter rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch, on any number of ranks.
         """
         size = _whole("batch", "size", size, 1)
         return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
