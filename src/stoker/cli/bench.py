@@ -23,7 +23,7 @@ from ..source.files import LabelledFiles
 from ..units import show_bytes
 from .peers import Peer, choose_peers, peer_batches
 from .samples import spread_samples
-from .screen import Ahead, AsJson, Bar, many, out, print_json, tell
+from .screen import Ahead, AsJson, Bar, many, print_json, tell, tell_table
 from .sources import SourceName, open_source, stored_in
 
 if TYPE_CHECKING:
@@ -279,20 +279,14 @@ def _pipeline(images: Pipeline, field: str, size: int, batch: int) -> Pipeline:
 
 
 def _tell_rates(serial: Contender, parallel: Contender, without: Sequence[Contender], others: Sequence[Contender]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    table.add_column("loader")
-    table.add_column("images/s", justify="right")
-    table.add_column("slowest, fastest round", justify="right")
-    table.add_column("")
-    table.add_row(serial.title, *_rate_cells(serial), "")
-    table.add_row(parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread", style="bold")
-    for plain in without:
-        table.add_row(plain.title, *_rate_cells(plain), f"{_told_times(parallel, plain)} with them")
-    for other in others:
-        table.add_row(other.title, *_rate_cells(other), _told_ratio(parallel, other))
-    out().print(table)
+    rows = [
+        [serial.title, *_rate_cells(serial), ""],
+        [parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread"],
+        *([plain.title, *_rate_cells(plain), f"{_told_times(parallel, plain)} with them"] for plain in without),
+        *([other.title, *_rate_cells(other), _told_ratio(parallel, other)] for other in others),
+    ]
+    rates = ("images/s", "slowest, fastest round")
+    tell_table(("loader", *rates, ""), rows, right=rates, strong=1)
 
 
 def _rate_cells(contender: Contender) -> tuple[str, str]:

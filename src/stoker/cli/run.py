@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
 from ..units import show_bytes
 from .pipelines import PipelineName, load_pipeline
-from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, many, out, print_json, tell
+from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, many, out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -113,16 +113,11 @@ def tell_stats(stats: Stats) -> None:
 
 def tell_steps(costs: dict[str, float]) -> None:
     """Steps with their cost for each sample."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    for name, justify in (("step", "left"), ("us/sample", "right"), ("share", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
     total = sum(costs.values()) or 1.0
-    for name, cost in costs.items():
-        table.add_row(name, f"{cost:,.1f}", f"{cost / total:.0%}", bar(cost / total))
+    width = 24 if out().width >= 80 else 4
+    rows = [[name, f"{cost:,.1f}", f"{cost / total:.0%}", bar(cost / total, width)] for name, cost in costs.items()]
     tell()
-    out().print(table)
+    tell_table(("step", "us/sample", "share", ""), rows, right=("us/sample", "share"))
 
 
 def tell_verdict(why: str) -> None:

@@ -23,7 +23,7 @@ from .classes import read_classes
 from .guard import DATA
 from .pictures import Picture, look
 from .samples import LABELS, Sample, fields_of, first_samples, spread_samples, told_value
-from .screen import AsJson, check_writable, out, print_json, tell
+from .screen import AsJson, check_writable, out, print_json, tell, tell_table
 from .sheet import sheet_page
 from .sources import SourceName, find_source, open_source
 
@@ -170,36 +170,22 @@ def _tell(source: Source | StreamSource, fields: Mapping[str, FieldSpec], counts
 
 
 def _tell_images(shown: Sequence[Picture], labels: bool) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    table.add_column("index", justify="right")
-    table.add_column("key", overflow="fold")
-    for name in ("pixels", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("format", no_wrap=True)
-    if labels:
-        table.add_column("label")
+    columns = ("index", "key", "pixels", "bytes", "format", *(("label",) if labels else ()))
+    rows = []
     for picture in shown:
         label = [picture.told_label] if labels else []
-        table.add_row(f"{picture.index:,}", picture.key, picture.pixels, show_bytes(picture.size), picture.kind, *label)
-    out().print(table)
+        rows.append([f"{picture.index:,}", picture.key, picture.pixels, show_bytes(picture.size), picture.kind, *label])
+    tell_table(columns, rows, right=("index", "pixels", "bytes"))
 
 
 def _tell_samples(samples: Sequence[Sample], looked: Sequence[Sequence[Picture]], fields: Mapping[str, FieldSpec]) -> None:
     """A row a sample, a column a field."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    table.add_column("index", justify="right")
-    table.add_column("key", overflow="fold")
-    for name in fields:
-        table.add_column(name, overflow="fold")
+    rows = []
     for sample, pictures in zip(samples, looked):
         by_field = {picture.field: picture for picture in pictures}
         cells = [_cell(sample, name, by_field.get(name), pictures) for name in fields]
-        table.add_row(f"{sample.index:,}", sample.key, *cells)
-    out().print(table)
+        rows.append([f"{sample.index:,}", sample.key, *cells])
+    tell_table(("index", "key", *fields), rows, right=("index",))
 
 
 def _cell(sample: Sample, name: str, picture: Picture | None, pictures: Sequence[Picture]) -> str:
