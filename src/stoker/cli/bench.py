@@ -52,7 +52,7 @@ def bench(
     ahead: Ahead = None,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long to measure each loader, at least.")] = 5.0,
     samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Use at most this many images; those of files are spread over the source.")
+        int, typer.Option(min=1, metavar="N", help="Use at most this many images; files are chosen from all over the source.")
     ] = 2000,
     against: Annotated[
         str,
@@ -64,13 +64,13 @@ def bench(
     ] = "all",
     json: AsJson = False,
 ) -> None:
-    """Measure how many of these images can be decoded and augmented a second.
+    """Measure how many images per second can be loaded, and compare.
 
-    Everybody does the same: read, decode, random crop resized to --size, flip half of them, put --batch of them together as
-    bytes (uint8). The data are read once before, so it is decoding that is measured and not the disk. The loaders take
-    turns, five times each; what is told is the median, and ratios are taken within each turn. Of tar shards, TFRecords and
-    LMDB the first --samples are read; other loaders get the same pictures as files. Where the JPEGs have seek indices
-    (`stoker index --jpeg`), it is measured with and without them.
+    Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
+    as bytes (uint8). The data are read once before, so decoding is measured and not the disk. The loaders take turns, five
+    times each; the rate shown is the median, and ratios are taken within each turn. Of tar shards, TFRecords and LMDB the first
+    --samples are read; other loaders get the same pictures as files. If the JPEGs have seek indices (`stoker index --jpeg`),
+    Stoker is measured with and without them.
 
     Example: `stoker bench photos/ --size 224 --threads 8 --against torch`
     """

@@ -38,10 +38,11 @@ def demo(
     html: ReportFile = None,
     json: AsJson = False,
 ) -> None:
-    """See all of it in half a minute: make pictures, load them, train on them, stop, resume, and hear the verdict.
+    """Train a small model on pictures made for it: all of Stoker in 30 s.
 
-    Draws a small data set of coloured shapes, trains a model to tell them apart (with PyTorch if it is installed, else with
-    NumPy), and shows how fast batches came and how long the model waited for them. Nothing is left behind.
+    Makes a small data set of coloured shapes, trains a model to tell them apart (with PyTorch if it is installed, else with
+    NumPy), and shows how fast batches came and how long the model waited for them. Then it stops, resumes, and gives the
+    verdict. No file stays on the disk.
 
     Example: `stoker demo --html report.html`
     """

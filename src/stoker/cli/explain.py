@@ -32,10 +32,11 @@ def explain(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what a pipeline will do; or which samples, crops and seeds make one batch.
+    """Explain what a pipeline does, or what made one of its batches.
 
-    A batch is a function of pipeline, seed, epoch and step. So what was in it can be computed again at any time, on any
-    machine that has the data: nothing has to be logged while training.
+    Without --step: the plan. With it: the samples, crops and random numbers of that batch. A batch is a function of pipeline,
+    seed, epoch and step, so this can be computed at any time, on any machine that has the data; nothing has to be logged while
+    training.
 
     Example: `stoker explain train.py:train --epoch 3 --step 120`
     """

@@ -42,7 +42,9 @@ def _version(asked: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback(epilog="Exit status: 0 done, 1 the data are bad, 2 wrong usage, 74 the output cannot be written, 130 stopped with Ctrl-C.")
+@app.callback(
+    epilog="Exit status: 0 done, 1 the data are bad, 2 wrong usage, 74 the output cannot be written, 130 stopped with Ctrl-C."
+)
 def stoker(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)

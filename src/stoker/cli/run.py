@@ -36,9 +36,9 @@ def run(
     html: ReportFile = None,
     json: AsJson = False,
 ) -> None:
-    """Iterate a pipeline as a training loop would, without the training, and measure it.
+    """Iterate a pipeline without training, and measure it.
 
-    Says how many samples a second the pipeline gives on this machine, what each of its steps costs, and what limits it.
+    Says how many samples per second the pipeline gives on this machine, what each of its steps costs, and what limits it.
 
     Example: `stoker run train.py:train --epochs 2 --html report.html`
     """

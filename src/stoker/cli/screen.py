@@ -23,14 +23,14 @@ _WIDTH = 120
 _LEAST = {"key": 16}
 
 #: options that several commands have
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine")
 ]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches prepared ahead.", show_default="about 64 MB worth")]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a report: one page, complete in itself.", show_default=False),
+    typer.Option("--html", metavar="FILE", help="Write a report, a page without links or scripts.", show_default=False),
 ]
 
 

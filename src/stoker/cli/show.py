@@ -37,7 +37,7 @@ def show(
     source: SourceName,
     count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="How many samples.")] = 9,
     pictures: Annotated[
-        bool, typer.Option("-p", "--pictures", help="Draw the pictures, if this is a terminal with colours.")
+        bool, typer.Option("-p", "--pictures", help="Show the pictures, if this is a terminal with colours.")
     ] = False,
     html: Annotated[
         Path | None,
@@ -45,11 +45,10 @@ def show(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show what is in a data set: fields, classes, and some samples from all over it.
+    """Show what is in a data set: fields, classes, some samples.
 
-    The samples are spread evenly, so that every part of the data set is seen; of what comes in sequence (`-`, `.tar.gz`) they are
-    the first. Pictures are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit
-    status is 1.
+    The samples are spread evenly over the data set; of a source read in sequence (`-`, `.tar.gz`) they are the first. Pictures
+    are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit status is 1.
 
     Example: `stoker show photos/ -n 48 --html sheet.html`
     """
@@ -203,7 +202,7 @@ def _can_draw() -> bool:
 
     if can_show(out()):
         return True
-    typer.echo("no pictures here: standard output is no terminal with 256 colours; --html FILE makes a page of them", err=True)
+    typer.echo("no pictures: standard output is not a terminal with 256 colours; --html FILE makes a page of them", err=True)
     return False
 
 

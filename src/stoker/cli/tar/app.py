@@ -28,7 +28,7 @@ for command in (cat, create, first, pcat, proc, show, sort, split, tsv):
 
 @tar.callback()
 def _tar() -> None:
-    """Concatenate, shuffle, sort, split, map and look into tar shards, through pipes.
+    """Concatenate, sort, split, show tar shards, through pipes.
 
     A sample is the files of one key: `a/b.jpg` and `a/b.cls` are the fields `jpg` and `cls` of the sample `a/b`.
 
