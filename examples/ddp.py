@@ -4,8 +4,8 @@ Each rank loads its part of every global batch; both take the same number of ste
 `.shard()` finds rank and world by itself; here two processes are started by hand, as torchrun would.
 """
 
+import argparse
 import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -52,6 +52,9 @@ def train(rank: int, photos: str, port: int) -> None:
 
 
 if __name__ == "__main__":
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("photos", help="a folder of class folders of images; `stoker demo --keep demo` makes demo/train")
+    photos = words.parse_args().photos
     # Where the ranks meet, as torchrun has it: in the process that starts them, on a port that the system chooses.
     meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    mp.spawn(train, args=(sys.argv[1], meeting.port), nprocs=WORLD)
+    mp.spawn(train, args=(photos, meeting.port), nprocs=WORLD)

@@ -53,7 +53,7 @@ def test_a_server_without_ranges_is_one_warning_in_a_worker_too(warnings: pytest
         warnings.clear()
         for number in range(SHARDS):
             server.always(f"/{number}.tar", NoRange())
-        there = pickle.loads(pickle.dumps(source))  # as torch's workers get it
+        there = pickle.loads(pickle.dumps(source))  # noqa: S301  as torch's workers get it
         for blob in there.blobs:
             blob.read_into(600, memoryview(bytearray(10)))
     assert len(warnings.records) == 1

@@ -47,10 +47,10 @@ def map_(
     left out; or several, as a list or a generator. Without a `__key__` the new sample keeps the old one's. Values are bytes, or
     what the field's extension says: a number for `cls`, and so on.
 
-    `{}` in OUT is what the braces, or the stars, of IN stood for, so `out-0007.tar` is made from `in-0007.tar`. Each output appears
-    whole, with its index, or not at all. The index says which input and which code made it: run again, the command does only what
-    is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`. A shard
-    that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
+    `{}` in OUT is what the braces, or the stars, of IN stood for, so `out-0007.tar` is made from `in-0007.tar`. Each output
+    appears whole, with its index, or not at all. The index says which input and which code made it: run again, the command does
+    only what is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`.
+    A shard that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
 
     Example: `stoker map resize.py:small 'photos-{0000..0147}.tar' 'small-{}.tar' -j 8`
     """
