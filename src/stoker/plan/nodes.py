@@ -296,7 +296,7 @@ def _differing(node: Any, known: Sequence[str]) -> list[str]:
     return given
 
 
-def _short(op: Operation) -> str:
+def _short(op: Any) -> str:
     """An image operation without its defaults; a square size as one number, unless that means something else."""
     size = getattr(op, "size", None)
     square = isinstance(size, tuple) and replace(op, size=size[0]) == op  # Resize keeps a number: the shorter side's
