@@ -20,10 +20,10 @@ from ..errors import ConfigError
 from ..pack.pictures import picture_kind
 from ..source.base import Source
 from ..source.files import LabelledFiles
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .peers import Peer, choose_peers, peer_batches
 from .samples import spread_samples
-from .screen import Ahead, AsJson, Bar, many, print_json, tell, tell_table
+from .screen import Ahead, AsJson, Bar, print_json, tell, tell_table
 from .sources import SourceName, open_source, stored_in
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def bench(
             paths = _copy_out(images, field, Path(folder)) if peers else [""] * min(samples, len(stored))
         total = _read_once(images, field, len(paths))
         pipeline = _pipeline(images, field, size, batch)
-        title = f"stoker, {many(workers, 'thread', 'threads')}"
+        title = f"stoker, {counted(workers, 'thread')}"
         serial = OwnLoader("stoker, no threads", pipeline, executor="inline")
         parallel = OwnLoader(title, pipeline, threads=workers, ahead=ahead)
         # Where there are seek indices, the same without them too: what they are worth, and what they would be worth elsewhere.
@@ -181,7 +181,7 @@ class PeerLoader(Contender):
     """Another loader. When it fails that is told, and the others go on."""
 
     def __init__(self, name: str, peer: Peer, paths: Sequence[str], size: int, workers: int) -> None:
-        super().__init__(f"{peer.title}, {many(workers, 'worker', 'workers')}")
+        super().__init__(f"{peer.title}, {counted(workers, 'worker')}")
         self.name, self._peer, self._paths, self._size, self._workers = name, peer, paths, size, workers
 
     def round(self, batch: int, seconds: float) -> None:

@@ -99,7 +99,7 @@ def _draw(folder: Path, say: Say) -> None:
     spent = time.monotonic() - begun
     size = sum(path.stat().st_size for path in folder.glob("*/*/*.jpg"))
     say("Pictures", style="bold")
-    say(f"{_TRAIN} to train on, {_VALIDATION} to check with, {size / 1e6:.1f} MB of JPEG, drawn in {spent:.1f} s")
+    say(f"{_TRAIN} to train on, {_VALIDATION} to check with, {size / 1e6:.1f} MB of JPEG, made in {spent:.1f} s")
 
 
 def _pipelines(folder: Path) -> tuple[Pipeline, Pipeline]:

@@ -11,9 +11,9 @@ import typer
 
 from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
-from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, many, out, print_json, tell, tell_table
+from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -95,7 +95,7 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 def tell_stats(stats: Stats) -> None:
     """The figures of a run, and its steps as bars."""
     tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
-    handed_out = f"{many(stats.samples, 'sample', 'samples')}, {many(stats.batches, 'batch', 'batches')}"
+    handed_out = f"{counted(stats.samples, 'sample')}, {counted(stats.batches, 'batch', 'batches')}"
     rows = {
         "handed out": f"{handed_out}, {show_bytes(stats.bytes)}",
         "first batch": f"after {stats.first_batch_s:.2f} s",

@@ -113,11 +113,6 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
-def many(count: int, one: str, several: str) -> str:
-    """A number of things: 1 batch, 2,000 batches."""
-    return f"{count:,} {one if count == 1 else several}"
-
-
 def bar(share: float, width: int = 24) -> str:
     """A share as a bar of text."""
     return "█" * max(0, min(width, round(share * width)))
