@@ -3,14 +3,18 @@
 One sample an object: the crop is decoded straight from the JPEG, nothing else of the photograph is.
 """
 
-import sys
+import argparse
 
 import stoker
 from stoker.image import CropBox, HorizontalFlip, Resize
 
-listed, images, annotations = sys.argv[1:4]
+words = argparse.ArgumentParser(description=__doc__)
+words.add_argument("list", help="a text file with the name of an image on each line")
+words.add_argument("images", help="the folder of the images")
+words.add_argument("annotations", help="the folder of the XML files")
+given = words.parse_args()
 objects = (
-    stoker.voc(listed, images=images, annotations=annotations)
+    stoker.voc(given.list, images=given.images, annotations=given.annotations)
     .shuffle(seed=7)
     .image("image", CropBox("box"), Resize((64, 64)), HorizontalFlip())
     .select("image", "label", "box")

@@ -4,7 +4,7 @@ Each rank loads its part of every global batch; both take the same number of ste
 started as in PyTorch's tutorials; `.shard()` asks their process group when a loader is made. Under torchrun, drop `mp.spawn`.
 """
 
-import sys
+import argparse
 import tempfile
 
 import torch
@@ -51,5 +51,8 @@ def train(rank: int, photos: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("photos", help="a folder of class folders of images; `stoker demo --keep demo` makes demo/train")
+    photos = words.parse_args().photos
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(train, args=(sys.argv[1], folder), nprocs=WORLD)
+        mp.spawn(train, args=(photos, folder), nprocs=WORLD)

@@ -7,9 +7,9 @@ started again. The map alone, without writing a program, and without doing again
     stoker map examples/map_reduce.py:small 'FOLDER/photos-{0000..0003}.tar' 'FOLDER/tiny-{}.tar' -j 4
 """
 
+import argparse
 import io
 import multiprocessing
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -79,4 +79,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("folder", type=Path, help="where the shards go; made if it does not exist")
+    main(words.parse_args().folder)

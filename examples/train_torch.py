@@ -1,10 +1,10 @@
-"""Train with torch, stop anywhere, go on exactly there: python examples/train_torch.py PHOTOS CHECKPOINT [STEPS]
+"""Train with torch, stop anywhere, resume exactly there: python examples/train_torch.py PHOTOS CHECKPOINT [STEPS]
 
-Run it with a number of steps, then again: the second run goes on with the very next batch, as if nothing had happened.
+Run it with a number of steps, then again: the second run continues with the very next batch.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -65,4 +65,9 @@ def main(photos: str, checkpoint: Path, most_steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("photos", help="a folder of class folders of images; `stoker demo --keep demo` makes demo/train")
+    words.add_argument("checkpoint", type=Path, help="a file to write when it stops, and to resume from")
+    words.add_argument("steps", type=int, nargs="?", default=0, help="how many steps; all, if not given")
+    given = words.parse_args()
+    main(given.photos, given.checkpoint, given.steps)

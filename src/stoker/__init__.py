@@ -200,6 +200,10 @@ def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, u
     return _mix(pipelines, weights, until)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """What is imported when it is first used, so that `import stoker` stays quick."""
     if name == "Cache":

@@ -48,10 +48,10 @@ def show_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things.
+def counted(number: int, thing: str, several: str | None = None) -> str:
+    """A number of things; `several` is the plural where it takes more than an s.
 
-    >>> counted(1, "sample"), counted(2000, "sample")
-    ('1 sample', '2,000 samples')
+    >>> counted(1, "sample"), counted(2000, "sample"), counted(2, "class", "classes")
+    ('1 sample', '2,000 samples', '2 classes')
     """
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    return f"{number:,} {thing if number == 1 else several or thing + 's'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,3 +65,65 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work(stoker: Any, m
         result = stoker(*words, "--html", tmp_path / "missing" / "page.html")
         assert result.exit_code == 2
         assert "cannot write" in result.stderr
+
+
+# ---- output that nobody takes -------------------------------------------------------------------------------------------------
+
+#: commands that print, each in its own way: text, a table, JSON, help
+PRINTING = (["show", "FOLDER"], ["show", "FOLDER", "--json"], ["verify", "FOLDER"], ["explain", "--help"], ["--help"])
+
+
+def outcome(words: list[str], folder: Path, out: Any, *, buffered: bool) -> tuple[int, str]:
+    """Exit status and standard error of the command, with this standard output."""
+    command = [sys.executable, "-m", "stoker", *(str(folder) if word == "FOLDER" else word for word in words)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONUNBUFFERED": "" if buffered else "1",
+    }
+    done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_a_reader_that_has_gone_is_status_141_without_a_word(words: list[str], image_folder: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert outcome(words, image_folder, writing, buffered="--json" in words) == (141, "")
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("words", PRINTING[:2], ids=" ".join)
+def test_a_full_disk_is_status_74_and_one_line(words: list[str], image_folder: Path) -> None:
+    with open("/dev/full", "w") as full:
+        status, told = outcome(words, image_folder, full, buffered="--json" in words)
+    assert status == 74
+    assert told == "error: the output cannot be written: No space left on device; it is incomplete\n"
+
+
+def test_an_error_that_cannot_be_told_keeps_its_status(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "stoker", "verify", str(tmp_path / "nothing")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        assert subprocess.run(command, stderr=full, env=environment, timeout=60).returncode == 2
+
+
+# ---- help ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "tar cat", "tar proc", "tar show", "tar sort", ""])
+def test_help_names_no_types(stoker: Any, command: str) -> None:
+    text = stoker(*command.split(), "--help").stdout
+    for type_name in ("<bool>", "<str>", "<list", "<int>", "{SOURCE}", "{MODULE"):
+        assert type_name not in text
+
+
+def test_every_command_is_described_in_one_line_of_80_columns(stoker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in ([], ["tar"]):
+        text = stoker(*group, "--help").stdout
+        lines = text[text.index("─ Commands") :].splitlines()[1:]
+        rows = [line for line in lines if line.startswith("│")]
+        assert len(rows) >= 9 and all(line[2] != " " for line in rows), text

@@ -169,7 +169,7 @@ def test_what_is_in_the_way_is_left_alone(stoker: Any, image_folder: Path, tmp_p
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "000000.tar").write_bytes(b"mine")
     result = stoker("pack", image_folder, tmp_path / "out")
-    assert result.exit_code == 1 and "000000.tar" in result.stderr and "--overwrite" in result.stderr
+    assert result.exit_code == 74 and "000000.tar" in result.stderr and "--overwrite" in result.stderr
     assert (tmp_path / "out" / "000000.tar").read_bytes() == b"mine"
     assert stoker("pack", image_folder, tmp_path / "out", "--overwrite").exit_code == 0
     assert len(stoker_package.tar(tmp_path / "out")) == TOTAL
@@ -216,7 +216,7 @@ def test_a_full_disk_leaves_whole_shards(start: Callable[..., Any], photos: Path
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, preexec_fn=limit, timeout=60)
-    assert done.returncode == 1 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 74 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "000000.tar",
         "000000.tar.stk",
@@ -229,7 +229,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(stoker: Any, image_folder: P
     (tmp_path / "file").write_text("")
     for dest in ("out", "out-{}.tar"):
         result = stoker("pack", image_folder, tmp_path / "file" / dest)
-        assert result.exit_code == 1 and "cannot be made" in result.stderr
+        assert result.exit_code == 74 and "cannot be made" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,22 @@ def test_where_shards_go_is_read_from_dest(tmp_path: Path) -> None:
     assert choose_dest(str(tmp_path), "tfrecord")[1] == f"{tmp_path}/{{:06d}}.tfrecord"
     with pytest.raises(ConfigError):
         choose_dest(f"{tmp_path}/x.tar", "tfrecord")
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.parquet", "x-{:04d}.zip"])
+def test_a_file_that_cannot_be_written_is_wrong_usage_and_makes_no_folder(
+    stoker: Any, image_folder: Path, tmp_path: Path, name: str
+) -> None:
+    result = stoker("pack", image_folder, tmp_path / "out" / name)
+    assert result.exit_code == 2 and all(ending in result.stderr for ending in (".tar", ".tfrecord", ".lmdb"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "there.d").mkdir()
+    for name in ("v1.2", "new.d/", "there.d"):
+        dest = f"{tmp_path}/{name}"
+        assert choose_dest(dest, None)[1] == os.path.join(dest, "{:06d}.tar")
 
 
 def test_a_list_of_classes_that_is_none_is_passed_over(tmp_path: Path) -> None:

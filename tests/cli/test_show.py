@@ -242,7 +242,7 @@ def test_records_without_pictures_have_a_sheet_too(stoker: Any, tmp_path: Path) 
 
 
 def test_pictures_are_drawn_where_there_are_colours(shards: dict[str, Path], stoker: Any) -> None:
-    assert "no terminal" in stoker("show", shards["a.tar"], "-p").stderr
+    assert "not a terminal" in stoker("show", shards["a.tar"], "-p").stderr
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80)
     assert can_show(console) and not can_show(Console(file=io.StringIO()))
     pictures = [Picture(number, f"k{number}", number, None, 9, thumbnail=jpeg_bytes(72, 40), field="jpg") for number in range(3)]
@@ -259,3 +259,20 @@ def attributes(page: str) -> list[tuple[str, str]]:
     parser.handle_starttag = lambda tag, attrs: found.extend((name, value or "") for name, value in attrs)  # type: ignore[method-assign]
     parser.feed(page)
     return found
+
+
+def test_a_narrow_terminal_gets_blocks_and_a_pipe_gets_lines(
+    stoker: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = stoker("show", image_folder, "-n", 2).stdout
+    assert "cat/cat_00.jpg" in wide and wide.splitlines()[-1].count("  ") > 3
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = stoker("show", image_folder, "-n", 2).stdout.splitlines()
+    assert "key     cat/cat_00.jpg" in map(str.rstrip, lines) and "…" not in "".join(lines)
+    assert all(len(line) <= 40 for line in lines[4:])
+
+
+def test_a_long_key_is_one_line_in_a_pipe(stoker: Any, tmp_path: Path) -> None:
+    name = "x" * 180 + ".jpg"
+    (tmp_path / name).write_bytes(jpeg_bytes(40, 30))
+    assert name in stoker("show", tmp_path).stdout

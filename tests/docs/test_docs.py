@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -237,3 +237,20 @@ def test_every_page_is_reached_from_the_index() -> None:
     linked = {(DOCS / link.partition("#")[0]).resolve() for link in _LINK.findall(index)}
     missing = [name_of(page) for page in PAGES if page.name != "README.md" and page not in linked]
     assert not missing
+
+
+def test_the_example_of_the_readme_runs_and_gives_a_model_what_it_takes(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "train").symlink_to(image_folder)
+    monkeypatch.chdir(tmp_path)
+    example = next(block["text"] for block in _BLOCK.finditer(FRONT[0].read_text(encoding="utf-8")) if "loader(" in block["text"])
+    for large, small in {"range(90)": "range(1)", ".batch(256)": ".batch(4)", "Crop(224)": "Crop(32)"}.items():
+        assert large in example
+        example = example.replace(large, small)
+    names: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), names)  # noqa: S102
+    images = names["images"]
+    assert images.dtype.is_floating_point and images.shape == (4, 3, 32, 32) and 0 <= images.min() <= images.max() <= 1

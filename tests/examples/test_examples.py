@@ -21,6 +21,12 @@ def run(name: str, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_without_its_arguments_says_what_it_needs(path: Path) -> None:
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2 and "required" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_folder_in_ten_lines(image_folder: Path) -> None:
     lines = run("folder.py", image_folder).splitlines()
     assert len(lines) == 2  # 24 images in batches of 16, the last one shorter

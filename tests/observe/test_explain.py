@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import stoker
+from stoker import image
 from stoker.image import CenterCrop, HorizontalFlip, RandomResizedCrop
 
 from ..loader.runs import expand, numbers, odd, samples, spread
@@ -60,3 +62,26 @@ def test_pixels_are_not_said_to_be_decoded(image_folder: Path) -> None:
     told = pixels.image("image", CenterCrop(8)).explain()
     assert "decode" not in told and "CenterCrop: whole pixels moved, one copy" in told
     assert "decodes only" in stoker.files(image_folder).image("image", CenterCrop(8)).explain()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Resize(224)", "Resize((224, 224))", "Resize((224, 200))", "CenterCrop(224)", "CenterCrop((5, 6))",
+        "RandomResizedCrop(224)", "RandomResizedCrop((8, 9), scale=(0.5, 1.0))", "Cutout(8)", "Cutout((8, 9), p=0.5)", "Pad(4)",
+        "RandomCrop(32, pad=4)", "HorizontalFlip()", "Rotate(15)", "Affine(5, translate=(0.1, 0.2))",
+        "ColorJitter(0.4, 0.4, 0.4)", "GaussianBlur(3)", "Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))", "RandAugment(2, 9)",
+        "TrivialAugment()", "RandomErasing(value='random')", "CropBox('box')", "ToFloat()",
+    ],
+)  # fmt: skip
+def test_an_operation_is_explained_by_what_makes_the_same_again(written: str) -> None:
+    made = eval(written, vars(image))  # noqa: S307  the texts above
+    text = stoker.arrays(image=np.zeros((1, 300, 300, 3), np.uint8), box=np.zeros((1, 4))).image("image", made).explain()
+    call = text[text.index("image('image', ") + len("image('image', ") :].splitlines()[0].partition("): ")[0]
+    names = {**vars(image), "first": lambda operation, **_: operation}
+    assert eval(f"first({call})", names) == made, call  # noqa: S307
+
+
+def test_squares_are_one_number_only_where_that_is_a_square() -> None:
+    text = repr(numbers().image("x", image.Resize((64, 64)), image.Resize(48), CenterCrop((32, 32))))
+    assert "Resize((64, 64)), Resize(48), CenterCrop(32)" in text

@@ -26,6 +26,12 @@ def test_every_public_name_exists_and_has_a_docstring(module: Any) -> None:
         assert inspect.getdoc(getattr(module, name)), name
 
 
+@pytest.mark.parametrize("module", [stoker, stoker.image], ids=lambda module: module.__name__)
+def test_every_public_name_is_listed_also_before_it_is_used(module: Any) -> None:
+    listed = run_python(f"import json, {module.__name__} as module; print(json.dumps(dir(module)))")
+    assert set(module.__all__) <= set(json.loads(listed.stdout))
+
+
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_public_method_has_a_docstring(cls: type) -> None:
     plain = {"keys", "values", "items"}

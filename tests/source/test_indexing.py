@@ -171,7 +171,7 @@ def test_where_nothing_can_be_written_it_works_all_the_same_and_says_so(
     own_home.write_text("not a folder")
     with caplog.at_level(logging.WARNING, "stoker"):
         assert len(index_of(blob_of(shard), "tar")) == 9
-    assert "made anew each time" in caplog.text
+    assert "made again each time" in caplog.text
     assert own_home.read_text() == "not a folder"
 
 

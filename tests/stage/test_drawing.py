@@ -138,5 +138,5 @@ def test_statistics_still_tell_reading_from_decoding(images: Path) -> None:
     with stoker.files(images).image("image", *OPS).batch(COUNT).loader(threads=1) as loader:
         assert sum(1 for _ in loader) == 1
         steps = loader.stats().steps_s
-    assert list(steps) == ["read", "image image"]
-    assert 0 < steps["read"] < steps["image image"]
+    assert list(steps) == ["read", "image('image')"]
+    assert 0 < steps["read"] < steps["image('image')"]

@@ -20,10 +20,10 @@ from ..errors import ConfigError
 from ..pack.pictures import picture_kind
 from ..source.base import Source
 from ..source.files import LabelledFiles
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .peers import Peer, choose_peers, peer_batches
 from .samples import spread_samples
-from .screen import Ahead, AsJson, Bar, many, out, print_json, tell
+from .screen import Ahead, AsJson, Bar, print_json, tell, tell_table
 from .sources import SourceName, open_source, stored_in
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def bench(
     ahead: Ahead = None,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long to measure each loader, at least.")] = 5.0,
     samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Use at most this many images; those of files are spread over the source.")
+        int, typer.Option(min=1, metavar="N", help="Use at most this many images; files are chosen from all over the source.")
     ] = 2000,
     against: Annotated[
         str,
@@ -64,13 +64,13 @@ def bench(
     ] = "all",
     json: AsJson = False,
 ) -> None:
-    """Measure how many of these images can be decoded and augmented a second.
+    """Measure how many images per second can be loaded, and compare.
 
-    Everybody does the same: read, decode, random crop resized to --size, flip half of them, put --batch of them together as
-    bytes (uint8). The data are read once before, so it is decoding that is measured and not the disk. The loaders take
-    turns, five times each; what is told is the median, and ratios are taken within each turn. Of tar shards, TFRecords and
-    LMDB the first --samples are read; other loaders get the same pictures as files. Where the JPEGs have seek indices
-    (`stoker index --jpeg`), it is measured with and without them.
+    Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
+    as bytes (uint8). The data are read once before, so decoding is measured and not the disk. The loaders take turns, five
+    times each; the rate shown is the median, and ratios are taken within each turn. Of tar shards, TFRecords and LMDB the first
+    --samples are read; other loaders get the same pictures as files. If the JPEGs have seek indices (`stoker index --jpeg`),
+    Stoker is measured with and without them.
 
     Example: `stoker bench photos/ --size 224 --threads 8 --against torch`
     """
@@ -91,7 +91,7 @@ def bench(
             paths = _copy_out(images, field, Path(folder)) if peers else [""] * min(samples, len(stored))
         total = _read_once(images, field, len(paths))
         pipeline = _pipeline(images, field, size, batch)
-        title = f"stoker, {many(workers, 'thread', 'threads')}"
+        title = f"stoker, {counted(workers, 'thread')}"
         serial = OwnLoader("stoker, no threads", pipeline, executor="inline")
         parallel = OwnLoader(title, pipeline, threads=workers, ahead=ahead)
         # Where there are seek indices, the same without them too: what they are worth, and what they would be worth elsewhere.
@@ -181,7 +181,7 @@ class PeerLoader(Contender):
     """Another loader. When it fails that is told, and the others go on."""
 
     def __init__(self, name: str, peer: Peer, paths: Sequence[str], size: int, workers: int) -> None:
-        super().__init__(f"{peer.title}, {many(workers, 'worker', 'workers')}")
+        super().__init__(f"{peer.title}, {counted(workers, 'worker')}")
         self.name, self._peer, self._paths, self._size, self._workers = name, peer, paths, size, workers
 
     def round(self, batch: int, seconds: float) -> None:
@@ -279,20 +279,14 @@ def _pipeline(images: Pipeline, field: str, size: int, batch: int) -> Pipeline:
 
 
 def _tell_rates(serial: Contender, parallel: Contender, without: Sequence[Contender], others: Sequence[Contender]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    table.add_column("loader")
-    table.add_column("images/s", justify="right")
-    table.add_column("slowest, fastest round", justify="right")
-    table.add_column("")
-    table.add_row(serial.title, *_rate_cells(serial), "")
-    table.add_row(parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread", style="bold")
-    for plain in without:
-        table.add_row(plain.title, *_rate_cells(plain), f"{_told_times(parallel, plain)} with them")
-    for other in others:
-        table.add_row(other.title, *_rate_cells(other), _told_ratio(parallel, other))
-    out().print(table)
+    rows = [
+        [serial.title, *_rate_cells(serial), ""],
+        [parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread"],
+        *([plain.title, *_rate_cells(plain), f"{_told_times(parallel, plain)} with them"] for plain in without),
+        *([other.title, *_rate_cells(other), _told_ratio(parallel, other)] for other in others),
+    ]
+    rates = ("images/s", "slowest, fastest round")
+    tell_table(("loader", *rates, ""), rows, right=rates, strong=1)
 
 
 def _rate_cells(contender: Contender) -> tuple[str, str]:

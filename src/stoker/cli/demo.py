@@ -38,10 +38,11 @@ def demo(
     html: ReportFile = None,
     json: AsJson = False,
 ) -> None:
-    """See all of it in half a minute: make pictures, load them, train on them, stop, resume, and hear the verdict.
+    """Train a small model on pictures made for it: all of Stoker in 30 s.
 
-    Draws a small data set of coloured shapes, trains a model to tell them apart (with PyTorch if it is installed, else with
-    NumPy), and shows how fast batches came and how long the model waited for them. Nothing is left behind.
+    Makes a small data set of coloured shapes, trains a model to tell them apart (with PyTorch if it is installed, else with
+    NumPy), and shows how fast batches came and how long the model waited for them. Then it stops, resumes, and gives the
+    verdict. No file stays on the disk.
 
     Example: `stoker demo --html report.html`
     """
@@ -98,7 +99,7 @@ def _draw(folder: Path, say: Say) -> None:
     spent = time.monotonic() - begun
     size = sum(path.stat().st_size for path in folder.glob("*/*/*.jpg"))
     say("Pictures", style="bold")
-    say(f"{_TRAIN} to train on, {_VALIDATION} to check with, {size / 1e6:.1f} MB of JPEG, drawn in {spent:.1f} s")
+    say(f"{_TRAIN} to train on, {_VALIDATION} to check with, {size / 1e6:.1f} MB of JPEG, made in {spent:.1f} s")
 
 
 def _pipelines(folder: Path) -> tuple[Pipeline, Pipeline]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 from typing import Annotated, Any
@@ -10,11 +11,13 @@ import typer
 
 from ..pipeline import Pipeline
 from .pipelines import PipelineName, load_pipeline
-from .screen import AsJson, out, print_json, tell, tell_plan
+from .screen import AsJson, print_json, tell, tell_plan, tell_table
 
 _ROWS = 20
 #: operations whose draws the table shows
 _TABLE = ("RandomResizedCrop", "HorizontalFlip")
+#: what `loader.explain` calls an image stage
+_STAGE = re.compile(r"^image (.*?)( \d+)?$")
 
 
 def explain(
@@ -29,10 +32,11 @@ def explain(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Say what a pipeline will do; or which samples, crops and seeds make one batch.
+    """Explain what a pipeline does, or what made one of its batches.
 
-    A batch is a function of pipeline, seed, epoch and step. So what was in it can be computed again at any time, on any
-    machine that has the data: nothing has to be logged while training.
+    Without --step: the plan. With it: the samples, crops and random numbers of that batch. A batch is a function of pipeline,
+    seed, epoch and step, so this can be computed at any time, on any machine that has the data; nothing has to be logged while
+    training.
 
     Example: `stoker explain train.py:train --epoch 3 --step 120`
     """
@@ -58,21 +62,15 @@ def _tell_plan(chosen: Pipeline, json: bool) -> None:
 
 
 def _tell_batch(title: str, shown: Sequence[dict[str, Any]], total: int) -> None:
-    from rich.table import Table
-
     tell(title, style="bold")
     image = next((name for row in shown for name in row if name.startswith("image ")), None)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("row", "position", "index"):
-        table.add_column(name, justify="right")
-    table.add_column("key", overflow="fold")
-    if image:
-        for name in ("image", "crop from", "to", "flipped"):
-            table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("row", "position", "index")
+    geometry = ("image", "crop from", "to", "flipped") if image else ()
+    cells = []
     for row in shown:
-        cells = [f"{row[name]:,}" for name in ("row", "position", "index")] + [row["key"]]
-        table.add_row(*cells, *(_geometry(row[image]) if image in row else ()))
-    out().print(table)
+        made = _geometry(row[image]) if image in row else [""] * len(geometry)
+        cells.append([*(f"{row[name]:,}" for name in numbers), row["key"], *made])
+    tell_table((*numbers, "key", *geometry), cells, right=(*numbers, *geometry), least={"key": 12, "crop from": 14})
     if image:
         tell("image and crop: width x height, and the crop's left, top corner, in pixels of the stored image", style="dim")
     for row in shown:
@@ -95,7 +93,12 @@ def _drawn(row: dict[str, Any], first: str | None) -> Iterator[str]:
             rest = dropwhile(lambda each: each["operation"] in _TABLE, made["drawn"]) if name == first else made["drawn"]
             told = ", ".join(_call(each) for each in rest)
             if told:
-                yield told if name == first else f"{name}: {told}"
+                yield told if name == first else f"{_STAGE.sub(_written, name)}: {told}"
+
+
+def _written(name: re.Match[str]) -> str:
+    """An image stage as it is written in the pipeline; the second of a field with its number."""
+    return f"image({name[1]!r}){name[2] or ''}"
 
 
 def _call(made: dict[str, Any]) -> str:

@@ -2,32 +2,106 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 import traceback
 from collections import namedtuple
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 import typer
-from typer.core import TyperGroup
 
-from ..errors import ConfigError, FunctionError, MissingExtra, StokerError
+from ..errors import ConfigError, FunctionError, MissingExtra, StokerError, WriteError
+from .helping import PlainGroup
 
-DATA, USAGE, STOPPED = 1, 2, 130
+#: 74 is EX_IOERR of sysexits.h; 141 is what a shell reports of a program that wrote to a pipe without a reader
+DATA, USAGE, OUTPUT, STOPPED, BROKEN_PIPE = 1, 2, 74, 130, 141
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
-class Guard(TyperGroup):
+class Guard(PlainGroup):
     """Runs a command; an error of Stoker becomes a message and an exit status, not a traceback.
 
-    Any other exception is a bug, here or in the user's code, and keeps its traceback.
+    When the program that reads the output has ended, this one ends too, without a word. Any other exception is a bug, here or
+    in the user's code, and keeps its traceback.
     """
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _guarded():  # `--help` and `--version` print here
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _guarded():
             return super().invoke(ctx)
-        except StokerError as error:
-            typer.echo(message(error), err=True)
-            raise typer.Exit(USAGE if isinstance(error, (ConfigError, MissingExtra)) else DATA) from error
-        except KeyboardInterrupt as stopped:
-            raise typer.Exit(tell_stopped()) from stopped
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    try:
+        with _messages():
+            try:
+                yield
+            finally:
+                sys.stdout.flush()  # what it cannot take is to be known here, not when the interpreter ends
+    except (Exception, SystemExit) as error:
+        # Of a broken pipe rich makes an exit with the status of bad data.
+        if not _pipe_broke(error.__context__ if type(error) is SystemExit else error):
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            _forget(stream)
+        raise typer.Exit(BROKEN_PIPE) from error
+
+
+@contextmanager
+def _messages() -> Iterator[None]:
+    """Turn errors into their message and status."""
+    try:
+        yield
+    except StokerError as error:
+        if _pipe_broke(error):
+            raise
+        _say(message(error))
+        raise typer.Exit(status_of(error)) from error
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _forget(sys.stdout)
+        _say(message(WriteError(f"the output cannot be written: {error.strerror}; it is incomplete")))
+        raise typer.Exit(OUTPUT) from error
+    except KeyboardInterrupt as stopped:
+        raise typer.Exit(tell_stopped()) from stopped
+
+
+def status_of(error: StokerError) -> int:
+    """The exit status that an error stands for."""
+    if isinstance(error, (ConfigError, MissingExtra)):
+        return USAGE
+    return OUTPUT if isinstance(error, WriteError) else DATA
+
+
+def _pipe_broke(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, BrokenPipeError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _say(text: str) -> None:
+    """A last word on standard error. Where that cannot be written either, the exit status has to say it."""
+    try:
+        typer.echo(text, err=True)
+    except OSError:
+        _forget(sys.stderr)
+
+
+def _forget(stream: TextIO) -> None:
+    """Let what a stream has not taken yet vanish, or the interpreter would fail to flush it when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def tell_stopped() -> int:
@@ -36,7 +110,7 @@ def tell_stopped() -> int:
     Python runs code from strings when it makes dataclasses and the like, as importing a module does. When an interrupt comes out
     of one, it notes that, and ends the program by the signal whatever became of the interrupt. Running another clears the note.
     """
-    typer.echo("stopped", err=True)
+    _say("stopped")
     namedtuple("Nothing", ())
     return STOPPED
 

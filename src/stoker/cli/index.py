@@ -43,22 +43,22 @@ def index(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Make them anew, also where one is there; also for shards that were replaced on purpose."),
+        typer.Option("--force", help="Replace existing indexes, also those of shards that were replaced on purpose."),
     ] = False,
     jobs: Jobs = None,
     progress: ShowProgress = None,
     json: AsJson = False,
 ) -> None:
-    """Make the index of every shard, so that nobody has to when training begins.
+    """Make the index of every shard once, before training.
 
-    An index says where each record lies, what it is called, and the checksum of its bytes; with it a shard is read at random. It
-    is written beside the shard (`x.tar.stk`), or where that cannot be, as for URLs, into your cache folder. One that fits its
-    shard is kept. A bad shard is named, the others go on, and the exit status is 1. TFRecords are checked on the way.
+    An index says where each record is, what it is called, and the checksum of its bytes; with it a shard is read at random. It
+    is written beside the shard (`x.tar.stk`), or where that is not possible, as for URLs, into your cache folder. An index that
+    fits its shard is kept. A bad shard is named, the others are indexed, and the exit status is 1. TFRecords are checked too.
 
     With `--jpeg` every picture is read as well, and the index gets its seek index: about one percent of its bytes, with which a
-    decoder begins in front of a crop instead of at the first pixel. The pictures stay as they are, and pixels are the same. An
-    index that is there gets them added. Of a folder of images they are kept in it, as `.seek.stk`; started again, only files that
-    changed are read.
+    decoder starts close to a crop instead of at the first pixel. The pictures stay as they are, and pixels are the same. Existing
+    indexes are extended. For a folder of images they are written into it, as `.seek.stk`; run again, the command reads only
+    files that changed.
 
     Example: `stoker index --jpeg 'shards/train-{000000..000147}.tar'`
     """
@@ -221,9 +221,9 @@ def _tell(made: list[Made], rate: str, thing: str) -> None:
         tell(f"  note     {result.shard}: its index is kept as {result.place}")
     if len(elsewhere) > _NAMED:
         tell(f"           and {len(elsewhere) - _NAMED:,} more like it")
-    for result in made:
-        if result.what in ("made", "sealed", "added") and not result.place:
-            tell(f"  note     {result.shard}: its index could be written nowhere")
+    nowhere = [result for result in made if result.what in ("made", "sealed", "added") and not result.place]
+    if nowhere:
+        tell(f"  note     the indexes of {counted(len(nowhere), 'shard')} could be written nowhere, e.g. {nowhere[0].shard}")
 
 
 _WORDS = {

@@ -13,6 +13,7 @@ from .bench import bench
 from .demo import demo
 from .explain import explain
 from .guard import Guard, tell_stopped
+from .helping import PlainCommand
 from .index import index
 from .map import map_
 from .pack import pack
@@ -30,9 +31,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (demo, bench, run, show, explain, pack, index, verify):
-    app.command()(command)
+    app.command(cls=PlainCommand)(command)
 app.add_typer(tar)
-app.command("map")(map_)
+app.command("map", cls=PlainCommand)(map_)
 
 
 def _version(asked: bool) -> None:
@@ -41,7 +42,9 @@ def _version(asked: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback(epilog="Exit status: 0 done, 1 the data are bad, 2 wrong usage, 130 stopped with Ctrl-C.")
+@app.callback(
+    epilog="Exit status: 0 done, 1 the data are bad, 2 wrong usage, 74 the output cannot be written, 130 stopped with Ctrl-C."
+)
 def stoker(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)

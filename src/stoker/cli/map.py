@@ -36,21 +36,21 @@ def map_(
     on: Annotated[str, typer.Option(metavar="local", help="Where the processes run.")] = "local",
     decode: Annotated[bool, typer.Option("--decode", help="Decode fields by their extension (cls, json, txt, npy).")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that were made otherwise.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Make all outputs anew, whatever is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that were made in another way.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make all outputs again.")] = False,
     progress: Progress = None,
     json: AsJson = False,
 ) -> None:
-    """Map a Python function over the samples of many shards, each to a shard of its own.
+    """Apply a Python function to every sample of many shards.
 
     The function gets a sample as a dict, bytes by field and the key as `__key__`, and returns the new sample; or None, and it is
     left out; or several, as a list or a generator. Without a `__key__` the new sample keeps the old one's. Values are bytes, or
     what the field's extension says: a number for `cls`, and so on.
 
-    `{}` in OUT is what the braces, or the stars, of IN stood for, so `out-0007.tar` is made of `in-0007.tar`. Each output appears
-    whole, with its index, or not at all. The index says which input and which code made it: run again, the command does only what
-    is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`. A shard
-    that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
+    `{}` in OUT is what the braces, or the stars, of IN stood for, so `out-0007.tar` is made from `in-0007.tar`. Each output
+    appears whole, with its index, or not at all. The index says which input and which code made it: run again, the command does
+    only what is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`.
+    A shard that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
 
     Example: `stoker map resize.py:small 'photos-{0000..0147}.tar' 'small-{}.tar' -j 8`
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -30,6 +31,8 @@ from .sources import SourceName, find_source, open_source
 #: bad samples named in the text
 _NAMED = 20
 _ENDINGS = {"tar": (".tar",), "tfrecord": (".tfrecord", ".tfrecords"), "lmdb": (".lmdb", ".mdb")}
+#: what ends the name of a file, and not that of a folder (`v1.2`)
+_FILE_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
 _MAX_BYTES = "1GB"
 
 
@@ -47,7 +50,8 @@ def pack(
         str,
         typer.Argument(
             metavar="DEST",
-            help="A folder, a pattern for the names of shards, as in `out/train-{:06d}.tar`, or one file; folders are made.",
+            help="A folder, a pattern for the names of shards (`out/train-{:06d}.tar`), or one file (`out.tar`, `out.tfrecord`, "
+            "`out.lmdb`). Folders are made.",
             show_default=False,
         ),
     ],
@@ -57,7 +61,7 @@ def pack(
         typer.Option(min=1, metavar="N", help="Make JPEGs and PNGs smaller whose longer side has more than N pixels."),
     ] = None,
     quality: Annotated[int, typer.Option(min=1, max=100, metavar="Q", help="JPEG quality of pictures made smaller.")] = 90,
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Mix all samples.")] = False,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Shuffle all samples.")] = False,
     seed: Annotated[int, typer.Option(metavar="S", help="The order of --shuffle; the same seed gives the same.")] = 0,
     max_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Bytes of a shard, at most; `none`: no limit.", show_default=_MAX_BYTES)
@@ -80,22 +84,22 @@ def pack(
     ] = True,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out samples that cannot be read, and list them.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace shards that are there and were made otherwise.")
+        bool, typer.Option("--overwrite", help="Replace existing shards that were made in another way.")
     ] = False,
     jobs: Jobs = None,
     progress: ShowProgress = None,
     json: AsJson = False,
 ) -> None:
-    """Convert a data set to shards: tar by WebDataset's conventions, TFRecords, or an LMDB.
+    """Convert a data set to shards: tar (WebDataset), TFRecord or LMDB.
 
     Fields keep their meaning. Image files become `jpg` (`png`, `webp` ..., by their content) and `cls` in a tar, `image` and
     `label` elsewhere; the key is the path without its extension. Class names go to `classes.json`: a list, label i being entry i.
-    Bytes stay as they are, unless `--resize-max` makes a picture smaller; its shape is kept, all others pass byte for byte.
+    Bytes stay as they are, except for pictures that `--resize-max` makes smaller; these keep their aspect ratio.
 
-    Each shard appears whole, with its index, or not at all. Stopped or killed, the same command goes on where it was, and the
-    result is the same, byte for byte. A bad sample is named, and keeps its shard from being written; with `--skip-bad` it is
-    left out. What comes in sequence (`-`, `.tar.gz`) is written by one writer, from the start each time. `--max-bytes` is
-    reckoned with the sizes of the source, before pictures are made smaller.
+    Each shard appears whole, with its index, or not at all. Stopped or killed, the same command resumes where it stopped, and
+    the result is the same, byte for byte. A bad sample is named, and its shard is not written; with `--skip-bad` the sample is
+    left out. A source read in sequence (`-`, `.tar.gz`) is written by one writer, from the start each time. `--max-bytes`
+    counts the sizes in the source, before pictures are made smaller.
 
     Example: `stoker pack photos/train shards/train-{:06d}.tar --resize-max 500 --shuffle`
     """
@@ -187,7 +191,7 @@ def _name_bad(bad: Sequence[Bad], skipped: bool) -> None:
         typer.echo(f"{counted(len(bad), 'bad sample')} left out", err=True)
     elif bad:
         typer.echo(
-            f"{counted(len(bad), 'bad sample')}: mend them, or leave them out with --skip-bad; shards without any are done",
+            f"{counted(len(bad), 'bad sample')}: fix them, or leave them out with --skip-bad; shards without any are done",
             err=True,
         )
 
@@ -222,7 +226,7 @@ def _in_shards(
 def _in_sequence(
     source: StreamSource, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
 ) -> Result:
-    typer.echo(f"{source.title} is read in sequence: stopped, it begins again from the start", err=True)
+    typer.echo(f"{source.title} is read in sequence: if stopped, it begins again from the start", err=True)
     result = Result(None)
     with Pool(jobs, 1) as pool, Progress("packing", None, progress) as shown:
 
@@ -247,7 +251,7 @@ def _notes(conversion: Conversion) -> list[str]:
     notes = []
     if conversion.keys.changed:
         keys = f"{counted(conversion.keys.changed, 'key')} that another sample has too"
-        notes.append(f"{keys} got a number behind, as in {conversion.keys.example.decode('utf-8', 'replace')}")
+        notes.append(f"{keys} got a number at the end, as in {conversion.keys.example.decode('utf-8', 'replace')}")
     for name, kinds in conversion.pictures.items():
         if len(kinds) > 1 and conversion.options.format == "tar" and not conversion.options.by_content:
             told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
@@ -278,20 +282,30 @@ def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path]:
     lower = dest.lower()
     ending = next((kind for kind, endings in _ENDINGS.items() if lower.endswith(endings)), None)
     if ending is None or Path(dest).is_dir() or dest.endswith("/"):
+        _check_folder(dest)
         kind = format or "tar"
         if Pattern(dest).single:
             return kind, os.path.join(dest, "data.mdb" if kind == "lmdb" else f"{{:06d}}{_ENDINGS[kind][0]}"), Path(dest)  # noqa: PTH118
-        raise ConfigError(f"{dest}: names of shards end in .tar, .tfrecord or .lmdb")
+        raise ConfigError(f"{dest}: the names of shards must end in .tar, .tfrecord or .lmdb")
     if format not in (None, ending):
         raise ConfigError(f"--format {format}, but {dest} is the name of a {ending}; choose one of the two")
     if ending == "lmdb" and not Pattern(dest).single:
-        raise ConfigError(f"{dest}: an LMDB is one file; leave the number away")
+        raise ConfigError(f"{dest}: an LMDB is one file; omit the number")
     return ending, dest, Path(dest).parent
+
+
+def _check_folder(dest: str) -> None:
+    """Refuse a new folder whose name ends as the name of a file does: that is more likely a file which cannot be written."""
+    ending = _FILE_ENDING.search(dest)
+    if ending and not Path(dest).is_dir():
+        raise ConfigError(
+            f"{dest}: {ending[0]} files cannot be written, only .tar, .tfrecord and .lmdb; if this is a folder, write {dest}/"
+        )
 
 
 def _most_bytes(given: str | None, format: str, max_samples: int | None) -> int | None:
     if format == "lmdb" and (given is not None or max_samples is not None):
-        raise ConfigError("an LMDB is one file, however large; leave --max-bytes and --max-samples away")
+        raise ConfigError("an LMDB is one file, however large; omit --max-bytes and --max-samples")
     if given is not None and given.lower() == "none":
         return None
     return parse_bytes(int(given) if given is not None and given.isdigit() else given or _MAX_BYTES, "--max-bytes")

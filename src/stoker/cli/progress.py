@@ -15,7 +15,7 @@ from .screen import Bar
 
 ShowProgress = Annotated[
     bool | None,
-    typer.Option("--progress/--no-progress", help="Tell on standard error how far it is.", show_default="if that is a terminal"),
+    typer.Option("--progress/--no-progress", help="Show progress on standard error.", show_default="if that is a terminal"),
 ]
 
 #: seconds between two lines where there is no terminal

@@ -11,9 +11,9 @@ import typer
 
 from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
-from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, many, out, print_json, tell
+from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -36,9 +36,9 @@ def run(
     html: ReportFile = None,
     json: AsJson = False,
 ) -> None:
-    """Iterate a pipeline as a training loop would, without the training, and measure it.
+    """Iterate a pipeline without training, and measure it.
 
-    Says how many samples a second the pipeline gives on this machine, what each of its steps costs, and what limits it.
+    Says how many samples per second the pipeline gives on this machine, what each of its steps costs, and what limits it.
 
     Example: `stoker run train.py:train --epochs 2 --html report.html`
     """
@@ -95,7 +95,7 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 def tell_stats(stats: Stats) -> None:
     """The figures of a run, and its steps as bars."""
     tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
-    handed_out = f"{many(stats.samples, 'sample', 'samples')}, {many(stats.batches, 'batch', 'batches')}"
+    handed_out = f"{counted(stats.samples, 'sample')}, {counted(stats.batches, 'batch', 'batches')}"
     rows = {
         "handed out": f"{handed_out}, {show_bytes(stats.bytes)}",
         "first batch": f"after {stats.first_batch_s:.2f} s",
@@ -113,16 +113,11 @@ def tell_stats(stats: Stats) -> None:
 
 def tell_steps(costs: dict[str, float]) -> None:
     """Steps with their cost for each sample."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    for name, justify in (("step", "left"), ("us/sample", "right"), ("share", "right"), ("", "left")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
     total = sum(costs.values()) or 1.0
-    for name, cost in costs.items():
-        table.add_row(name, f"{cost:,.1f}", f"{cost / total:.0%}", bar(cost / total))
+    width = 24 if out().width >= 80 else 4
+    rows = [[name, f"{cost:,.1f}", f"{cost / total:.0%}", bar(cost / total, width)] for name, cost in costs.items()]
     tell()
-    out().print(table)
+    tell_table(("step", "us/sample", "share", ""), rows, right=("us/sample", "share"))
 
 
 def tell_verdict(why: str) -> None:

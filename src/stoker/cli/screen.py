@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,22 +19,24 @@ if TYPE_CHECKING:
 
 #: columns where the output is no terminal, so has no width of its own
 _WIDTH = 120
+#: columns of a table that may break over lines, with the width they need for it
+_LEAST = {"key": 16}
 
 #: options that several commands have
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine")
 ]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches prepared ahead.", show_default="about 64 MB worth")]
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a report: one page, complete in itself.", show_default=False),
+    typer.Option("--html", metavar="FILE", help="Write a report, a page without links or scripts.", show_default=False),
 ]
 
 
-def out() -> Console:
-    """Standard output. Text is shown as it is: nothing in a file's name is markup."""
-    return _console(error=False)
+def out(needed: int = 0) -> Console:
+    """Standard output, `needed` columns wide or wider if it is no terminal. Nothing in a file's name is markup."""
+    return _console(error=False, needed=needed)
 
 
 def tell(text: str = "", style: str = "") -> None:
@@ -42,27 +45,72 @@ def tell(text: str = "", style: str = "") -> None:
 
 
 def tell_plan(text: str) -> None:
-    """What `pipeline.explain()` says; in a terminal, long lines go on below their beginning."""
+    """What `pipeline.explain()` says; where there is a width, long lines go on below their beginning."""
     from rich.table import Table
 
     console = out()
-    if not console.is_terminal:
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         tell(text)
         return
     grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for line in text.splitlines():
         grid.add_row(line[:8], line[8:].strip())
     console.print(grid)
 
 
+def tell_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    strong: int | None = None,
+    least: Mapping[str, int] = _LEAST,
+) -> None:
+    """Rows below the names of their columns; in a terminal that is too narrow for it, a block of lines for each row.
+
+    Columns in `least` may break over several lines if they keep that width. Where the output is no terminal, lines are as long as
+    they have to be, so that programs find a cell in one line. `right` names the columns of numbers, `strong` is the row that
+    matters.
+    """
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    widths = {name: max(map(cell_len, cells)) for name, *cells in zip(columns, columns, *rows)}
+    needed = sum(widths.values()) + 2 * len(columns)
+    console = out(needed)
+    spare = sum(max(0, widths[name] - width) for name, width in least.items() if name in widths)
+    if needed - spare > console.width:
+        _tell_blocks(console, columns, rows)
+        return
+    table = Table(box=None, header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in least, overflow="fold")
+    for number, row in enumerate(rows):
+        table.add_row(*row, style="bold" if number == strong else None)
+    console.print(table)
+
+
+def _tell_blocks(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A line for each cell, with the name of its column; long cells go on below their beginning."""
+    from rich.table import Table
+
+    for number, row in enumerate(rows):
+        if number:
+            console.print()
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, cell in zip(columns, row):
+            if cell:
+                grid.add_row(name, cell)
+        console.print(grid)
+
+
 def print_json(value: dict[str, Any]) -> None:
     """The one object that ``--json`` promises."""
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-def many(count: int, one: str, several: str) -> str:
-    """A number of things: 1 batch, 2,000 batches."""
-    return f"{count:,} {one if count == 1 else several}"
 
 
 def bar(share: float, width: int = 24) -> str:
@@ -122,9 +170,9 @@ class Bar:
         self._progress.stop()
 
 
-def _console(error: bool) -> Console:
+def _console(error: bool, needed: int = 0) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH
+    width = None if stream.isatty() or "COLUMNS" in os.environ else max(needed, _WIDTH)
     return Console(stderr=error, markup=False, emoji=False, highlight=False, width=width)

@@ -23,7 +23,7 @@ from .classes import read_classes
 from .guard import DATA
 from .pictures import Picture, look
 from .samples import LABELS, Sample, fields_of, first_samples, spread_samples, told_value
-from .screen import AsJson, check_writable, out, print_json, tell
+from .screen import AsJson, check_writable, out, print_json, tell, tell_table
 from .sheet import sheet_page
 from .sources import SourceName, find_source, open_source
 
@@ -37,7 +37,7 @@ def show(
     source: SourceName,
     count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="How many samples.")] = 9,
     pictures: Annotated[
-        bool, typer.Option("-p", "--pictures", help="Draw the pictures, if this is a terminal with colours.")
+        bool, typer.Option("-p", "--pictures", help="Show the pictures, if this is a terminal with colours.")
     ] = False,
     html: Annotated[
         Path | None,
@@ -45,11 +45,10 @@ def show(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show what is in a data set: fields, classes, and some samples from all over it.
+    """Show what is in a data set: fields, classes, some samples.
 
-    The samples are spread evenly, so that every part of the data set is seen; of what comes in sequence (`-`, `.tar.gz`) they are
-    the first. Pictures are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit
-    status is 1.
+    The samples are spread evenly over the data set; of a source read in sequence (`-`, `.tar.gz`) they are the first. Pictures
+    are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit status is 1.
 
     Example: `stoker show photos/ -n 48 --html sheet.html`
     """
@@ -170,36 +169,22 @@ def _tell(source: Source | StreamSource, fields: Mapping[str, FieldSpec], counts
 
 
 def _tell_images(shown: Sequence[Picture], labels: bool) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    table.add_column("index", justify="right")
-    table.add_column("key", overflow="fold")
-    for name in ("pixels", "bytes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("format", no_wrap=True)
-    if labels:
-        table.add_column("label")
+    columns = ("index", "key", "pixels", "bytes", "format", *(("label",) if labels else ()))
+    rows = []
     for picture in shown:
         label = [picture.told_label] if labels else []
-        table.add_row(f"{picture.index:,}", picture.key, picture.pixels, show_bytes(picture.size), picture.kind, *label)
-    out().print(table)
+        rows.append([f"{picture.index:,}", picture.key, picture.pixels, show_bytes(picture.size), picture.kind, *label])
+    tell_table(columns, rows, right=("index", "pixels", "bytes"))
 
 
 def _tell_samples(samples: Sequence[Sample], looked: Sequence[Sequence[Picture]], fields: Mapping[str, FieldSpec]) -> None:
     """A row a sample, a column a field."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim")
-    table.add_column("index", justify="right")
-    table.add_column("key", overflow="fold")
-    for name in fields:
-        table.add_column(name, overflow="fold")
+    rows = []
     for sample, pictures in zip(samples, looked):
         by_field = {picture.field: picture for picture in pictures}
         cells = [_cell(sample, name, by_field.get(name), pictures) for name in fields]
-        table.add_row(f"{sample.index:,}", sample.key, *cells)
-    out().print(table)
+        rows.append([f"{sample.index:,}", sample.key, *cells])
+    tell_table(("index", "key", *fields), rows, right=("index",))
 
 
 def _cell(sample: Sample, name: str, picture: Picture | None, pictures: Sequence[Picture]) -> str:
@@ -217,7 +202,7 @@ def _can_draw() -> bool:
 
     if can_show(out()):
         return True
-    typer.echo("no pictures here: standard output is no terminal with 256 colours; --html FILE makes a page of them", err=True)
+    typer.echo("no pictures: standard output is not a terminal with 256 colours; --html FILE makes a page of them", err=True)
     return False
 
 

@@ -35,12 +35,12 @@ def verify(
     progress: ShowProgress = None,
     json: AsJson = False,
 ) -> None:
-    """Read every sample and check it; list the bad ones with key, shard, byte and reason.
+    """Read and check every sample; list the bad ones.
 
-    Checked are the structure of every shard from the first byte to the last, all checksums there are (those in records, and in
-    the index beside a tar), that every sample has the fields the others have, and that numbers, texts, JSON and arrays can be
-    decoded; with `--decode`, pictures as well. Noted, but not bad, are keys that several shards have, and members of a tar that
-    belong to no sample. The exit status is 1 when anything is bad.
+    Checks the structure of every shard from the first byte to the last, all checksums (those in records, and in the index
+    beside a tar), that every sample has the fields the others have, and that numbers, texts, JSON and arrays can be decoded;
+    with `--decode`, pictures as well. Each problem is listed with key, shard, byte and reason. Keys that several shards have,
+    and members of a tar that belong to no sample, are mentioned but are not bad. The exit status is 1 when anything is bad.
 
     Example: `stoker verify 'shards/train-{000000..000147}.tar' --decode`
     """

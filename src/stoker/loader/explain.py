@@ -67,11 +67,12 @@ def _tell_images(plan: Plan, chunk: Chunk, told: list[dict[str, Any]], scratch: 
     stages = list(itertools.takewhile(_is_ours, make_stages(plan.stages, plan.seed, 0)))
     while stages and not isinstance(stages[-1], ImageStage):
         stages.pop()
-    names: Counter[str] = Counter()
+    fields: Counter[str] = Counter()
     for stage in stages:
         if isinstance(stage, ImageStage):
-            names[stage.name] += 1
-            name = stage.name if names[stage.name] == 1 else f"{stage.name} {names[stage.name]}"
+            fields[stage.field] += 1
+            again = f" {fields[stage.field]}" if fields[stage.field] > 1 else ""
+            name = f"image {stage.field}{again}"
             planned = stage.plan(chunk, scratch)
             drew = stage.draws_of(chunk, planned)
             for row in set(range(len(chunk))) - chunk.failures.keys():

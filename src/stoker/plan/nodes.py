@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Union
 
 from ..image.limits import MAX_PIXELS
@@ -296,10 +296,10 @@ def _differing(node: Any, known: Sequence[str]) -> list[str]:
     return given
 
 
-def _short(op: Operation) -> str:
-    """An image operation without its defaults; a square size as one number."""
+def _short(op: Any) -> str:
+    """An image operation without its defaults; a square size as one number, unless that means something else."""
     size = getattr(op, "size", None)
-    square = isinstance(size, tuple) and size[0] == size[1]
+    square = isinstance(size, tuple) and replace(op, size=size[0]) == op  # Resize keeps a number: the shorter side's
     first = [] if size is None else [str(size[0] if square else size)]
     return f"{type(op).__name__}({', '.join(first + _differing(op, ('size',)))})"
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ..kernel import native
 from ..storage.scratch import Scratch
+from ..units import counted
 from .base import Drawing, Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from .labels import Labels, Rule, check_rule, label_files
@@ -144,7 +145,8 @@ class LabelledFiles(Source):
         return column_digest(self._columns["label"]) if "label" in self._columns else [b""]
 
     def _counts(self) -> str:
-        return f"{len(self):,} files" + (f", {len(self.classes):,} classes" if self.classes else "")
+        classes = f", {counted(len(self.classes), 'class', 'classes')}" if self.classes else ""
+        return f"{counted(len(self), 'file')}{classes}"
 
 
 class FilesSource(LabelledFiles):

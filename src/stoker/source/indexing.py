@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +19,13 @@ from ..storage.blob import Blob, Stat
 from ..storage.cache_blob import CachedBlob
 from ..storage.home import index_home, publish
 from ..storage.local import LocalBlob
+from ..storage.once import Once
 from ..units import show_bytes
 from .chunk import Ints
 from .index import SUFFIX, Keys, ShardIndex
 from .paths import printable
 from .tarstream import stranger
 
-_log = logging.getLogger("stoker")
 #: bytes read at once while making an index
 PIECE = 1 << 21
 #: how long to wait for another process that is indexing the same shard; then both do it
@@ -34,11 +33,13 @@ _LOCK_S = 600.0
 KINDS = {-1: "mixed", 0: "", 1: "bytes", 2: "float", 3: "int"}
 
 
-def index_of(blob: Blob, kind: str) -> ShardIndex:
+def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
     """The index of a shard: the one beside it or in the user's cache folder if it fits the shard, else made now and kept.
 
-    A sealed index that does not fit raises ShardChanged; any other is only a memory of an earlier look, and is made anew.
+    A sealed index that does not fit raises ShardChanged; any other is only a memory of an earlier look, and is made again.
+    Shards that share `once` share their warnings.
     """
+    once = Once() if once is None else once
     found = find_index(blob, kind)
     if found is not None:
         return found
@@ -47,14 +48,20 @@ def index_of(blob: Blob, kind: str) -> ShardIndex:
         if found is not None:
             return found
         if not isinstance(blob, LocalBlob):
-            size = show_bytes(blob.stat().size)
-            _log.warning(
-                "%s has no index beside it: reading all of it (%s) to make one; `stoker index` makes it once for all",
+            once.warn(
+                "%s has no index beside it: reading all of it (%s) to make one, and so for every shard without an index; "
+                "`stoker index` makes them once for all readers",
                 blob.url,
-                size,
+                show_bytes(blob.stat().size),
             )
         index = build_index(blob, kind)
-        keep_index(blob, index)
+        if not keep_index(blob, index):
+            once.warn(
+                "%s: its index can be written neither beside it nor as %s, so it is made again each time, and so is every index "
+                "that cannot be written",
+                blob.url,
+                _home_of(blob),
+            )
     return index
 
 
@@ -77,7 +84,7 @@ def find_index(blob: Blob, kind: str) -> ShardIndex | None:
 
 
 def keep_index(blob: Blob, index: ShardIndex) -> str:
-    """Write an index where the next reader will find it; returns where ("" when it could be written nowhere, which is told)."""
+    """Write an index where the next reader will find it; returns where, or "" if it can be written nowhere."""
     parts = index.to_parts()
     if isinstance(blob, LocalBlob):
         with contextlib.suppress(WriteError):
@@ -87,10 +94,7 @@ def keep_index(blob: Blob, index: ShardIndex) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         publish(os.fsencode(path), *parts)
-    except (OSError, WriteError) as error:
-        _log.warning(
-            "%s: its index could be kept neither beside it nor as %s (%s); it is made anew each time", blob.url, path, error
-        )
+    except (OSError, WriteError):
         return ""
     return str(path)
 

@@ -11,6 +11,7 @@ from ..storage.blob import Blob
 from ..storage.cache import Cache
 from ..storage.fetch import Each
 from ..storage.local import LocalBlob
+from ..storage.once import Once
 from ..storage.open import open_blob
 from ..storage.retry import Patience
 from .index import ShardIndex
@@ -97,9 +98,11 @@ def _reading(source: Records, each: Each) -> Records:
 
 
 def _indexes(blobs: list[Blob], kind: str, each: Each) -> list[ShardIndex]:
-    return each(lambda blob: index_of(blob, kind), blobs)
+    once = Once()
+    return each(lambda blob: index_of(blob, kind, once), blobs)
 
 
 def _blobs(urls: list[str], cache: CacheLike, patience: Patience | None) -> list[Blob]:
     held = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
-    return [open_blob(url, cache=held, patience=patience) for url in urls]
+    once = Once()
+    return [open_blob(url, cache=held, patience=patience, once=once) for url in urls]

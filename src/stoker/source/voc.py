@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, CorruptImage, ImageError, SourceNotFound
 from ..kernel import native
 from ..storage.scratch import Scratch
+from ..units import counted
 from .base import Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from .files import read_column, read_error
@@ -123,7 +124,8 @@ class VocSource(Source):
         return self._fingerprint
 
     def describe(self) -> str:
-        counts = f"{len(self):,} objects in {len(self._paths):,} images, {len(self.classes):,} classes"
+        objects, images = counted(len(self), "object"), counted(len(self._paths), "image")
+        counts = f"{objects} in {images}, {counted(len(self.classes), 'class', 'classes')}"
         return f"voc({self._title}): {counts}"
 
     def _read_images(self, indices: Ints, scratch: Scratch) -> tuple[BytesColumn, Errors]:

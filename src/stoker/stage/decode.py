@@ -22,7 +22,7 @@ class DecodeStage(Stage):
     """Whole images, exact pixels; their sizes vary, so a batch of them is a list."""
 
     def __init__(self, node: Decode) -> None:
-        self.name = f"decode {node.field}"
+        self.name = f"decode({node.field!r})"
         self._node = node
         self._program = lower(
             (),

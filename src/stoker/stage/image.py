@@ -33,8 +33,8 @@ class ImageStage(Stage):
     """Decode, crop, resize, flip, lay out and normalise, written straight into the batch where it can be."""
 
     def __init__(self, node: Image, seed: int, stream: int, given: FieldSpec | None = None) -> None:
-        self.name = f"image {node.field}"
-        self._field, self._spec = node.field, image_spec(node, given)
+        self.name = f"image({node.field!r})"
+        self.field, self._spec = node.field, image_spec(node, given)
         self._ops, self._stream = node.ops, stream
         self._program = lower(
             node.ops,
@@ -53,14 +53,14 @@ class ImageStage(Stage):
         self._size = size_after(node.ops, pixels_size(given))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        column = encoded(chunk.columns[self._field])
+        column = encoded(chunk.columns[self.field])
         boxes = self._boxes(chunk)
         if isinstance(column, BytesColumn) and self._spec.fixed:
-            chunk.columns[self._field], rows = self._run_fixed(chunk, column, boxes, targets, scratch)
+            chunk.columns[self.field], rows = self._run_fixed(chunk, column, boxes, targets, scratch)
         elif self._spec.fixed and _holds_pixels(column):
-            chunk.columns[self._field], rows = self._run_pixels(chunk, column, boxes, targets, scratch)
+            chunk.columns[self.field], rows = self._run_pixels(chunk, column, boxes, targets, scratch)
         else:
-            chunk.columns[self._field], rows = self._run_each(chunk, column, boxes, targets, scratch)
+            chunk.columns[self.field], rows = self._run_each(chunk, column, boxes, targets, scratch)
         self._move_boxes(chunk, rows, targets)
         return chunk
 
@@ -75,12 +75,12 @@ class ImageStage(Stage):
 
     def draws(self, source: Source) -> bool:
         """Whether the source can make this stage's pictures while it reads; see `drawing`."""
-        return self._spec.fixed and self._box is None and source.draws(self._field)
+        return self._spec.fixed and self._box is None and source.draws(self.field)
 
     def drawing(self, epoch: int, positions: Ints, targets: Targets, scratch: Scratch) -> Drawing:
         """What the source is to make: the same pictures in the same memory as `run` would."""
         pictures = scratch.keep(self, lambda: self._pictures(scratch))
-        return Drawing(self._field, pictures, epoch, positions, self._out(len(positions), targets))
+        return Drawing(self.field, pictures, epoch, positions, self._out(len(positions), targets))
 
     def drawn(
         self, chunk: Chunk, drawing: Drawing, encoded: Callable[[int], bytes] | None, targets: Targets, scratch: Scratch
@@ -103,7 +103,7 @@ class ImageStage(Stage):
 
     def plan(self, chunk: Chunk, scratch: Scratch) -> NDArray[np.void]:
         """The geometry of every row, for `explain`; decodes what it must to learn the sizes. Bad rows fail, and mean nothing."""
-        column, boxes = encoded(chunk.columns[self._field]), self._boxes(chunk)
+        column, boxes = encoded(chunk.columns[self.field]), self._boxes(chunk)
         sizes = np.ones((len(chunk), 2), np.int32)
         for row in set(range(len(chunk))) - chunk.failures.keys():
             try:
@@ -261,7 +261,7 @@ class ImageStage(Stage):
         return boxes
 
     def _out(self, rows: int, targets: Targets) -> NDArray[Any]:
-        target = targets.get(self._field)
+        target = targets.get(self.field)
         if target is not None:
             return target
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)

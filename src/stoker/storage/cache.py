@@ -434,7 +434,10 @@ class Cache:
         with self._work:
             times = self._damaged[unit.name] = self._damaged.get(unit.name, 0) + 1
             self._counts.damaged += 1
-        _log.warning("%s: its copy in the cache is damaged (%s: %s) and is fetched again", unit.blob.url, path, damage)
+        message = (
+            "%s: its copy in the cache is damaged (%s: %s) and is fetched again; others like it are counted in counts().damaged"
+        )
+        self.warn_once("damaged", message, unit.blob.url, path, damage)
         if times > _MOST_DAMAGED:
             raise CorruptShard(
                 f"{unit.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import email.utils
 import http.client
-import logging
 import re
 import socket
 import ssl
@@ -16,10 +15,10 @@ from ..errors import ConfigError
 from .blob import Stat
 from .connections import Connections, Origin, pool_of, reach_of, silence, wire_of
 from .names import printable
+from .once import Once
 from .reply import Reply
 from .retry import Body, Fault, Patience, Remote, refused
 
-_log = logging.getLogger("stoker")
 MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
 #: statuses with which servers refuse HEAD alone; a URL signed for GET is the usual reason for 403
@@ -87,7 +86,7 @@ class Target:
 class HttpRemote(Remote):
     """A file at an ``http://`` or ``https://`` URL. Name and password in the URL are sent to that origin only."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, once: Once | None = None) -> None:
         self.address = url
         try:
             self._target = Target.of(url)
@@ -98,7 +97,7 @@ class HttpRemote(Remote):
         self._pools: dict[Origin, Connections] = {}
         #: where the last redirect led; asked first, and forgotten when it fails
         self._landed: Target | None = None
-        self._warned = False
+        self._once = Once() if once is None else once
 
     def head(self, patience: Patience) -> Stat:
         answer = self._ask("HEAD", {}, patience)
@@ -131,8 +130,8 @@ class HttpRemote(Remote):
     def close(self) -> None:
         self._pools = {}  # the last file of an origin closes its connections
 
-    def __reduce__(self) -> tuple[type[HttpRemote], tuple[str]]:
-        return HttpRemote, (self.address,)
+    def __reduce__(self) -> tuple[type[HttpRemote], tuple[str, Once]]:
+        return HttpRemote, (self.address, self._once)
 
     def _head_by_get(self, patience: Patience) -> Stat:
         answer = self._ask("GET", {"Range": "bytes=0-0"}, patience)
@@ -178,13 +177,11 @@ class HttpRemote(Remote):
         answer.at, answer.left = first, expected
 
     def _warn_no_ranges(self) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "%s: the server cannot send a part of a file, so every read begins at byte 0 and throws away what it skips; "
-                "read it through a cache of whole shards, or from another server",
-                self.url,
-            )
+        self._once.warn(
+            "%s: the server cannot send a part of a file, so every read begins at byte 0 and throws away what it skips; "
+            "read its files through a cache of whole shards, or from another server",
+            self.url,
+        )
 
     def _ask(self, method: str, headers: dict[str, str], patience: Patience) -> _Answer:
         """One question and its answer, redirects followed."""

@@ -13,6 +13,7 @@ from .cache import Cache
 from .http import HttpRemote
 from .local import LocalBlob
 from .objects import STORES, ObjectRemote
+from .once import Once
 from .remote import RemoteBlob
 from .retry import Patience
 
@@ -26,9 +27,15 @@ ALLOWED = "a path, file:///path, http://, https://, s3://, gs:// and az://"
 
 
 def open_blob(
-    url: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]], *, cache: Cache | None = None, patience: Patience | None = None
+    url: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]],
+    *,
+    cache: Cache | None = None,
+    patience: Patience | None = None,
+    once: Once | None = None,
 ) -> Blob:
     """The file at a path or URL, not yet looked at; a remote one is read through `cache`, if there is one.
+
+    Files that share `once` share their warnings.
 
     A `Path` and bytes are always paths; text may be a URL. In ``file:`` URLs ``%20`` and its like are decoded, in ``http(s):``
     they go to the server as they are, the names of objects are taken literally.
@@ -51,7 +58,7 @@ def open_blob(
     if scheme == "file":
         return _local(_path_of(url[found.end() :]))
     if scheme in ("http", "https"):
-        blob = RemoteBlob(HttpRemote(url), patience)
+        blob = RemoteBlob(HttpRemote(url, once), patience)
     elif scheme in STORES:
         blob = RemoteBlob(ObjectRemote(url), patience)
     else:

@@ -62,6 +62,12 @@ def test_show_is_a_table_of_keys_fields_sizes_and_texts(tar: Any, shards: list[P
     assert len(tar("show", *shards, "-n", 0).out.splitlines()) == 1 + 3 * 40
 
 
+def test_the_number_of_samples_is_n_or_c_everywhere(tar: Any, shards: list[Path]) -> None:
+    for command in ("show", "tsv", "cat", "pcat"):
+        n, c = (tar(command, shards[0], flag, 2).out for flag in ("-n", "-c"))
+        assert n == c != b""
+
+
 def test_show_as_json(tar: Any, shards: list[Path]) -> None:
     told = json.loads(tar("show", *shards, "-n", 3, "--json").out)
     assert [sample["key"] for sample in told["samples"]] == ["d/00000", "d/00001", "d/00002"]

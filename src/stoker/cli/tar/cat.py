@@ -15,7 +15,7 @@ from .meter import Meter, Progress
 from .mixing import Memory, Seed, shuffled
 from .outputs import Output, Overwrite, archive
 
-Count = Annotated[int | None, typer.Option("-c", "--count", min=0, metavar="N", help="Stop after N samples.")]
+Count = Annotated[int | None, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="Stop after N samples.")]
 
 
 def complain(text: str) -> None:
@@ -38,10 +38,10 @@ def cat(
 ) -> None:
     """Concatenate shards into one archive.
 
-    Samples come out as they lie, shard by shard: `--skip` leaves out the first ones, `--shuffle` mixes what follows, `-c` ends
+    Samples come out as they lie, shard by shard: `--skip` leaves out the first ones, `--shuffle` mixes what follows, `-n` ends
     it. A damaged shard ends the command with its name and the place, and then no FILE is made.
 
-    Example: `stoker tar cat 'train-{0000..0009}.tar' -c 1000 --shuffle 500 > some.tar`
+    Example: `stoker tar cat 'train-{0000..0009}.tar' -n 1000 --shuffle 500 > some.tar`
     """
     names, most = shard_names(shards), parse_bytes(memory, "--memory")
     with archive(output, overwrite, names) as out, Meter("cat", progress) as meter:

@@ -36,9 +36,9 @@ def create(
     overwrite: Overwrite = False,
     progress: Progress = None,
 ) -> None:
-    r"""Make an archive from a plan. Nothing of a plan is run, and only plain files are read.
+    r"""Make an archive from a plan, a table of files and texts.
 
-    The plan is a table in one of three forms, told apart by its first line:
+    Nothing of a plan is run, and only plain files are read. The plan has one of three forms, told apart by its first line:
 
     `key,field,path,text` as the first line (`path` or `text` may be left out, the order is free): a row for each field. A
     sample's rows lie together. The content is the file at `path`, or, where that cell is empty, the `text`.

@@ -32,7 +32,7 @@ def first(
     output: Output = "-",
     overwrite: Overwrite = False,
 ) -> None:
-    """Find the first sample that matches, and give it as an archive of one sample.
+    """Find the first sample that matches, as an archive of one.
 
     At a terminal it is shown as text instead. All conditions must hold; without any it is the first sample of all. `*` in a
     GLOB matches slashes too; a REGEX is Python's, searched in the bytes. When nothing matches the exit status is 1.

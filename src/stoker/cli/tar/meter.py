@@ -19,7 +19,7 @@ Progress = Annotated[
     bool | None,
     typer.Option(
         "--progress/--no-progress",
-        help="Tell on standard error how much has gone through.",
+        help="Show progress on standard error.",
         show_default="at a terminal, for the last command of a pipe",
     ),
 ]

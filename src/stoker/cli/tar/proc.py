@@ -53,7 +53,7 @@ def proc(
     overwrite: Overwrite = False,
     progress: Progress = None,
 ) -> None:
-    """Run a shell command on each sample, and make an archive of what it leaves.
+    """Run a shell command on each sample; archive what it leaves.
 
     The command runs in a folder of its own with the sample's fields as files: `sample.jpg`, `sample.cls`, and so on, whatever
     the sample's key, so that one command fits all and no name comes from the data. (A field's name keeps letters, digits, `.`,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -33,12 +34,12 @@ _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 def show(
     shards: Shards = None,
-    count: Annotated[int, typer.Option("-n", "--count", min=0, metavar="N", help="How many samples; 0: all.")] = 10,
+    count: Annotated[int, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="How many samples; 0: all.")] = 10,
     json: AsJson = False,
 ) -> None:
-    """List samples: key, fields, sizes, and the beginning of what is text.
+    """List samples: key, fields, sizes, and the start of texts.
 
-    A row is a field; the rows of a sample lie together. Bytes of a name that are no text are written as `\\xNN`.
+    A row is a field; the rows of a sample follow one another. Bytes of a name that are not text are written as `\\xNN`.
 
     Example: `stoker tar show train-0000.tar -n 3`
     """
@@ -118,4 +119,4 @@ def _line(text: str) -> None:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH

@@ -1,0 +1,94 @@
+"""The page of limits says what the code does: its numbers are compared with the constants, row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import resource
+
+import pytest
+
+from stoker import Cache, Patience, Pipeline
+from stoker.cli.tar.tables import MAX_CELL
+from stoker.device import torch_dataset
+from stoker.image import checks, limits, mixing, npy, output
+from stoker.kernel import native
+from stoker.loader import build, foresight, front, loader
+from stoker.observe.meters import Meters
+from stoker.pack import lmdb, tar
+from stoker.plan import cursor, order
+from stoker.plan.mixing import MAX_PATTERN
+from stoker.source import codecs, index, indexing, shards, tarstream, xml
+from stoker.storage import cache, connections, http, local
+from stoker.storage.blob import Blob
+from stoker.storage.cache_blob import CachedBlob
+
+from .test_docs import DOCS
+
+PAGE = (DOCS / "reference" / "limits.md").read_text(encoding="utf-8")
+PATIENCE = {field.name: field.default for field in dataclasses.fields(Patience)}
+
+
+def default(function: object, name: str) -> object:
+    return inspect.signature(function).parameters[name].default  # type: ignore[arg-type]
+
+
+ROWS = {
+    "pixels of an image (`max_pixels`)": f"{limits.MAX_PIXELS:,}",
+    "pixels of an image that operations make": f"{limits.MAX_PIXELS:,}",
+    "scans of a JPEG": f"{limits.MAX_SCANS}",
+    "side of an image operation's `size`": f"{checks.MAX_SIDE:,}",
+    "longer side after `Resize(n)`": f"below {checks.MAX_SIDE + 1:,}",
+    "`mean` and `std` of `Normalize`": f"-{output.MOST} to {output.MOST}; {output.LEAST_STD:f} to {output.MOST}",
+    "operations in an image stage": f"{native.MAX_OPS}, ",
+    "classes of `MixUp` and `CutMix`": f"{mixing._MOST_CLASSES:,}",
+    "header of an `npy` image": f"{npy._MOST_HEADER:,} bytes",
+    "bytes of an XML annotation": f"{xml.MAX_BYTES:,}",
+    "depth of its tags": f"{xml.MAX_DEPTH}",
+    "objects in it": f"{xml.MAX_OBJECTS:,}",
+    "coordinate of a box": f"below {xml._FAR:g}".replace("+", ""),
+    "shards of a source": f"{shards.MAX_SHARDS:,}",
+    "different fields in a tar shard": f"{tar.MAX_FIELDS}",
+    "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",
+    "array in an `npy` field": f"{codecs.MAX_ARRAY_BYTES >> 30} GiB",
+    "a gzip or zstd shard unpacks to": f"{tarstream.MAX_RATIO:,} times",
+    "index file without its seek indices": f"{index.MAX_BYTES >> 30} GiB",
+    "waiting for another process that makes the same index": f"{indexing._LOCK_S:g} s",
+    "pattern of `mix`": f"{MAX_PATTERN:,} places",
+    "key of an LMDB": f"{lmdb._MAX_KEY} bytes",
+    "records of an LMDB": f"{lmdb._MAX_RECORDS:,}",
+    "cell of a plan for `stoker tar create`": f"{MAX_CELL >> 20} MiB",
+    "a read that moves nothing": f"{PATIENCE['budget_s']:g} s",
+    "redirects": f"{http.MOST_REDIRECTS}",
+    "gap that is read": f"{local.LocalBlob.gap >> 10} KiB local, {CachedBlob.gap >> 10} KiB cached, {Blob.gap >> 10} KiB remote",
+    "bytes of the cache": str(default(Cache.__init__, "limit")).replace("GB", " GB"),
+    "damaged copies of one unit": f"{cache._MOST_DAMAGED}",
+    "waiting for a unit another process fetches": f"{cache._WAIT_S:g} s",
+    "rest for a cache disk that failed": f"{cache._REST_S:g} s",
+    "idle connections per host": f"{connections._MOST_IDLE}",
+    "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
+    "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
+    "worker threads": f"{build._WAITING} more for remote shards",
+    "threads that fetch into a cache": f"{foresight._THREADS}",
+    "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
+    "batches in flight": f"about {loader._AHEAD_BYTES >> 20} MB worth: at most {loader._AHEAD_MOST} units",
+    "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",
+    "samples made together, without `batch`": f"{build._SAMPLES}",
+    "time without any progress": f"{default(Pipeline.loader, 'watchdog_s'):g} s",
+    "samples of a stream pulled ahead": f"of {front.ROWS}",
+    "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
+    "workers of a torch DataLoader": f"{torch_dataset._MOST_WORKERS:,}",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_number_on_the_page_is_the_codes(row: str) -> None:
+    [line] = [line for line in PAGE.splitlines() if line.startswith(f"| {row}")]
+    assert ROWS[row] in line.split("|")[2], line
+
+
+def test_as_many_shards_are_open_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
+    assert f"| open shards | {local._most_open():,}," in PAGE
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    assert local._most_open() == 1024 // 4
