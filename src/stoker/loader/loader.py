@@ -61,9 +61,10 @@ class Loader:
         once: bool = False,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        _check_count("threads", threads, 1)
-        _check_count("ahead", ahead, 1)
-        _check_count("epoch", epoch, 0, MOST_EPOCHS)
+        for name, count in (("threads", threads), ("ahead", ahead)):
+            if count is not None:
+                _check_count(f"loader({name}=", count, 1)
+        _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
@@ -78,9 +79,14 @@ class Loader:
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(epoch, row)
+        self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
+        self._loaded: Cursor | None = None  # as it was in the state; None: batches were taken since, or never loaded
+        self._unsettled = False  # whether it is open that an epoch goes on after the loaded cursor
+        self._wanted: int | None = None  # the epoch after the one at work; None: the next
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
+        self._peeked: Unit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[Unit] | None = None
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
@@ -99,7 +105,7 @@ class Loader:
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
-            self._cursor = Cursor(self._cursor.epoch + 1)
+            self._end_epoch()
         self._progress = _Progress()
         if self._skips:
             self._skips.epoch()
@@ -120,6 +126,9 @@ class Loader:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
         asked = self._meters.request()
+        # Who asks for a batch is done with the one before it.
+        self._settle()
+        self._before, self._loaded = self._cursor, None
         while not iterator.portions:
             try:
                 unit = self._take()
@@ -129,22 +138,36 @@ class Loader:
                 iterator.progress.ended = True
                 raise
             if unit is None:
-                self._progress = None
-                self._cursor = Cursor(self._cursor.epoch + 1)
+                self._end_epoch()
                 self._meters.epoch_ended()
                 raise StopIteration
         return iterator.portions.pop(asked)
+
+    def _end_epoch(self) -> None:
+        self._progress = None
+        self._move(Cursor(self._cursor.epoch + 1))
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            self.set_epoch(wanted)
+
+    def _take_unit(self) -> Unit | None:
+        if self._peeked is not None:
+            unit, self._peeked = self._peeked, None
+            return unit
+        if self._feed is None:
+            self._start_feed()
+        assert self._feed is not None
+        try:
+            return self._feed.take()
+        except Exhausted:
+            return None
 
     def _take(self) -> BatchUnit | None:
         """The next batch, complete and accounted for; None at the end of the epoch."""
         if self._failed is not None:
             raise self._failed
-        if self._feed is None:
-            self._start_feed()
-        assert self._feed is not None
-        try:
-            unit = self._feed.take()
-        except Exhausted:
+        unit = self._take_unit()
+        if unit is None:
             return None
         if isinstance(unit, EpochEnd):
             self._account(0, unit.skipped, unit.epoch)
@@ -174,21 +197,49 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch being iterated, or, between epochs, the next one."""
+        """The epoch being iterated, or, between epochs, the next one.
+
+        After `load_state_dict` this may wait for a batch: where samples cannot be counted, only that shows whether the saved
+        epoch goes on.
+        """
+        self._settle()
         return self._cursor.epoch
 
-    def state_dict(self) -> dict[str, Any]:
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration epoch `epoch`, from its start.
+
+        A loaded state of that epoch stays where it is, as long as no batch was taken after loading it. An iterator at work
+        goes on as it is.
+        """
+        _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
+        self._check_open()
+        if self._progress is not None and self._progress.begun:
+            self._wanted = epoch
+            return
+        cursor = self._cursor
+        if self._loaded is not None and self._loaded.epoch == epoch:
+            cursor = self._loaded
+        elif cursor.epoch != epoch:
+            cursor = Cursor(epoch)
+        if cursor != self._cursor:
+            self._stop_feed()
+        self._move(cursor)
+
+    def state_dict(self, *, before: bool = False) -> dict[str, Any]:
         """Where this loader is, as a small JSON value.
 
         Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers.
+        and it can be loaded on any number of ranks and workers. With `before`, the batch handed out last does not count until
+        the next one is asked for: the state to save when training on it may not have been completed.
         """
-        return encode(self._cursor, self._pipeline_identity())
+        cursor = self._before if before and self._before is not None else self._cursor
+        return encode(cursor, self._pipeline_identity())
 
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
         """Go on from a saved state with the next iteration.
 
-        A state of other data or another pipeline is refused, naming what differs; `force` keeps its position all the same.
+        A state after which no batch is left in its epoch is the start of the next one. A state of other data or another pipeline
+        is refused, naming what differs; `force` keeps its position all the same.
         """
         self._check_open()
         cursor = decode(state, self._pipeline_identity(), force=force)
@@ -199,7 +250,33 @@ class Loader:
         if cursor.at is not None and length is not None and cursor.at[0] > length:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {length:,} samples")
         self._stop_feed()
-        self._cursor, self._progress = cursor, None
+        self._progress = self._wanted = None
+        self._move(cursor)
+        self._loaded = cursor
+        # The state may have been saved right after the last batch of its epoch, or with batches of another size.
+        if not self._plan.counted:
+            self._unsettled = cursor.row > 0
+        elif self._counted_supply().ended:
+            self._move(Cursor(cursor.epoch + 1))
+
+    def _move(self, cursor: Cursor) -> None:
+        self._cursor, self._before, self._unsettled = cursor, None, False
+
+    def _settle(self) -> None:
+        """Find out whether the epoch goes on after a loaded state, where only its samples can tell."""
+        if not self._unsettled:
+            return
+        try:
+            self._check_open()
+            unit = self._take_unit()
+            if isinstance(unit, EpochEnd):
+                self._account(0, unit.skipped, unit.epoch)
+                self._move(Cursor(unit.epoch + 1))
+            else:
+                self._peeked = unit
+        except Exception as error:  # noqa: BLE001  raised in its place: where the next batch is asked for
+            self._failed = error
+        self._unsettled = False
 
     def _pipeline_identity(self) -> dict[str, str]:
         if self._identity is None:
@@ -245,7 +322,7 @@ class Loader:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"epoch {self.epoch}, row {self._cursor.row:,}"
+        state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
 
     def _check_open(self) -> None:
@@ -299,13 +376,15 @@ class Loader:
             self._supply.close()
         if self._forerunner is not None:
             self._forerunner.close()
-        self._feed = self._supply = self._forerunner = self._failed = None
+        self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
         self._front_skipped.clear()
 
+    def _counted_supply(self) -> CountedSupply:
+        return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, self._part)
+
     def _make_supply(self) -> Supply[Unit]:
-        part = self._part
         if self._plan.counted:
-            return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, part)
+            return self._counted_supply()
         return CutSupply(
             self._plan,
             self._deal,
@@ -315,7 +394,7 @@ class Loader:
             self._make_unit(),
             self._front_skipped,
             self._once,
-            part,
+            self._part,
         )
 
     def _make_unit(self) -> Any:
@@ -447,9 +526,9 @@ def _nbytes(batch: Batch) -> int:
     return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
 
 
-def _check_count(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < most):
-        raise ConfigError(f"loader({name}={value!r}): give a whole number from {least} on")
+def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < most:
+        raise ConfigError(f"{call}{value!r}): must be an integer >= {least}{'' if most == 1 << 62 else f' and < {most:,}'}")
 
 
 def _shut_down(executor: Executor) -> None:
