@@ -334,8 +334,8 @@ class Pipeline:
 
         `threads` defaults to the cores this process may use. `executor` is ``"auto"``, ``"threads"`` or ``"inline"`` (no
         threads). `memory` bounds the bytes in flight, `ahead` the batches (default: about 64 MB worth, at least 2). `as_` is
-        ``"numpy"`` or ``"torch"``; `device` moves torch tensors there. `epoch` is where to start. When nothing has moved for
-        `watchdog_s` seconds, a `StallError` shows every worker's stack.
+        ``"numpy"`` or ``"torch"``; `device` moves torch tensors there, and implies torch. `epoch` is where to start. When
+        nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
         """
         return Loader(
             self.plan,
@@ -355,14 +355,16 @@ class Pipeline:
             epoch, self._iterations = self._iterations, self._iterations + 1
         return _one_epoch(self.plan, epoch)
 
-    def torch_dataset(self) -> Any:
+    def torch_dataset(self, *, batches: str = "tuple") -> Any:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
 
         With `batch` in the pipeline pass ``batch_size=None``. Each iteration is the next epoch; ``set_epoch`` chooses one.
+        Batches, and samples without `batch`, are named tuples: they unpack, and ``batch["label"]`` takes a field; with
+        ``batches="dict"`` they are dicts.
         """
         from .device.torch_dataset import torch_dataset
 
-        return torch_dataset(_WorkerPart(self))
+        return torch_dataset(_WorkerPart(self), batches)
 
     def __len__(self) -> int:
         """Batches of one epoch on this rank; samples, without `batch`."""
@@ -425,6 +427,17 @@ class _WorkerPart:
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
         with Loader(self._pipeline.plan, executor="inline", as_="torch", epoch=epoch, once=True, part=(number, count)) as loader:
             yield from loader
+
+    def __len__(self) -> int:
+        return len(self._pipeline)
+
+    @property
+    def batched(self) -> bool:
+        return self._pipeline.plan.batch is not None
+
+    @property
+    def sharded(self) -> bool:
+        return self._pipeline.plan.shard.world > 1
 
 
 # ---- checks at the door ---------------------------------------------------------------------------------------------------
