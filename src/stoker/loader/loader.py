@@ -30,6 +30,7 @@ from .build import batch_bytes, compile_work, group_of, layout_of, make_executor
 from .foresight import Forerunner
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
+from .trainer_epochs import TrainerEpochs
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 #: memory the automatic look-ahead fills, and the most batches it holds
@@ -80,9 +81,11 @@ class Loader:
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(epoch, row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
-        self._loaded: Cursor | None = None  # as it was in the state; None: batches were taken since, or never loaded
-        self._unsettled = False  # whether it is open that an epoch goes on after the loaded cursor
+        self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
+        self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
         self._wanted: int | None = None  # the epoch after the one at work; None: the next
+        self._followed = False  # whether a trainer has said its epoch since this was made or loaded
+        self._reads_ahead = False  # whether that trainer takes each batch while it is busy with the one before
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
@@ -128,7 +131,7 @@ class Loader:
         asked = self._meters.request()
         # Who asks for a batch is done with the one before it.
         self._settle()
-        self._before, self._loaded = self._cursor, None
+        self._before, self._placed = self._cursor, None
         while not iterator.portions:
             try:
                 unit = self._take()
@@ -138,6 +141,8 @@ class Loader:
                 iterator.progress.ended = True
                 raise
             if unit is None:
+                if self._wanted == self._cursor.epoch:
+                    self._wanted = None  # said of this very epoch, not that it should come again
                 self._end_epoch()
                 self._meters.epoch_ended()
                 raise StopIteration
@@ -209,7 +214,7 @@ class Loader:
         """Make the next iteration epoch `epoch`, from its start.
 
         A loaded state of that epoch stays where it is, as long as no batch was taken after loading it. An iterator at work
-        goes on as it is.
+        goes on as it is, and the next one is epoch `epoch`.
         """
         _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
         self._check_open()
@@ -217,21 +222,45 @@ class Loader:
             self._wanted = epoch
             return
         cursor = self._cursor
-        if self._loaded is not None and self._loaded.epoch == epoch:
-            cursor = self._loaded
+        if self._placed is not None and self._placed.epoch == epoch:
+            cursor = self._placed
         elif cursor.epoch != epoch:
             cursor = Cursor(epoch)
         if cursor != self._cursor:
             self._stop_feed()
         self._move(cursor)
 
-    def state_dict(self, *, before: bool = False) -> dict[str, Any]:
+    @property
+    def batch_sampler(self) -> TrainerEpochs:
+        """For trainers such as Lightning, which set a loader's epoch by it."""
+        return TrainerEpochs(self._follow_trainer, self._deal.size)
+
+    def _follow_trainer(self, epoch: int) -> None:
+        if self._placed is not None and self._placed.epoch > epoch:
+            raise ConfigError(
+                f"this loader was put at epoch {self._placed.epoch} by loader(epoch=...) or load_state_dict(), but its trainer "
+                f"begins epoch {epoch}: let the trainer load the state (Lightning: ckpt_path=...); it sets the loader's epoch"
+            )
+        if self._progress is not None and not (self._followed and self._progress.begun):
+            # Lightning does so where it cannot ask for the length, to know the last batch when it comes.
+            self._reads_ahead = self._progress.begun
+        if self._reads_ahead and not self._followed and self._cursor.epoch < epoch:
+            raise ConfigError(
+                f"the trainer begins epoch {epoch}, but has taken a batch of epoch {self._cursor.epoch} already, because this "
+                f"loader's length is not known: make it with loader(epoch={epoch})"
+            )
+        self._followed = True
+        self.set_epoch(epoch)
+
+    def state_dict(self, *, before: bool | None = None) -> dict[str, Any]:
         """Where this loader is, as a small JSON value.
 
         Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers. With `before`, the batch handed out last does not count until
-        the next one is asked for: the state to save when training on it may not have been completed.
+        and it can be loaded on any number of ranks and workers. With ``before=True``, the batch handed out last does not count
+        until the next one is asked for: the state to save when training on it may not have been completed.
         """
+        if before is None:
+            before = self._reads_ahead
         cursor = self._before if before and self._before is not None else self._cursor
         return encode(cursor, self._pipeline_identity())
 
@@ -251,8 +280,9 @@ class Loader:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {length:,} samples")
         self._stop_feed()
         self._progress = self._wanted = None
+        self._followed = self._reads_ahead = False
         self._move(cursor)
-        self._loaded = cursor
+        self._placed = cursor
         # The state may have been saved right after the last batch of its epoch, or with batches of another size.
         if not self._plan.counted:
             self._unsettled = cursor.row > 0
