@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..batch.fields import Fields
@@ -78,7 +78,7 @@ def _as_dict(fields: Fields) -> dict[str, Any]:
     return dict(fields.items())
 
 
-_FORMS = {"tuple": named, "dict": _as_dict}
+_FORMS: dict[str, Callable[[Fields], NamedFields | dict[str, Any]]] = {"tuple": named, "dict": _as_dict}
 
 
 def _rebuilt(part: Part, batches: str, begun: Any) -> Any:

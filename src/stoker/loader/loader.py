@@ -30,7 +30,7 @@ from .build import batch_bytes, compile_work, group_of, layout_of, make_executor
 from .foresight import Forerunner
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
-from .trainer_epochs import TrainerEpochs
+from .trainer_epochs import Trainer, TrainerSampler
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 #: memory the automatic look-ahead fills, and the most batches it holds
@@ -84,8 +84,7 @@ class Loader:
         self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
         self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
         self._wanted: int | None = None  # the epoch after the one at work; None: the next
-        self._followed = False  # whether a trainer has said its epoch since this was made or loaded
-        self._reads_ahead = False  # whether that trainer takes each batch while it is busy with the one before
+        self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
@@ -231,25 +230,14 @@ class Loader:
         self._move(cursor)
 
     @property
-    def batch_sampler(self) -> TrainerEpochs:
+    def batch_sampler(self) -> TrainerSampler:
         """For trainers such as Lightning, which set a loader's epoch by it."""
-        return TrainerEpochs(self._follow_trainer, self._deal.size)
+        return TrainerSampler(self._follow_trainer, self._deal.size)
 
     def _follow_trainer(self, epoch: int) -> None:
-        if self._placed is not None and self._placed.epoch > epoch:
-            raise ConfigError(
-                f"this loader was put at epoch {self._placed.epoch} by loader(epoch=...) or load_state_dict(), but its trainer "
-                f"begins epoch {epoch}: let the trainer load the state (Lightning: ckpt_path=...); it sets the loader's epoch"
-            )
-        if self._progress is not None and not (self._followed and self._progress.begun):
-            # Lightning does so where it cannot ask for the length, to know the last batch when it comes.
-            self._reads_ahead = self._progress.begun
-        if self._reads_ahead and not self._followed and self._cursor.epoch < epoch:
-            raise ConfigError(
-                f"the trainer begins epoch {epoch}, but has taken a batch of epoch {self._cursor.epoch} already, because this "
-                f"loader's length is not known: make it with loader(epoch={epoch})"
-            )
-        self._followed = True
+        placed = None if self._placed is None else self._placed.epoch
+        begun = None if self._progress is None else self._progress.begun
+        self._trainer.says(epoch, self._cursor.epoch, placed, begun)
         self.set_epoch(epoch)
 
     def state_dict(self, *, before: bool | None = None) -> dict[str, Any]:
@@ -260,7 +248,7 @@ class Loader:
         until the next one is asked for: the state to save when training on it may not have been completed.
         """
         if before is None:
-            before = self._reads_ahead
+            before = self._trainer.reads_ahead
         cursor = self._before if before and self._before is not None else self._cursor
         return encode(cursor, self._pipeline_identity())
 
@@ -280,7 +268,7 @@ class Loader:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {length:,} samples")
         self._stop_feed()
         self._progress = self._wanted = None
-        self._followed = self._reads_ahead = False
+        self._trainer = Trainer()
         self._move(cursor)
         self._placed = cursor
         # The state may have been saved right after the last batch of its epoch, or with batches of another size.
