@@ -78,8 +78,14 @@ def main(folder: Path) -> dict[str, Any]:
     rank = accelerators[True].process_index
     with ids(24).shard(rank, WORLD).batch(4).loader(as_="torch", threads=1) as loader:
         ours = accelerators[True].prepare(loader)
-        accelerators[True].register_for_checkpointing(ours)
         found["a loader of our own"] = [[int(x) for batch in ours for x in batch["x"]] for _ in range(2)]
+        accelerators[True].register_for_checkpointing(ours)
+        batches = iter(ours)
+        next(batches)
+        accelerators[True].save_state(str(folder / "saved"))
+        found["left"] = [int(x) for batch in batches for x in batch["x"]]
+        accelerators[True].load_state(str(folder / "saved"))
+        found["left after loading"] = [int(x) for batch in ours for x in batch["x"]]
     return found
 
 
@@ -117,8 +123,10 @@ def test_what_would_show_a_part_of_the_data_is_refused_on_every_rank(name: str, 
     assert all(REFUSED[name][-1] in rank[name] for rank in ranks)
 
 
-def test_a_loader_with_shard_goes_through_prepare_as_it_is(ranks: list[dict[str, Any]]) -> None:
+def test_a_loader_with_shard_goes_through_prepare_as_it_is_and_into_checkpoints(ranks: list[dict[str, Any]]) -> None:
     assert both(ranks, "a loader of our own") == [list(range(24))] * 2
+    for rank in ranks:
+        assert len(rank["left"]) == 8 and rank["left after loading"] == rank["left"]
 
 
 def test_one_process_may_have_a_share_it_was_given() -> None:

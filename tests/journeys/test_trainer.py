@@ -49,8 +49,9 @@ def train(dataset: Any, folder: Path, resume: str | None = None, **options: Any)
 
 
 REFUSED = {
-    "sharded": (ids(24).shard(0, WORLD), "leave out .shard()"),
-    "batched": (ids(24).batch(4), "leave out .batch()"),
+    "sharded": (ids(24).shard(0, WORLD), "dict", "leave out .shard()"),
+    "batched": (ids(24).batch(4), "dict", "leave out .batch()"),
+    "named tuples": (ids(24), "tuple", "use torch_dataset(batches='dict')"),
 }
 
 
@@ -66,9 +67,9 @@ def main(folder: Path) -> dict[str, Any]:
     for step in (2, 4):
         checkpoint = str(folder / "saved" / f"checkpoint-{step}")
         found[f"resumed at {step}"] = train(ids(24).torch_dataset(batches="dict"), folder, checkpoint, **never)
-    for name, (pipeline, _) in REFUSED.items():
+    for name, (pipeline, batches, _) in REFUSED.items():
         with pytest.raises(ConfigError) as refused:
-            train(pipeline.torch_dataset(batches="dict"), folder, **never)
+            train(pipeline.torch_dataset(batches=batches), folder, **never)
         found[name] = str(refused.value)
     return found
 
@@ -101,5 +102,5 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_samples_that_were_left(step: i
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_show_a_part_of_the_data_is_refused_on_every_rank(name: str, ranks: list[dict[str, Any]]) -> None:
-    assert all(REFUSED[name][1] in rank[name] for rank in ranks)
+def test_what_cannot_work_is_refused_on_every_rank(name: str, ranks: list[dict[str, Any]]) -> None:
+    assert all(REFUSED[name][-1] in rank[name] for rank in ranks)

@@ -50,11 +50,11 @@ def torch_dataset(part: Part, batches: str) -> Any:
             self._begun = torch.zeros(_MOST_WORKERS, dtype=torch.int64).share_memory_()
 
         def set_epoch(self, epoch: int) -> None:
-            _check_consumer(_caller(), part)
+            _check_consumer(_caller(), part, batches)
             self._begun.fill_(_checked_epoch(epoch))
 
         def __iter__(self) -> Iterator[NamedFields | dict[str, Any]]:
-            _check_consumer(_caller(), part)
+            _check_consumer(_caller(), part, batches)
             info = torch.utils.data.get_worker_info()
             number, count = (0, 1) if info is None else (info.id, info.num_workers)
             # Counted now and not with the first batch: a worker that is never asked for one has begun this epoch like the others.
@@ -109,13 +109,17 @@ def _caller() -> object:
     return sys._getframe(2).f_locals.get("self")
 
 
-def _check_consumer(consumer: object, part: Part) -> None:
+def _check_consumer(consumer: object, part: Part, batches: str) -> None:
     kind = type(consumer)
     framework = kind.__module__.partition(".")[0]
     if framework in ("accelerate", "transformers") and kind.__name__ in (_DISPATCHER, _TURNS):
         _check_dealer(consumer, kind.__name__, part)
-    elif framework in ("torch", "torchdata") and part.batched and getattr(consumer, "auto_collation", False):
-        raise _batched_twice()
+    elif framework in ("torch", "torchdata") and getattr(consumer, "auto_collation", False):
+        if part.batched:
+            raise _batched_twice()
+        collate_module = str(getattr(getattr(consumer, "collate_fn", None), "__module__", ""))
+        if batches == "tuple" and collate_module.startswith("transformers."):
+            raise ConfigError("Hugging Face's Trainer takes samples as dicts: use torch_dataset(batches='dict')")
 
 
 def _check_dealer(dealer: Any, kind: str, part: Part) -> None:
