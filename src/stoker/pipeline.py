@@ -340,8 +340,9 @@ class Pipeline:
 
         `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. `executor`
         is ``"auto"``, ``"threads"`` or ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
-        (default: about 64 MB worth, at least 2). `as_` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there. `epoch`
-        is where to start. When nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
+        (default: about 64 MB worth, at least 2). `as_` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there, and
+        implies torch. `epoch` is where to start. When nothing has moved for `watchdog_s` seconds, a `StallError` shows every
+        worker's stack.
         """
         _warn_unsharded(self.plan)
         return Loader(
@@ -363,14 +364,16 @@ class Pipeline:
         _warn_unsharded(self.plan)
         return _one_epoch(self.plan, epoch)
 
-    def torch_dataset(self) -> Any:
+    def torch_dataset(self, *, batches: str = "tuple") -> Any:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
 
         With `batch` in the pipeline pass ``batch_size=None``. Each iteration is the next epoch; ``set_epoch`` chooses one.
+        Batches, and samples without `batch`, are named tuples: they unpack, and ``batch["label"]`` takes a field; with
+        ``batches="dict"`` they are dicts.
         """
         from .device.torch_dataset import torch_dataset
 
-        return torch_dataset(_WorkerPart(self))
+        return torch_dataset(_WorkerPart(self), batches)
 
     def __len__(self) -> int:
         """Batches of one epoch on this rank; samples, without `batch`."""
@@ -442,6 +445,18 @@ class _WorkerPart:
         # that become ranks later.
         rank = rank_of(self._pipeline.plan.shard, self._carried)
         return _WorkerPart, (self._pipeline, rank if rank.world > 1 else None)
+
+    def __len__(self) -> int:
+        return len(self._pipeline)
+
+    @property
+    def batched(self) -> bool:
+        return self._pipeline.plan.batch is not None
+
+    @property
+    def sharded(self) -> bool:
+        """Whether this process gets a share of the data only."""
+        return rank_of(self._pipeline.plan.shard, self._carried).world > 1
 
 
 def _warn_unsharded(plan: Plan) -> None:

@@ -98,7 +98,8 @@ def test_single_samples_hold_what_they_would_as_arrays(kind: str) -> None:
 def test_a_device_implies_torch_and_the_cpu_is_one() -> None:
     batch = next(iter(numbers().batch(4).loader(as_="torch", device="cpu")))
     assert batch["x"].device.type == "cpu"
-    assert isinstance(next(iter(numbers().batch(4).loader(device="cpu")))["x"], np.ndarray)
+    for device in ("cpu", torch.device("cpu")):
+        assert isinstance(next(iter(numbers().batch(4).loader(device=device)))["x"], torch.Tensor), "a device implies torch"
     meta = next(iter(numbers().map(tokens).batch(4, pad={"t": list}).loader(device="meta")))
     assert meta["x"].device.type == "meta" and {tensor.device.type for tensor in meta["t"]} == {"meta"}
 

@@ -10,6 +10,7 @@ import pytest
 
 import stoker
 from stoker import Pipeline
+from stoker.errors import ConfigError
 
 from ..loader.runs import PIPELINES, SINGLES, expand, numbers, odd
 
@@ -25,8 +26,9 @@ def _quiet() -> Any:
         yield
 
 
-def rows(batch: dict[str, Any]) -> dict[str, Any]:
-    return {name: np.asarray(value).tolist() for name, value in batch.items()}
+def rows(batch: Any) -> dict[str, Any]:
+    fields = batch._asdict() if isinstance(batch, tuple) else batch
+    return {name: np.asarray(value).tolist() for name, value in fields.items()}
 
 
 def through(pipeline: Pipeline, workers: int, epochs: int = 1, **options: Any) -> list[list[dict[str, Any]]]:
@@ -36,7 +38,7 @@ def through(pipeline: Pipeline, workers: int, epochs: int = 1, **options: Any) -
 
 def ours(pipeline: Pipeline, epochs: int = 1) -> list[list[dict[str, Any]]]:
     with pipeline.loader() as loader:
-        return [[rows(dict(batch.items())) for batch in loader] for _ in range(epochs)]
+        return [[rows(batch) for batch in loader] for _ in range(epochs)]
 
 
 BATCHED = ["last batch kept", "map with numbers", "filter", "two segments", "stream, window, filter"]
@@ -139,10 +141,10 @@ def test_workers_share_batches_in_turn_whatever_their_number(kind: str) -> None:
     from stoker.pipeline import _WorkerPart
 
     pipeline = PIPELINES[kind](4)
-    expected = [rows(dict(batch.items())) for batch in pipeline]
+    expected = [rows(batch) for batch in pipeline]
     for workers in (1, 2, 3, 5, 40):
         part = _WorkerPart(pipeline)
-        shares = [[rows(dict(batch.items())) for batch in part(0, number, workers)] for number in range(workers)]
+        shares = [[rows(batch) for batch in part(0, number, workers)] for number in range(workers)]
         assert shares == [expected[number::workers] for number in range(workers)]
 
 
@@ -163,3 +165,64 @@ def test_expanded_samples_are_shared_too() -> None:
     found = through(pipeline, 3)[0]
     assert sorted((s["x"], s["part"]) for s in found) == sorted((int(s["x"]), s["part"]) for s in pipeline)
     assert isinstance(stoker.arrays(x=np.arange(3)).torch_dataset(), torch.utils.data.IterableDataset)
+
+
+# ---- what comes out, and what is refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_unpack_and_answer_by_name(workers: int) -> None:
+    pipeline = numbers().select("y", "x").batch(10)
+    for y, x in DataLoader(pipeline.torch_dataset(), batch_size=None, num_workers=workers):
+        assert x.shape == (10,) and y.shape == (10, 5)
+    batch = next(iter(DataLoader(pipeline.torch_dataset(), batch_size=None, num_workers=workers)))
+    assert batch._fields == ("y", "x")
+    assert batch["x"] is batch[1]
+    as_dict = next(iter(DataLoader(pipeline.torch_dataset(batches="dict"), batch_size=None, num_workers=workers)))
+    assert type(as_dict) is dict and rows(as_dict) == rows(batch)
+
+
+def test_torch_collates_samples_to_named_tuples_or_dicts() -> None:
+    samples = numbers().torch_dataset(), numbers().torch_dataset(batches="dict")
+    named, as_dict = (next(iter(DataLoader(dataset, batch_size=4))) for dataset in samples)
+    assert named._fields == ("x", "y") and named["y"].shape == (4, 5)
+    assert type(as_dict) is dict and rows(as_dict) == rows(named)
+
+
+def test_a_form_of_batches_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"torch_dataset\(batches='list'\): must be 'tuple' or 'dict'"):
+        numbers().torch_dataset(batches="list")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_set_has_the_length_of_its_pipeline(workers: int) -> None:
+    for pipeline, length in ((numbers().batch(7), 8), (numbers().batch(7).repeat(2), 16), (numbers(), 60)):
+        dataset = pipeline.torch_dataset()
+        loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+        assert len(dataset) == len(loader) == length
+        assert len(list(loader)) == length, "and torch does not warn of more than it was told"
+    assert len(DataLoader(numbers().torch_dataset(), batch_size=7)) == 9
+
+
+def test_a_data_set_without_a_known_length_says_so_and_is_true() -> None:
+    dataset = numbers().filter(odd).torch_dataset()
+    assert dataset
+    with pytest.raises(TypeError, match="not known beforehand"):
+        len(dataset)
+    assert len(list(DataLoader(dataset, batch_size=None))) == 30
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("batches", ["tuple", "dict"])
+@pytest.mark.parametrize("arguments", [{}, {"batch_size": 8}, {"collate_fn": list}], ids=repr)
+def test_batches_are_not_batched_again(arguments: dict[str, Any], batches: str, workers: int) -> None:
+    dataset = numbers().batch(4).torch_dataset(batches=batches)
+    with pytest.raises(ConfigError, match="pass batch_size=None"):
+        next(iter(DataLoader(dataset, num_workers=workers, **arguments)))
+    assert len(list(DataLoader(dataset, batch_size=None, num_workers=workers, collate_fn=arguments.get("collate_fn")))) == 15
+
+
+def test_set_epoch_takes_an_epoch() -> None:
+    for wrong in (-1, 1 << 32, 0.5, True, None):
+        with pytest.raises(ConfigError, match="set_epoch\\("):
+            numbers().torch_dataset().set_epoch(wrong)

@@ -13,7 +13,7 @@ from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.image import checks, limits, mixing, npy, output
 from stoker.kernel import native
-from stoker.loader import build, foresight, front, loader
+from stoker.loader import build, foresight, front, loader, thread_count
 from stoker.observe.meters import Meters
 from stoker.pack import lmdb, tar
 from stoker.plan import cursor, order
@@ -68,7 +68,7 @@ ROWS = {
     "idle connections per host": f"{connections._MOST_IDLE}",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
-    "worker threads": f"{build._WAITING} more for remote shards",
+    "worker threads": f"{thread_count._WAITING} more for remote shards",
     "threads that fetch into a cache": f"{foresight._THREADS}",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
     "batches in flight": f"about {loader._AHEAD_BYTES >> 20} MB worth: at most {loader._AHEAD_MOST} units",

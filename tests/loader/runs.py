@@ -204,6 +204,11 @@ def epochs_of(loader: Loader, count: int) -> list[list[str]]:
     return [[hash_of(batch) for batch in loader] for _ in range(count)]
 
 
+def rest_of(loader: Loader, epoch: int = 0) -> list[Any]:
+    """What is left of an epoch after a state was loaded: a state with nothing after it is the start of the next epoch."""
+    return list(loader) if loader.epoch == epoch else []
+
+
 def sha_of_run(pipeline: Pipeline, epochs: int = 3, **arguments: Any) -> str:
     """One SHA-256 over all batches of some epochs."""
     with pipeline.loader(**arguments) as loader:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.errors import StateError
+from stoker.errors import ConfigError, FunctionError, StateError
 
-from .runs import PIPELINES, N, numbers, odd, tokens
+from .runs import PIPELINES, N, epochs_of, hash_of, numbers, odd, tokens
 
 
 def state_after(pipeline: stoker.Pipeline, steps: int) -> dict[str, Any]:
@@ -125,19 +125,145 @@ def test_a_stream_that_has_become_shorter_is_noticed() -> None:
             list(loader)
 
 
-def test_a_state_of_the_very_end_gives_an_empty_rest_and_then_the_next_epoch() -> None:
-    for kind in ("shuffled", "filter", "stream", "inner batch"):
+@pytest.mark.parametrize("kind", PIPELINES)
+def test_a_state_of_the_very_end_is_the_start_of_the_next_epoch(kind: str) -> None:
+    pipeline = PIPELINES[kind](4)
+    with pipeline.loader(threads=2) as loader:
+        epochs = epochs_of(loader, 3)
+        assert loader.state_dict()["epoch"] == 3
+    state = state_after(pipeline, len(epochs[0]))
+    assert state["epoch"] == 0, "saving waits for nothing, so the state does not know that the epoch is over"
+    with pipeline.loader(threads=2) as loader, pipeline.loader(threads=2) as asked:
+        loader.load_state_dict(state)
+        assert [hash_of(batch) for batch in loader] == epochs[1], "no empty iteration"
+        asked.load_state_dict(state)
+        assert [[hash_of(batch) for batch in asked] for _ in range(asked.epoch, 3)] == epochs[1:]
+        assert asked.epoch == loader.epoch + 1 == 3
+
+
+def test_a_state_of_a_finished_training_leaves_nothing_to_do() -> None:
+    for kind in ("shuffled", "filter"):
         pipeline = PIPELINES[kind](4)
         with pipeline.loader() as loader:
-            iterator = iter(loader)
-            count = sum(1 for _ in range(len(list(pipeline))) if next(iterator))
-            state = loader.state_dict()
-            assert state["epoch"] == 0
-        with pipeline.loader() as loader:
-            loader.load_state_dict(state)
-            assert list(loader) == []
-            assert loader.epoch == 1
-            assert len(list(loader)) == count
+            within = [loader.state_dict() for _ in range(2) for _ in loader][-1]
+            after = loader.state_dict()
+        for state in (within, after):
+            with pipeline.loader() as loader:
+                loader.load_state_dict(state)
+                assert list(range(loader.epoch, 2)) == []
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "filter"])
+def test_rows_that_give_no_step_of_another_size_are_the_end_of_their_epoch(kind: str) -> None:
+    """60 or 30 rows: 3 or 2 are left after steps of 3, and no rank gets a whole batch of 4 from them."""
+    base = numbers().take(59).shuffle(seed=3) if kind == "shuffled" else numbers().filter(odd).take(29)
+    for world in (1, 2):
+        steps = 19 if kind == "shuffled" else 9
+        state = state_after(base.batch(3), steps)
+        for rank in range(world):
+            with base.shard(rank, world).batch(4).loader() as loader:
+                loader.load_state_dict(state)
+                assert loader.epoch == 1
+                assert loader.state_dict()["row"] == 0
+                loader.load_state_dict({**state, "row": state["row"] - 9} | ({"at": None} if "at" in state else {}))
+                assert loader.epoch == 0
+
+
+def test_an_error_met_while_looking_whether_the_epoch_goes_on_is_raised_in_its_place() -> None:
+    bad = [False]
+
+    def keep(sample: dict[str, Any]) -> bool:
+        if bad[0]:
+            raise ValueError("spoilt")
+        return True
+
+    pipeline = numbers().filter(keep).batch(4)
+    state = state_after(pipeline, 3)
+    bad[0] = True
+    with pipeline.loader(threads=2) as loader:
+        loader.load_state_dict(state)
+        assert loader.epoch == 0
+        assert repr(loader).endswith("epoch 0, row 12)")
+        with pytest.raises(FunctionError, match="spoilt"):
+            list(loader)
+        loader.load_state_dict(state)
+        loader.close()
+        assert loader.epoch == 0, "a closed loader waits for nothing"
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "filter", "stream"])
+def test_set_epoch_chooses_the_next_iteration(kind: str) -> None:
+    pipeline = PIPELINES[kind](4)
+    with pipeline.loader(threads=2) as loader:
+        epochs = epochs_of(loader, 6)
+    with pipeline.loader(threads=2) as loader:
+
+        def one() -> list[str]:
+            return [hash_of(batch) for batch in loader]
+
+        loader.set_epoch(3)
+        assert loader.epoch == 3 and one() == epochs[3] and one() == epochs[4]
+        loader.set_epoch(0)
+        iterator = iter(loader)
+        first = hash_of(next(iterator))
+        loader.set_epoch(2)
+        assert [first, *map(hash_of, iterator)] == epochs[0], "an iterator at work goes on as it is"
+        assert loader.epoch == 2 and one() == epochs[2]
+        next(iter(loader))
+        loader.set_epoch(3)  # the epoch that was left in the middle
+        assert one() == epochs[3] and one() == epochs[4]
+        iterator = iter(loader)
+        loader.set_epoch(1)
+        assert [hash_of(batch) for batch in iterator] == epochs[1], "no batch was taken from it yet"
+        for wrong in (-1, 1 << 32, 1.0, True, None, "1"):
+            with pytest.raises(ConfigError, match="set_epoch\\("):
+                loader.set_epoch(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "filter", "stream"])
+def test_set_epoch_in_every_round_of_the_loop_resumes_exactly(kind: str) -> None:
+    """However the loop knows where it was: by the loader, or by a number of its own."""
+    pipeline = PIPELINES[kind](7)
+    with pipeline.loader() as loader:
+        epochs = epochs_of(loader, 3)
+    for step in range(len(epochs[0]) + 1):
+        state = state_after(pipeline, step)
+        for own in (False, True):
+            with pipeline.loader(threads=2) as loader:
+                loader.load_state_dict(state)
+                seen: list[str] = []
+                for epoch in range(0 if own else loader.epoch, 3):
+                    loader.set_epoch(epoch)
+                    seen += [hash_of(batch) for batch in loader]
+                assert seen == [*epochs[0][step:], *epochs[1], *epochs[2]], (step, own)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "filter", "stream", "repeat"])
+def test_the_state_before_a_batch_does_not_count_it_until_the_next_is_asked_for(kind: str) -> None:
+    pipeline = PIPELINES[kind](4)
+    with pipeline.loader(threads=2) as loader:
+        last = loader.state_dict()
+        assert loader.state_dict(before=True) == last
+        for _ in loader:
+            assert loader.state_dict(before=True) == last
+            last = loader.state_dict()
+            assert last != loader.state_dict(before=True)
+        assert loader.state_dict(before=True) == loader.state_dict(), "the loop asked for more: its last batch is done"
+        next(iter(loader))
+        loader.load_state_dict(last)
+        assert loader.state_dict(before=True) == loader.state_dict()
+
+
+def test_an_interrupt_while_waiting_for_a_batch_has_no_batch_in_hand() -> None:
+    def interrupt(x: Any) -> Any:
+        if x == 9:
+            raise KeyboardInterrupt
+        return x
+
+    with numbers().map(x=interrupt).batch(4).loader(executor="inline") as loader:
+        with pytest.raises(KeyboardInterrupt):
+            list(loader)
+        assert loader.state_dict()["row"] == loader.state_dict(before=True)["row"] == 8
 
 
 def test_a_state_can_be_loaded_in_the_middle_and_again_and_again() -> None:

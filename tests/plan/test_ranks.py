@@ -217,14 +217,26 @@ def test_a_rank_that_was_given_stands(group: SimpleNamespace) -> None:
         assert rows(loader) == [[0, 1]]
 
 
-def test_a_loader_made_before_ranks_were_known_is_refused(group: SimpleNamespace) -> None:
-    with numbers(8).shard().batch(2).loader() as loader:
-        assert len(rows(loader)) == 4
+def test_a_loader_made_before_ranks_were_known_follows_until_it_gave_a_batch(group: SimpleNamespace) -> None:
+    pipeline = numbers(9).shard().batch(2)
+    with pipeline.loader() as loader:
+        assert len(loader) == 4
         group.rank = 1
-        with pytest.raises(
-            ConfigError, match=r"was alone, and now it is rank 1 of 2 \(torch.distributed\); make the loader after"
-        ):
+        assert len(loader) == 2
+        assert rows(loader) == [[2, 3], [6, 7]]
+        group.rank, group.world = 2, 3
+        with pytest.raises(ConfigError, match=r"was rank 1 of 2 .*, and now it is rank 2 of 3 .*; make a new loader after"):
             iter(loader)
+    group.rank = None
+    with pipeline.loader() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    for row, left in ((2, (0, [[2, 3]])), (6, (1, [[0, 1], [4, 5]]))):
+        with pipeline.loader() as loader:
+            loader.load_state_dict({**state, "row": row})
+            group.rank, group.world = 0, 2
+            assert (loader.epoch, rows(loader)) == left, "three rows fill no batch of two ranks"
+            group.rank = None
 
 
 def test_a_world_without_a_rank_stops_only_who_shards(monkeypatch: pytest.MonkeyPatch) -> None:

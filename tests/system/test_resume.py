@@ -10,7 +10,7 @@ import pytest
 
 from stoker import Pipeline
 
-from ..loader.runs import PIPELINES, SINGLES, epochs_of, hash_of, image_pipelines, run_python
+from ..loader.runs import PIPELINES, SINGLES, epochs_of, hash_of, image_pipelines, rest_of, run_python
 
 Run = tuple[list[str], list[dict[str, Any]], list[str]]
 
@@ -32,7 +32,7 @@ def check_every_step(pipeline: Pipeline, run: Run, **how: Any) -> None:
     with pipeline.loader(**how) as loader:
         for step, state in enumerate(states[:-1]):
             loader.load_state_dict(state)
-            assert [hash_of(batch) for batch in loader] == hashes[step:], step
+            assert [hash_of(batch) for batch in rest_of(loader)] == hashes[step:], step
             assert loader.epoch == 1
             if step % 10 == 0:
                 assert hash_of(next(iter(loader))) == next_epoch[0]
@@ -93,13 +93,13 @@ def test_a_state_does_not_depend_on_the_threads_that_made_it(threads: int) -> No
 def test_a_state_saved_while_resumed_leads_to_the_same_place() -> None:
     for kind in PIPELINES:
         pipeline = PIPELINES[kind](4)
-        hashes, states, _ = whole_run(pipeline)
+        hashes, states, next_epoch = whole_run(pipeline)
         with pipeline.loader(executor="inline") as loader, pipeline.loader(executor="inline") as again:
             loader.load_state_dict(states[3])
             for step, _ in enumerate(loader, 3):
                 again.load_state_dict(loader.state_dict())
                 rest = [hash_of(batch) for _, batch in zip(range(2), iter(again))]
-                assert rest == hashes[step + 1 : step + 3], (kind, step)
+                assert rest == (hashes[step + 1 : step + 3] or next_epoch[:2]), (kind, step)
 
 
 def test_batches_made_ahead_are_not_in_the_state() -> None:
@@ -123,7 +123,7 @@ for kind, states in kinds.items():
     for state in states:
         with PIPELINES[kind](7).loader(threads=2) as loader:
             loader.load_state_dict(state)
-            found[kind].append([[hash_of(batch) for batch in loader] for _ in range(2)])
+            found[kind].append([[hash_of(batch) for batch in loader] for epoch in range(loader.epoch, 2)])
 print(json.dumps(found))
 """
 
@@ -134,10 +134,9 @@ def test_a_new_process_goes_on_exactly_where_this_one_was() -> None:
     done = run_python(SCRIPT, input=json.dumps({kind: states for kind, (_, states, _) in runs.items()}))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    for kind, (hashes, states, next_epoch) in runs.items():
-        expected = [[hashes[step:], next_epoch] for step in range(len(states) - 1)]
-        assert found[kind][:-1] == expected, kind
-        assert found[kind][-1][0] == next_epoch, kind
+    for kind, (hashes, _, next_epoch) in runs.items():
+        within = [[hashes[step:], next_epoch] for step in range(len(hashes))]
+        assert found[kind] == [*within, [next_epoch], [next_epoch]], kind
 
 
 def test_a_trainer_that_is_killed_loses_only_what_it_had_not_saved(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Fields:
         return self._values.items()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in self._values.items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={brief(value)}' for name, value in self._values.items())})"
 
 
 class Sample(Fields):
@@ -100,7 +100,7 @@ class Batch(Fields):
         return Batch(values, self.rows, self._keys, self._mask)
 
 
-def _brief(value: Any, most: int = 40) -> str:
+def brief(value: Any, most: int = 40) -> str:
     """A value in a few characters, however large it is: a batch may be printed by accident."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is not None and dtype is not None and tuple(shape) != ():
@@ -108,6 +108,6 @@ def _brief(value: Any, most: int = 40) -> str:
     if isinstance(value, (list, tuple, bytes, bytearray)) and len(value) > 8:
         return f"{type(value).__name__}[{len(value)}]"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_brief(part) for part in value)}]"
+        return f"[{', '.join(brief(part) for part in value)}]"
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}..."

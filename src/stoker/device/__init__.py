@@ -11,8 +11,8 @@ __all__ = ["Output", "choose_output"]
 
 
 def choose_output(as_: str, device: Any) -> Output:
-    """The hand-over for ``loader(as_=..., device=...)``. A device other than the CPU implies torch."""
-    if as_ == "torch" or (as_ == "numpy" and device is not None and str(device) != "cpu"):
+    """The hand-over for ``loader(as_=..., device=...)``. A device implies torch."""
+    if as_ == "torch" or (as_ == "numpy" and device is not None):
         from .torch import choose_torch_output
 
         return choose_torch_output(device)

@@ -33,6 +33,7 @@ from .build import compile_work, group_of, layout_of, make_executor, observer
 from .foresight import Forerunner
 from .front import Flow, open_front
 from .supply import CountedSupply, CutSupply, SkipRows
+from .trainer_epochs import Trainer, TrainerSampler
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 #: memory the automatic look-ahead fills, and the most batches it holds
@@ -65,9 +66,10 @@ class Loader:
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
     ) -> None:
-        _check_count("threads", threads, 1)
-        _check_count("ahead", ahead, 1)
-        _check_count("epoch", epoch, 0, MOST_EPOCHS)
+        for name, count in (("threads", threads), ("ahead", ahead)):
+            if count is not None:
+                _check_count(f"loader({name}=", count, 1)
+        _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
@@ -84,9 +86,15 @@ class Loader:
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(epoch, row)
+        self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
+        self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
+        self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
+        self._wanted: int | None = None  # the epoch after the one at work; None: the next
+        self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # stands behind the last batch handed out
         self._feed: Feed[Unit] | None = None
+        self._peeked: Unit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[Unit] | None = None
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
@@ -102,11 +110,11 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
-        self._check_rank()
+        self._follow_rank()
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
-            self._cursor = Cursor(self._cursor.epoch + 1)
+            self._end_epoch()
         self._progress = _Progress()
         if self._skips:
             self._skips.epoch()
@@ -114,6 +122,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
+        self._follow_rank()
         count = self._epoch_steps()
         if count is None:
             raise TypeError(
@@ -127,6 +136,9 @@ class Loader:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
         asked = self._meters.request()
+        # Who asks for a batch is done with the one before it.
+        self._settle()
+        self._before, self._placed = self._cursor, None
         while not iterator.portions:
             try:
                 unit = self._take()
@@ -136,22 +148,38 @@ class Loader:
                 iterator.progress.ended = True
                 raise
             if unit is None:
-                self._progress = None
-                self._cursor = Cursor(self._cursor.epoch + 1)
+                if self._wanted == self._cursor.epoch:
+                    self._wanted = None  # said of this very epoch, not that it should come again
+                self._end_epoch()
                 self._meters.epoch_ended()
                 raise StopIteration
         return iterator.portions.pop(asked)
+
+    def _end_epoch(self) -> None:
+        self._progress = None
+        self._move(Cursor(self._cursor.epoch + 1))
+        if self._wanted is not None:
+            wanted, self._wanted = self._wanted, None
+            self.set_epoch(wanted)
+
+    def _take_unit(self) -> Unit | None:
+        if self._peeked is not None:
+            unit, self._peeked = self._peeked, None
+            return unit
+        if self._feed is None:
+            self._start_feed()
+        assert self._feed is not None
+        try:
+            return self._feed.take()
+        except Exhausted:
+            return None
 
     def _take(self) -> BatchUnit | None:
         """The next batch, complete and accounted for; None at the end of the epoch."""
         if self._failed is not None:
             raise self._failed
-        if self._feed is None:
-            self._start_feed()
-        assert self._feed is not None
-        try:
-            unit = self._feed.take()
-        except Exhausted:
+        unit = self._take_unit()
+        if unit is None:
             return None
         if isinstance(unit, EpochEnd):
             self._account(0, unit.skipped, unit.epoch)
@@ -181,23 +209,66 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch being iterated, or, between epochs, the next one."""
+        """The epoch being iterated, or, between epochs, the next one.
+
+        After `load_state_dict` this may wait for a batch: where samples cannot be counted, only that shows whether the saved
+        epoch goes on.
+        """
+        self._follow_rank()
+        self._settle()
         return self._cursor.epoch
 
-    def state_dict(self) -> dict[str, Any]:
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration epoch `epoch`, from its start.
+
+        A loaded state of that epoch stays where it is, as long as no batch was taken after loading it. An iterator at work
+        goes on as it is, and the next one is epoch `epoch`.
+        """
+        _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
+        self._check_open()
+        if self._progress is not None and self._progress.begun:
+            self._wanted = epoch
+            return
+        cursor = self._cursor
+        if self._placed is not None and self._placed.epoch == epoch:
+            cursor = self._placed
+        elif cursor.epoch != epoch:
+            cursor = Cursor(epoch)
+        if cursor != self._cursor:
+            self._stop_feed()
+        self._move(cursor)
+
+    @property
+    def batch_sampler(self) -> TrainerSampler:
+        """For trainers such as Lightning, which set a loader's epoch by it."""
+        return TrainerSampler(self._follow_trainer, self._deal.size)
+
+    def _follow_trainer(self, epoch: int) -> None:
+        placed = None if self._placed is None else self._placed.epoch
+        begun = None if self._progress is None else self._progress.begun
+        self._trainer.says(epoch, self._cursor.epoch, placed, begun)
+        self.set_epoch(epoch)
+
+    def state_dict(self, *, before: bool | None = None) -> dict[str, Any]:
         """Where this loader is, as a small JSON value.
 
         Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers.
+        and it can be loaded on any number of ranks and workers. With ``before=True``, the batch handed out last does not count
+        until the next one is asked for: the state to save when training on it may not have been completed.
         """
-        return encode(self._cursor, self._pipeline_identity())
+        if before is None:
+            before = self._trainer.reads_ahead
+        cursor = self._before if before and self._before is not None else self._cursor
+        return encode(cursor, self._pipeline_identity())
 
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
         """Go on from a saved state with the next iteration.
 
-        A state of other data or another pipeline is refused, naming what differs; `force` keeps its position all the same.
+        A state after which no batch is left in its epoch is the start of the next one. A state of other data or another pipeline
+        is refused, naming what differs; `force` keeps its position all the same.
         """
         self._check_open()
+        self._follow_rank()
         cursor = decode(state, self._pipeline_identity(), force=force)
         rows = self._plan.order.length if self._plan.counted and self._plan.order else None
         if rows is not None and cursor.row > rows:
@@ -206,7 +277,38 @@ class Loader:
         if cursor.at is not None and length is not None and cursor.at[0] > length:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {length:,} samples")
         self._stop_feed()
-        self._cursor, self._progress = cursor, None
+        self._progress = self._wanted = None
+        self._trainer = Trainer()
+        self._place(cursor)
+
+    def _place(self, cursor: Cursor) -> None:
+        """Go on from here; the start of the next epoch where no batch is left in this one."""
+        self._move(cursor)
+        self._placed = cursor
+        # The state may have been saved right after the last batch of its epoch, or with batches of another size.
+        if not self._plan.counted:
+            self._unsettled = cursor.row > 0
+        elif self._counted_supply().ended:
+            self._move(Cursor(cursor.epoch + 1))
+
+    def _move(self, cursor: Cursor) -> None:
+        self._cursor, self._before, self._unsettled = cursor, None, False
+
+    def _settle(self) -> None:
+        """Find out whether the epoch goes on after a loaded state, where only its samples can tell."""
+        if not self._unsettled:
+            return
+        try:
+            self._check_open()
+            unit = self._take_unit()
+            if isinstance(unit, EpochEnd):
+                self._account(0, unit.skipped, unit.epoch)
+                self._move(Cursor(unit.epoch + 1))
+            else:
+                self._peeked = unit
+        except Exception as error:  # noqa: BLE001  raised in its place: where the next batch is asked for
+            self._failed = error
+        self._unsettled = False
 
     def _pipeline_identity(self) -> dict[str, str]:
         if self._identity is None:
@@ -252,7 +354,7 @@ class Loader:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"epoch {self.epoch}, row {self._cursor.row:,}"
+        state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
 
     def _check_open(self) -> None:
@@ -263,14 +365,22 @@ class Loader:
                 "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
             )
 
-    def _check_rank(self) -> None:
-        """Refuse to run for a rank that this process is not: the loader was made before ranks were known."""
+    def _follow_rank(self) -> None:
+        """Run for the rank that this process is by now: a loader may be made before the process group.
+
+        Once a batch was taken for another rank it is too late.
+        """
         now = rank_of(self._plan.shard, self._carried)
-        if now.contradicts(self._rank):
+        if not now.contradicts(self._rank):
+            return
+        if self._placed is None or self._feed is not None:
             raise ConfigError(
-                f"this loader was made when this process was {self._rank}, and now it is {now}; make the loader after "
-                "init_process_group() (with Lightning, in train_dataloader()), or use shard(rank=, world=)"
+                f"this loader gave batches when this process was {self._rank}, and now it is {now}; make a new loader after "
+                "init_process_group(), or use shard(rank=, world=)"
             )
+        self._rank, self._deal = now, self._plan.deal(now.rank, now.world)
+        self._check_steps()
+        self._place(self._cursor)  # a batch of more ranks has more rows: fewer may be left to come
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------
 
@@ -313,13 +423,15 @@ class Loader:
             self._supply.close()
         if self._forerunner is not None:
             self._forerunner.close()
-        self._feed = self._supply = self._forerunner = self._failed = None
+        self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
         self._front_skipped.clear()
 
+    def _counted_supply(self) -> CountedSupply:
+        return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, self._part)
+
     def _make_supply(self) -> Supply[Unit]:
-        part = self._part
         if self._plan.counted:
-            return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, part)
+            return self._counted_supply()
         return CutSupply(
             self._plan,
             self._deal,
@@ -329,7 +441,7 @@ class Loader:
             self._make_unit(),
             self._front_skipped,
             self._once,
-            part,
+            self._part,
         )
 
     def _make_unit(self) -> Any:
@@ -461,9 +573,9 @@ def _nbytes(batch: Batch) -> int:
     return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
 
 
-def _check_count(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < most):
-        raise ConfigError(f"loader({name}={value!r}): give a whole number from {least} on")
+def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < most:
+        raise ConfigError(f"{call}{value!r}): must be an integer >= {least}{'' if most == 1 << 62 else f' and < {most:,}'}")
 
 
 def _shut_down(executor: Executor) -> None:

@@ -92,14 +92,22 @@ class CountedSupply(Supply[Unit]):
     def poll(self, block: bool) -> Unit:
         if self._once and self._epoch > self._first_epoch:
             raise Exhausted
-        while (run := self._run()) is not None:
-            start, stop = run
-            if not self._deal.steps(stop - start):
-                self._row = self._pass_end(start)
-            elif (unit := self._unit(start, stop)) is not None:
+        while (run := self._next_run()) is not None:
+            if (unit := self._unit(*run)) is not None:
                 return unit
         self._epoch, self._row = self._epoch + 1, 0
         return EpochEnd(self._epoch - 1)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no step is left in the present epoch, on any rank."""
+        return self._next_run() is None
+
+    def _next_run(self) -> tuple[int, int] | None:
+        """The rows of this pass, or of the first one after it, that give a step; None at the end of the epoch."""
+        while (run := self._run()) is not None and not self._deal.steps(run[1] - run[0]):
+            self._row = self._pass_end(run[0])
+        return run
 
     def _pass_end(self, row: int) -> int:
         rows = self._plan.pass_rows

@@ -1,0 +1,51 @@
+"""Trainers that count epochs themselves, and tell a loader by the sampler they expect it to have.
+
+Lightning calls ``loader.batch_sampler.sampler.set_epoch(n)`` before each epoch. It does not load a loader's state from a
+checkpoint of a finished epoch, so without this call it would begin the data again at epoch 0. And where it cannot ask a loader
+for its length, it takes a batch while it is busy with the one before, to know the last batch when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import ConfigError
+
+
+class TrainerSampler:
+    """Stands where a torch DataLoader has its batch sampler, and that one its sampler."""
+
+    def __init__(self, set_epoch: Callable[[int], None], batch_size: int) -> None:
+        self.set_epoch, self.batch_size = set_epoch, batch_size
+
+    @property
+    def sampler(self) -> TrainerSampler:
+        return self
+
+
+class Trainer:
+    """What is known of the trainer that drives a loader."""
+
+    def __init__(self) -> None:
+        self._heard = False
+        self.reads_ahead = False
+
+    def says(self, epoch: int, at: int, placed: int | None, begun: bool | None) -> None:
+        """The trainer begins `epoch`. A wrong one for the loader is refused.
+
+        The loader is in epoch `at`; the user put it into epoch `placed`, unless batches were taken since; `begun` says whether
+        batches were taken from the iterator there is, None that there is none.
+        """
+        if placed is not None and placed > epoch:
+            raise ConfigError(
+                f"this loader was put at epoch {placed} by loader(epoch=...) or load_state_dict(), but its trainer begins epoch "
+                f"{epoch}: let the trainer load the state (Lightning: ckpt_path=...); it sets the loader's epoch"
+            )
+        if begun is False or (begun and not self._heard):
+            self.reads_ahead = begun
+        if self.reads_ahead and not self._heard and at < epoch:
+            raise ConfigError(
+                f"the trainer begins epoch {epoch}, but has taken a batch of epoch {at} already, because this loader's length "
+                f"is not known: make it with loader(epoch={epoch})"
+            )
+        self._heard = True

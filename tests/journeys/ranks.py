@@ -1,0 +1,56 @@
+"""Two processes that train together, as torchrun would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from ..loader.runs import ROOT, environment
+
+WORLD = 2
+_DEADLINE_S = 200.0
+
+
+def run_ranks(module: str, folder: Path) -> list[Any]:
+    """Call ``main()`` of a module in `WORLD` processes; what it returned in each of them. They must end in time."""
+    import torch.distributed as dist
+
+    meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # on a port the system chooses
+    script = f"from tests.journeys.ranks import be_rank; from {module} import main; be_rank(main)"
+    processes = []
+    for rank in range(WORLD):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": WORLD}
+        settings = {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": meeting.port, "OMP_NUM_THREADS": 1}
+        command = [sys.executable, "-W", "ignore", "-c", script, str(folder)]
+        with (folder / f"{rank}.log").open("wb") as log:
+            env = {**environment(), **{name: str(value) for name, value in settings.items()}}
+            processes.append(subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT))
+    deadline = time.monotonic() + _DEADLINE_S
+    try:
+        codes = [process.wait(max(0.1, deadline - time.monotonic())) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert codes == [0] * WORLD, "\n".join((folder / f"{rank}.log").read_text() for rank in range(WORLD))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
+
+
+def be_rank(main: Callable[[Path], Any]) -> None:
+    """In such a process: join the other, call `main`, leave its result for the parent."""
+    import torch.distributed as dist
+
+    rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
+    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), timeout=timedelta(seconds=_DEADLINE_S / 2))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=_DEADLINE_S / 2))
+    result = main(folder)
+    dist.barrier()
+    dist.destroy_process_group()
+    (folder / f"{rank}.json").write_text(json.dumps(result))
