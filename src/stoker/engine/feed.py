@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from ..errors import ClosedError, StallError
+from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken
 
@@ -127,6 +128,8 @@ class Feed(Generic[U]):
         while True:
             if self._closed:
                 raise ClosedError("the loader was closed while a batch was awaited")
+            if self._executor.stopped:
+                raise ended()
             self._collect(0.0)
             waits = block and not self._schedule.in_flight
             self._fill(block=waits)
