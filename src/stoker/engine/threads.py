@@ -49,6 +49,7 @@ class _ThreadChannel(Channel):
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.done.put([])  # wakes whoever waits for an outcome that will not come
 
 
 class _Seat:
