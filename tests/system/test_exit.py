@@ -186,14 +186,14 @@ class Program:
 #: a function, and a stream, that never return once the first batch is made
 STUCK = (
     "stoker.arrays(x=np.arange(100)).map(x=lambda x: x if x < 4 else threading.Event().wait()).batch(4)",
-    "stoker.stream(lambda: ({'x': n if n < 999 else threading.Event().wait()} for n in range(9999))).batch(4)",
+    "stoker.stream(lambda: ({'x': n if n < 99 else threading.Event().wait()} for n in range(999))).batch(4)",
 )
 IN_A_DAEMON = """
 seen = threading.Event()
 def train(loader):
     for batch in loader:
         seen.set()
-def begin(**arguments):
+def begin():
     thread.start()
     seen.wait(60)
 thread = threading.Thread(target=lambda: train(load()), daemon=True)
@@ -293,9 +293,9 @@ def late():
 import stoker.engine.daemons
 stoker.engine.daemons._EXIT_S = 0.0
 class Last:  # goes when all else is gone, and gives the workers the time to notice
-    def __del__(self, threads=lambda: len(os.listdir("/proc/self/task")), now=time.monotonic, sleep=time.sleep):
+    def __del__(self, exists=os.path.isdir, threads=os.listdir, now=time.monotonic, sleep=time.sleep):
         until = now() + 3
-        while threads() > 1 and now() < until:
+        while exists("/proc/self/task") and len(threads("/proc/self/task")) > 1 and now() < until:
             sleep(0.01)
 loader = load()
 next(iter(loader))
@@ -355,6 +355,7 @@ if __name__ == "__main__":
         print(child.exitcode)
 """,
         "3\n3\n",
+        ("map",),
     ),
     "workers of a torch DataLoader": Program(
         """
@@ -404,9 +405,12 @@ def test_a_test_session_passes_whose_fixture_closes_nothing(exit_data: Path, tmp
         + """
 import pytest
 
-@pytest.fixture(scope="session")
+kept = []
+
+@pytest.fixture
 def loader():
-    return load()
+    kept.append(load())
+    return kept[0]
 
 def test_a_batch(loader):
     assert next(iter(loader)).rows == 4
