@@ -71,7 +71,7 @@ class ThreadExecutor(Executor):
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_ThreadChannel] = weakref.WeakSet()
-        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks))
+        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, threads))
         self._seats = [_Seat(number) for number in range(threads)]
         try:
             for seat in self._seats:
@@ -105,10 +105,11 @@ class ThreadExecutor(Executor):
         self._daemons.close(_CLOSE_S)
 
 
-def _dismiss(channels: Iterable[_ThreadChannel], tasks: queue.SimpleQueue[Any]) -> None:
+def _dismiss(channels: Iterable[_ThreadChannel], tasks: queue.SimpleQueue[Any], threads: int) -> None:
     for channel in list(channels):
         channel.cancel()
-    tasks.put(None)
+    for _ in range(threads):
+        tasks.put(None)
 
 
 def _work(seat: _Seat, tasks: queue.SimpleQueue[Any], make_scratch: Callable[[], Any]) -> None:
@@ -127,5 +128,4 @@ def _work(seat: _Seat, tasks: queue.SimpleQueue[Any], make_scratch: Callable[[],
         seat.task = item = channel = group = outcomes = task = None  # type: ignore[assignment]
         done.put(handed.pop())
         done = None
-    tasks.put(None)  # for the next one
     scratch.close()
