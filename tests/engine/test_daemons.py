@@ -33,6 +33,11 @@ def wait_for(event: threading.Event) -> None:
     event.wait(60)
 
 
+def meet_and_wait(meeting: threading.Barrier, event: threading.Event) -> None:
+    meeting.wait()
+    event.wait(60)
+
+
 def numbers() -> Iterator[int]:
     while True:
         yield 1
@@ -62,19 +67,44 @@ def test_the_end_of_the_program_stops_every_thread_there_is(the_end: None) -> No
     background.close()
 
 
-def test_a_daemon_thread_that_asks_for_more_at_the_end_ends_without_a_word() -> None:
+def raised_in_a_daemon() -> BaseException:
     raised: list[BaseException] = []
     thread = threading.Thread(target=lambda: raised.append(ended()), daemon=True)
     thread.start()
     thread.join(30)
-    assert isinstance(raised[0], SystemExit)
+    return raised[0]
+
+
+def test_a_daemon_thread_ends_without_a_word_at_the_end_of_the_program_and_only_then(the_end: None) -> None:
+    assert isinstance(raised_in_a_daemon(), ClosedError)
+    daemons._stop_all()
+    assert isinstance(raised_in_a_daemon(), SystemExit)
     assert isinstance(ended(), ClosedError)
 
 
+def test_who_waits_for_a_stream_hears_of_its_close() -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def nothing() -> Iterator[int]:
+        begun.set()
+        release.wait(60)
+        yield 1
+
+    pump = Pump(nothing, 4, 2, 60.0, True)
+    assert begun.wait(60)
+    closing = threading.Thread(target=pump.close)
+    closing.start()
+    with pytest.raises(ClosedError, match="was closed while a batch was awaited"):
+        pump.get(block=True)
+    release.set()
+    closing.join(60)
+
+
 def test_threads_that_are_closed_are_known_no_longer(the_end: None) -> None:
-    release = threading.Event()
+    meeting, release = threading.Barrier(2, timeout=60), threading.Event()
     stuck = Daemons(lambda: None)
-    stuck.start("a thread", "stoker-stuck", wait_for, release)
+    stuck.start("a thread", "stoker-stuck", meet_and_wait, meeting, release)
+    meeting.wait()
     assert len(daemons._running) == 1
     stuck.close(0.0)
     assert not daemons._running, "the end does not wait for it again"

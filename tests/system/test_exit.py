@@ -57,6 +57,12 @@ KINDS = {
     "stream": "stoker.stream(stream).map(x=work).batch(4)",
 }
 
+#: what never returns once the first batch is made
+STUCK = {
+    "a stuck function": "stoker.arrays(x=np.arange(99)).map(x=lambda x: x if x < 4 else threading.Event().wait()).batch(4)",
+    "a stuck stream": "stoker.stream(lambda: ({'x': n if n < 99 else threading.Event().wait()} for n in range(999))).batch(4)",
+}
+
 #: who holds the loader when the program ends
 HOLDERS = {
     "a global": "loader = load(); next(iter(loader))",
@@ -143,7 +149,8 @@ def exit_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cells_of(kind: str, *rest: str) -> list[str]:
-    return [PREAMBLE, f"def pipeline():\n    return {KINDS.get(kind, kind)}\n", *rest]
+    pipeline = {**KINDS, **STUCK}[kind]
+    return [PREAMBLE, f"def pipeline():\n    return {pipeline}\n", *rest]
 
 
 def run(data: Path, arguments: list[str], **variables: str) -> tuple[int, str, str]:
@@ -175,7 +182,7 @@ def test_a_program_that_leaves_a_loader_open_ends_as_it_would_without(
 
 @dataclass(frozen=True)
 class Program:
-    """A program of its own kind, what it prints, and what it loads: kinds, or pipelines as they are written."""
+    """A program of its own kind, what it prints, what it loads, and what comes before everything else."""
 
     code: str
     prints: str
@@ -183,11 +190,6 @@ class Program:
     before: str = ""
 
 
-#: a function, and a stream, that never return once the first batch is made
-STUCK = (
-    "stoker.arrays(x=np.arange(100)).map(x=lambda x: x if x < 4 else threading.Event().wait()).batch(4)",
-    "stoker.stream(lambda: ({'x': n if n < 99 else threading.Event().wait()} for n in range(999))).batch(4)",
-)
 IN_A_DAEMON = """
 seen = threading.Event()
 def train(loader):
@@ -302,7 +304,7 @@ last = Last()
         "",
         ("files", "shard", "decode"),
     ),
-    "a worker that never returns": Program("loader = load(); next(iter(loader)); print('seen')", "seen\n", STUCK),
+    "a worker that never returns": Program("loader = load(); next(iter(loader)); print('seen')", "seen\n", tuple(STUCK)),
     "Ctrl-C while workers are waited for": Program(
         """
 join = threading.Thread.join
@@ -314,7 +316,7 @@ next(iter(loader))
 threading.Thread.join = interrupted
 """,
         "",
-        STUCK[:1],
+        ("a stuck function",),
     ),
     "a forked child": Program(
         """

@@ -24,8 +24,8 @@ from ..errors import ClosedError, ConfigError
 
 _EXIT_S = 1.0
 
-#: every thread of the engine that is alive and may still be waited for. Only single, atomic operations: it needs no lock, which
-#: a fork or a finalizer could meet held
+#: every thread of the engine that is alive and may still be waited for. It is changed and copied in single steps, and so needs
+#: no lock, which a fork or a finalizer could meet held
 _running: dict[threading.Thread, Daemons] = {}
 _hooked = False
 _ending = False
@@ -54,10 +54,8 @@ class Daemons:
             if _ending:
                 raise RuntimeError("the program is ending")
             _hook_in()
-            _running[thread] = self
             thread.start()
         except RuntimeError as error:  # a limit on threads, or an interpreter that is about to end
-            _running.pop(thread, None)
             raise ConfigError(f"{what} could not be started ({error}); use fewer threads, or executor='inline'") from error
         self._threads.append(thread)
         return thread
@@ -77,6 +75,7 @@ class Daemons:
         self._threads = []
 
     def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        _running[threading.current_thread()] = self
         try:
             work(*arguments)
         finally:
@@ -84,14 +83,18 @@ class Daemons:
 
 
 def ended() -> BaseException:
-    """What to raise where something is asked of threads that the end of the program has stopped.
+    """What to raise where something is asked of threads that were stopped.
 
-    A daemon thread of the user's is still at work by then, and nobody is left to hear of an error: it ends without a word.
+    A daemon thread of the user's is still at work when the program ends, and nobody is left to hear of an error: it ends without
+    a word.
     """
+    if not _ending:
+        return ClosedError("the loader was closed while a batch was awaited")
     if threading.current_thread().daemon:
         return SystemExit()
     return ClosedError(
-        "the program is ending and the workers of this loader have been stopped; use it earlier, or use executor='inline'"
+        "the program is ending and the workers of this loader have been stopped; "
+        "take batches before the end, or use loader(executor='inline')"
     )
 
 
@@ -108,11 +111,11 @@ def _hook_in() -> None:
 def _stop_all() -> None:
     global _ending
     _ending = True
-    running = list(_running.items())
+    running = _running.copy()
     try:
-        for _, daemons in running:
+        for daemons in running.values():
             daemons.stop()
-        _join((thread for thread, _ in running), _EXIT_S)
+        _join(running, _EXIT_S)
     except KeyboardInterrupt:
         return  # whoever presses Ctrl-C now has waited long enough; the rules above hold without the waiting
 
