@@ -40,6 +40,8 @@ MAY_IMPORT = {
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
 #: environment variables are read in one place a purpose: who we are among ranks, and where the user keeps caches
 READS_ENVIRONMENT = {"plan/ranks.py", "storage/home.py"}
+#: finalizers that run when the process exits: of files not finished yet, and of connections that nobody uses
+FINALIZES_AT_EXIT = {"pack/atomic.py": 1, "storage/connections.py": 1}
 
 
 def modules() -> list[Path]:
@@ -125,13 +127,26 @@ def test_in_the_plan_nothing_happens(path: Path) -> None:
     assert not calls & {"open", "print", "input"}
 
 
-def test_threads_are_made_in_the_engine_alone() -> None:
+def test_threads_are_made_in_one_place_which_stops_them_when_the_program_ends() -> None:
     for path in modules():
-        if layer_of(path) in ("engine", "cli"):
+        if layer_of(path) == "cli" or path == PACKAGE / "engine" / "daemons.py":
             continue
         calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
         made = {call for call in calls if call.split(".")[-1] in ("Thread", "ThreadPoolExecutor", "Process", "Pool", "Timer")}
         assert not made, f"{path.relative_to(PACKAGE)} makes {made}"
+
+
+def test_the_exit_of_the_process_frees_nothing_that_a_worker_may_be_using() -> None:
+    """A finalizer runs at exit unless it says otherwise; those that may are named."""
+    for path in modules():
+        text = path.read_text()
+        finalizers = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and _is_finalize(node.func)]
+        left_on = len(finalizers) - text.count(".atexit = False")
+        assert left_on == FINALIZES_AT_EXIT.get(str(path.relative_to(PACKAGE)), 0), path
+
+
+def _is_finalize(function: ast.expr) -> bool:
+    return ast.unparse(function) in ("weakref.finalize", "finalize")
 
 
 def test_the_environment_is_read_in_one_place() -> None:

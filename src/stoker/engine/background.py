@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ..errors import ConfigError
+from .daemons import Daemons
+
 #: how long `close` waits for a thread that is in the middle of something; it is a daemon, and ends with the process at the latest
 _JOIN_S = 5.0
 
@@ -13,20 +16,19 @@ class Background:
     """Threads running ``work(stop)``, which returns soon after the event `stop` is set."""
 
     def __init__(self, work: Callable[[threading.Event], None], threads: int, name: str) -> None:
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=work, args=(self._stop,), name=f"{name}-{number}", daemon=True) for number in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        stop = threading.Event()
+        self._daemons = Daemons(stop.set)
+        try:
+            for number in range(threads):
+                self._daemons.start(f"background thread {number + 1} of {threads}", f"{name}-{number}", work, stop)
+        except ConfigError:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Tell them to stop, and do not wait."""
-        self._stop.set()
+        self._daemons.stop()
 
     def close(self) -> None:
         """Stop them; idempotent."""
-        self.stop()
-        for thread in self._threads:
-            thread.join(_JOIN_S)
-        self._threads = []
+        self._daemons.close(_JOIN_S)

@@ -6,8 +6,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
+
+from ..errors import ConfigError
+from .daemons import Daemons
 
 #: threads a crew may have: so many requests are under way at once
 _THREADS = 64
@@ -29,8 +34,8 @@ class Crew:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Round | None] = SimpleQueue()
-        self._started: list[threading.Thread] = []
-        weakref.finalize(self, _dismiss, self._queue, self._started).atexit = False
+        self._daemons = Daemons(partial(self._queue.put, None))
+        weakref.finalize(self, self._daemons.stop).atexit = False
 
     def __call__(self, work: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
         todo = list(things)
@@ -39,9 +44,7 @@ class Crew:
         if self._process != os.getpid():
             self._begin()  # a forked child has none of its parent's threads
         turn = _Round(work, todo)
-        helpers = min(self._most, len(todo) - 1)
-        self._start(helpers)
-        for _ in range(helpers):
+        for _ in range(self._start(min(self._most, len(todo) - 1))):
             self._queue.put(turn)
         turn.help()
         return turn.results()
@@ -49,13 +52,12 @@ class Crew:
     def __reduce__(self) -> tuple[type[Crew], tuple[int]]:
         return Crew, (self._most,)
 
-    def _start(self, count: int) -> None:
-        with self._lock:
-            while len(self._started) < count:
-                # Daemons: a program that ends does not wait for a server that does not answer.
-                thread = threading.Thread(target=_help, args=(self._queue,), name="stoker-crew", daemon=True)
-                thread.start()
-                self._started.append(thread)
+    def _start(self, count: int) -> int:
+        """Have up to `count` threads; how many of them there are. The caller works too, so none at all will do."""
+        with self._lock, suppress(ConfigError):
+            while len(self._daemons) < count:
+                self._daemons.start("a thread of a crew", "stoker-crew", _help, self._queue)
+        return min(count, len(self._daemons))
 
 
 class _Round:
@@ -103,8 +105,4 @@ def _help(queue: SimpleQueue[_Round | None]) -> None:
     while (turn := queue.get()) is not None:
         turn.help()
         del turn  # hold nothing while waiting
-
-
-def _dismiss(queue: SimpleQueue[_Round | None], threads: list[threading.Thread]) -> None:
-    for _ in threads:
-        queue.put(None)
+    queue.put(None)  # for the next one

@@ -55,6 +55,11 @@ class Executor(ABC):
     #: how many tasks run at once
     workers: int
 
+    @property
+    def stopped(self) -> bool:
+        """Whether its workers were stopped, by `close` or because the program is ending: then no more outcomes come."""
+        return False
+
     @abstractmethod
     def channel(self, work: Work) -> Channel:
         """A new line for one kind of work."""

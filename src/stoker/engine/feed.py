@@ -10,7 +10,8 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from ..errors import ClosedError, StallError
+from ..errors import StallError
+from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken, Window
 
@@ -125,8 +126,8 @@ class Feed(Generic[U]):
         """The next unit; None only when `block` is False and it is not complete. Raises Exhausted at the end."""
         quiet_since = time.monotonic()
         while True:
-            if self._closed:
-                raise ClosedError("the loader was closed while a batch was awaited")
+            if self._closed or self._executor.stopped:
+                raise ended()
             self._collect(0.0)
             waits = block and not self._schedule.in_flight
             self._fill(block=waits)

@@ -9,12 +9,15 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ..errors import StallError
+from .daemons import Daemons, ended
 from .run import presentable
 
-_POLL_S = 0.2
+_CLOSE_S = 1.0
+_POLL_S = 1.0
 
 
 class Pump:
@@ -36,41 +39,54 @@ class Pump:
         weigh: Callable[[Any], int] = lambda value: 0,
     ) -> None:
         self._watchdog_s = watchdog_s
-        self._lists: queue.Queue[Any] = queue.Queue(depth)
-        self._stop = threading.Event()
+        # Simple queues, because a finalizer may put into them whatever the thread it meets is doing.
+        self._lists: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()  # as many as there may be more lists
+        for _ in range(depth):
+            self._room.put(None)
+        stop = threading.Event()
+        self._daemons = Daemons(partial(_stop, stop, self._room))
         self._thread: threading.Thread | None = None
         # Beside the lists that wait there is one in the making and one in the consumer's hands.
         early = self._lists.empty if threaded else lambda: False
         self._pull = _chunks(open_, size, nbytes // (depth + 2), weigh, early)
         if threaded:
-            self._thread = threading.Thread(
-                target=_pump, args=(self._pull, self._lists, self._stop), name="stoker-pump", daemon=True
-            )
-            self._thread.start()
-            weakref.finalize(self, self._stop.set)  # a pump nobody holds any more stops by itself
+            what = "the thread that reads a stream"
+            self._thread = self._daemons.start(what, "stoker-pump", _pump, self._pull, self._lists, self._room, stop)
+            weakref.finalize(self, self._daemons.stop).atexit = False  # a pump nobody holds any more stops by itself
 
     def get(self, block: bool) -> list[Any] | None:
         """The next list; None when there is none yet and `block` is False."""
         if self._thread is None:
             return next(self._pull, [])
-        try:
-            wait_s = min(self._watchdog_s, threading.TIMEOUT_MAX)
-            found = self._lists.get(timeout=wait_s) if block else self._lists.get_nowait()
-        except queue.Empty:
-            if not block:
-                return None
+        found = self._wait(self._watchdog_s if block else 0.0)
+        if found is None and block:
             frame = sys._current_frames().get(self._thread.ident or 0)
             stack = "".join(traceback.format_stack(frame)) if frame else "(ended)"
-            raise StallError(f"the stream gave no sample for {self._watchdog_s:g} s (watchdog_s); it is here:\n{stack}") from None
+            raise StallError(f"the stream gave no sample for {self._watchdog_s:g} s (watchdog_s); it is here:\n{stack}")
+        if found is None:
+            return None
+        self._room.put(None)
         if isinstance(found, BaseException):
             raise presentable(found)
         return list(found)
 
     def close(self) -> None:
         """Stop pulling; a stream that never gives its next value is left to its daemon thread."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=1.0)
+        self._daemons.close(_CLOSE_S)
+
+    def _wait(self, wait_s: float) -> Any:
+        """What the thread has put there, within `wait_s`; or None."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self._lists.get(timeout=min(max(left, 0.0), _POLL_S))
+            except queue.Empty:
+                if self._daemons.stopped:
+                    raise ended() from None
+                if left <= 0:
+                    return None
 
 
 def _chunks(
@@ -99,21 +115,23 @@ def _chunks(
         raise failure
 
 
-def _pump(pull: Iterator[list[Any]], lists: queue.Queue[Any], stop: threading.Event) -> None:
+def _pump(pull: Iterator[list[Any]], lists: queue.SimpleQueue[Any], room: queue.SimpleQueue[None], stop: threading.Event) -> None:
+    def put(value: Any) -> bool:
+        room.get()
+        if stop.is_set():
+            return False
+        lists.put(value)
+        return True
+
     try:
         for values in pull:
-            if not _put(lists, values, stop):
+            if not put(values):
                 return
-        _put(lists, [], stop)
+        put([])
     except BaseException as error:  # noqa: BLE001  whatever ended the stream is the consumer's to hear
-        _put(lists, error, stop)
+        put(error)
 
 
-def _put(lists: queue.Queue[Any], value: Any, stop: threading.Event) -> bool:
-    while not stop.is_set():
-        try:
-            lists.put(value, timeout=_POLL_S)
-            return True
-        except queue.Full:
-            time.sleep(0)
-    return False
+def _stop(stop: threading.Event, room: queue.SimpleQueue[None]) -> None:
+    stop.set()
+    room.put(None)

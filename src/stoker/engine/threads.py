@@ -2,7 +2,8 @@
 
 How shutdown must behave, and anything else is a bug: `close()` marks every channel cancelled and wakes every worker; a worker
 looks at the mark before each task, so it ends after the task it is in. A worker inside a user's function that never returns
-cannot be ended by anyone; it is a daemon thread, `close()` stops waiting for it after a second, and the process can still exit.
+cannot be ended by anyone; it is a daemon thread, `close()` stops waiting for it after a second, and the process can still exit
+(`daemons.py` says how).
 Workers know the queue and their channel, never the loader, so that a loader nobody holds any more is collected and closed.
 """
 
@@ -11,14 +12,15 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ..errors import ConfigError
+from .daemons import Daemons
 from .executor import Channel, Executor, Outcome, Task, Work
 from .run import run_task
 
@@ -80,6 +82,7 @@ class _ThreadChannel(Channel):
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.done.put([])  # wakes whoever waits for an outcome that will not come
 
 
 class _Seat:
@@ -101,21 +104,19 @@ class ThreadExecutor(Executor):
         self._tasks = _TaskQueue()
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_ThreadChannel] = weakref.WeakSet()
-        self._closed = False
+        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, threads))
         self._seats = [_Seat(number) for number in range(threads)]
-        for seat in self._seats:
-            thread = threading.Thread(
-                target=_work, args=(seat, self._tasks, make_scratch), name=f"stoker-{seat.number}", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:  # a limit on threads, or an interpreter that is about to end
-                self.close()
-                raise ConfigError(
-                    f"worker thread {seat.number + 1} of {threads} could not be started ({error}); "
-                    "use fewer threads, or executor='inline'"
-                ) from error
-            seat.thread = thread
+        try:
+            for seat in self._seats:
+                what, name = f"worker thread {seat.number + 1} of {threads}", f"stoker-{seat.number}"
+                seat.thread = self._daemons.start(what, name, _work, seat, self._tasks, make_scratch)
+        except ConfigError:
+            self.close()
+            raise
+
+    @property
+    def stopped(self) -> bool:
+        return self._daemons.stopped
 
     def channel(self, work: Work) -> Channel:
         channel = _ThreadChannel(work, self._tasks)
@@ -134,17 +135,14 @@ class ThreadExecutor(Executor):
         return "\n".join(told)
 
     def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        for channel in list(self._channels):
-            channel.cancel()
-        for _ in self._seats:
-            self._tasks.end()
-        deadline = time.monotonic() + _CLOSE_S
-        for seat in self._seats:
-            if seat.thread is not None and seat.thread is not threading.current_thread():
-                seat.thread.join(max(0.0, deadline - time.monotonic()))
+        self._daemons.close(_CLOSE_S)
+
+
+def _dismiss(channels: Iterable[_ThreadChannel], tasks: _TaskQueue, threads: int) -> None:
+    for channel in list(channels):
+        channel.cancel()
+    for _ in range(threads):
+        tasks.end()
 
 
 def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> None:

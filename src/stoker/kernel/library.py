@@ -230,6 +230,8 @@ class Owned:
         self._handle: int | None = handle
         self._what = what
         self._free = weakref.finalize(self, free, handle)
+        # Not when the process exits: a thread that could not be stopped may be in a native call that uses it.
+        self._free.atexit = False
 
     @property
     def handle(self) -> int:

@@ -31,7 +31,7 @@ class Forerunner:
         self._until = 0  # position, within the epoch told of, at which to tell more
         self._tell(cursor)
         self._background = Background(source.fetch_ahead, _THREADS, "stoker-ahead")
-        weakref.finalize(self, self._background.stop)  # a loader that is dropped leaves no thread behind
+        weakref.finalize(self, self._background.stop).atexit = False  # a loader that is dropped leaves no thread behind
 
     def reached(self, cursor: Cursor) -> None:
         """The consumer has come this far."""

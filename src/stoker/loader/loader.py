@@ -13,7 +13,7 @@ from ..batch.draft import Draft
 from ..batch.fields import Batch, Sample
 from ..batch.slab import SlabPool
 from ..device import choose_output
-from ..engine.executor import Executor
+from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
 from ..engine.run import presentable
@@ -104,7 +104,8 @@ class Loader:
         self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
         self._closed = False
         self._process = os.getpid()
-        self._finalizer = weakref.finalize(self, _shut_down, self._executor)
+        self._finalizer = weakref.finalize(self, self._executor.close)
+        self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
@@ -342,7 +343,8 @@ class Loader:
         if not self._closed:
             self._closed = True
             self._stop_feed()
-            self._finalizer()
+            self._finalizer.detach()
+            self._executor.close()
 
     def __bool__(self) -> bool:
         return True  # a loader is never "empty", and its length may be unknown
@@ -364,6 +366,8 @@ class Loader:
             raise ClosedError(
                 "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
             )
+        if self._executor.stopped:
+            raise ended()
 
     def _follow_rank(self) -> None:
         """Run for the rank that this process is by now: a loader may be made before the process group.
@@ -576,7 +580,3 @@ def _nbytes(batch: Batch) -> int:
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < most:
         raise ConfigError(f"{call}{value!r}): must be an integer >= {least}{'' if most == 1 << 62 else f' and < {most:,}'}")
-
-
-def _shut_down(executor: Executor) -> None:
-    executor.close()

@@ -141,7 +141,7 @@ class AtomicFile:
         """Make a new file and lock it; False when it was swept away before it was locked."""
         name = b".stoker-%b-%d-%b.part" % (_host(), os.getpid(), secrets.token_hex(8).encode())
         self.temporary = os.path.join(self._folder, name)
-        # Before there is a file: a signal may end the program at any moment from here to the `with` of a caller.
+        # Before there is a file: a signal may end the program at any moment from here to the `with` of a caller. At exit too.
         self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
         self._fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there

@@ -39,7 +39,7 @@ class Connections:
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()
         after_fork(self, Connections._renew)
-        weakref.finalize(self, _close_all, self._idle)
+        weakref.finalize(self, _close_all, self._idle)  # at exit too: nobody is using those that are idle
 
     def take_idle(self) -> http.client.HTTPConnection | None:
         """A connection that was used before and looks alive, or None."""

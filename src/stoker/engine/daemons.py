@@ -1,0 +1,136 @@
+"""The threads of the engine, and what becomes of them when the program ends.
+
+How a program must end, and anything else is a bug: Python waits for the threads of the user that are not daemons, and lets them
+finish. Then one `atexit` hook stops every thread of the engine: all are told first, then all are waited for, about a second
+together, and no time at all where they are idle. So native calls have returned before anything they use goes away.
+
+A thread that does not stop (a function of the user's that sleeps, a read from a disk that hangs) is left alone, and must not
+crash the process either. It can: Python halts it where it next wants the interpreter, and never clears its frames, so whatever
+they hold stays in memory. Hence two rules. What a native call uses is held by the frames of the call. And nothing that a thread
+may be using is freed because the process exits, but only by `close` or by garbage collection: a `weakref.finalize` of such a
+thing has ``atexit = False``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..errors import ClosedError, ConfigError
+
+_EXIT_S = 1.0
+
+#: every thread of the engine that is alive and may still be waited for. It is changed and copied in single steps, and so needs
+#: no lock, which a fork or a finalizer could meet held
+_running: dict[threading.Thread, Daemons] = {}
+_hooked = False
+_ending = False
+
+
+class Daemons:
+    """Daemon threads that one function stops.
+
+    `tell` makes them return soon and does not block; it may be called by a finalizer. It must not hold whoever owns these
+    threads, so that an owner nobody holds any more is collected, and can stop them then.
+    """
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self.stopped = False
+        self._tell = tell
+        self._process = os.getpid()
+        self._threads: list[threading.Thread] = []
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def start(self, what: str, name: str, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+        """Run ``work(*arguments)`` in a new thread; raises ConfigError, which names it `what`, where none can be started."""
+        thread = threading.Thread(target=self._run, args=(work, arguments), name=name, daemon=True)
+        try:
+            if _ending:
+                raise RuntimeError("the program is ending")
+            _hook_in()
+            thread.start()
+        except RuntimeError as error:  # a limit on threads, or an interpreter that is about to end
+            raise ConfigError(f"{what} could not be started ({error}); use fewer threads, or executor='inline'") from error
+        self._threads.append(thread)
+        return thread
+
+    def stop(self) -> None:
+        """Tell them to stop, and do not wait; idempotent. A forked child has none of them, and leaves their locks alone."""
+        if not self.stopped and self._process == os.getpid():
+            self.stopped = True
+            self._tell()
+
+    def close(self, wait_s: float) -> None:
+        """Stop them, and wait `wait_s` at most; idempotent. The end of the program does not wait again for one that is stuck."""
+        self.stop()
+        _join(self._threads, wait_s)
+        for thread in self._threads:
+            _running.pop(thread, None)
+        self._threads = []
+
+    def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        _running[threading.current_thread()] = self
+        try:
+            work(*arguments)
+        finally:
+            _running.pop(threading.current_thread(), None)
+
+
+def ended() -> BaseException:
+    """What to raise where something is asked of threads that were stopped.
+
+    A daemon thread of the user's is still at work when the program ends, and nobody is left to hear of an error: it ends without
+    a word.
+    """
+    if not _ending:
+        return ClosedError("the loader was closed while a batch was awaited")
+    if threading.current_thread().daemon:
+        return SystemExit()
+    return ClosedError(
+        "the program is ending and the workers of this loader have been stopped; "
+        "take batches before the end, or use loader(executor='inline')"
+    )
+
+
+def _hook_in() -> None:
+    # With the first thread and not with the import: callbacks run last in, first out, and what was registered before there were
+    # threads, to remove a folder of data say, comes after their end. In a child again: `multiprocessing` may drop all callbacks.
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.unregister(_stop_all)
+        atexit.register(_stop_all)
+
+
+def _stop_all() -> None:
+    global _ending
+    _ending = True
+    running = _running.copy()
+    try:
+        for daemons in running.values():
+            daemons.stop()
+        _join(running, _EXIT_S)
+    except KeyboardInterrupt:
+        return  # whoever presses Ctrl-C now has waited long enough; the rules above hold without the waiting
+
+
+def _join(threads: Iterable[threading.Thread], wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _start_over() -> None:
+    global _hooked
+    _running.clear()
+    _hooked = False
+
+
+os.register_at_fork(after_in_child=_start_over)
