@@ -27,6 +27,7 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import check_rank, find_rank
 from .source.base import Source, digest
 from .source.concat import ConcatSource
+from .source.named import NamedSample
 
 
 def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
@@ -372,18 +373,23 @@ class Pipeline:
     def __bool__(self) -> bool:
         return True  # a pipeline is never "empty", and its length may be unknown
 
-    def sample(self, i: int) -> dict[str, Any]:
-        """Sample `i` of the first epoch, as it comes out of the stages before `batch`."""
+    def sample(self, i: int) -> NamedSample:
+        """Sample `i` of the first epoch, as it comes out of the stages before `batch`.
+
+        A dict that has `key`, `origin` and `index` too.
+        """
         last_batch = max((at for at, node in enumerate(self._nodes) if isinstance(node, n.Batch)), default=len(self._nodes))
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
         # Not `skip(i).take(1)`: positions, and with them random numbers, would be others.
-        plan = Pipeline(self._source, (*nodes, n.Take(_whole("sample", "i", i, 0) + 1))).plan
+        # A function takes it out, because functions see which sample it is.
+        seen: list[NamedSample] = []
+        plan = Pipeline(self._source, (*nodes, n.Take(_whole("sample", "i", i, 0) + 1), n.Map(_noting(seen)))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             with suppress(StateError), Loader(plan, row=i, once=True) as loader:  # a state's, where a stream ends before i
-                for sample in loader:
-                    return dict(sample.items())
+                for _ in loader:
+                    return seen[-1]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
 
     # ---- looking -----------------------------------------------------------------------------------------------------------
@@ -407,6 +413,14 @@ class Pipeline:
 
     def __setstate__(self, state: tuple[AnySource, tuple[n.Node, ...]]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+
+def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], NamedSample]:
+    def note(sample: NamedSample) -> NamedSample:
+        seen.append(sample)
+        return sample
+
+    return note
 
 
 def _one_epoch(plan: Plan, epoch: int) -> Iterator[Any]:

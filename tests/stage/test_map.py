@@ -15,7 +15,7 @@ from ..loader.runs import numbers
 
 def test_a_function_gets_a_dict_and_gives_the_new_sample() -> None:
     def square(sample: dict[str, Any]) -> dict[str, Any]:
-        assert type(sample) is dict
+        assert isinstance(sample, dict)
         return {"square": sample["x"] ** 2}
 
     assert [batch["square"].tolist() for batch in numbers(4).map(square).batch(2)] == [[0, 1], [4, 9]]

@@ -16,8 +16,9 @@ from ..pack.rawtar import is_absent, raw_tar
 from ..source.base import Source
 from ..source.chunk import FieldSpec
 from ..source.codecs import PICKLES, decode_field, kind_of, spec_of
+from ..source.named import KEY
 from ..source.records import RecordSource
-from ..source.stream import KEY, StreamSource
+from ..source.stream import StreamSource
 from ..source.tar import TarSource
 from ..storage.scratch import Scratch
 from ..units import show_bytes

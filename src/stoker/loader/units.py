@@ -132,7 +132,7 @@ class BatchUnit(Unit):
         if rows:
             real = rows if mask is None else int(mask.sum())
             position = int(self._rows.positions[0])
-            columns = self._make.finish(columns, rows, real, self.epoch, position, lambda row: keys()[row])
+            columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys)
         self._batch = Batch(columns, rows, keys, mask)
 
     def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:

@@ -11,8 +11,9 @@ from ..storage.blob import Blob
 from ..units import counted
 from .base import digest
 from .codecs import PICKLES, decode_field, kind_of
+from .named import KEY
 from .paths import printable
-from .stream import KEY, StreamSource
+from .stream import StreamSource
 from .tarstream import TarSample, check_unpacker, open_pieces, standard_input, tar_samples
 
 
