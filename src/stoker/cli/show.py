@@ -13,7 +13,7 @@ import typer
 import stoker
 
 from ..source.base import Source
-from ..source.chunk import FieldSpec
+from ..source.chunk import BYTES, FieldSpec, array_spec
 from ..source.codecs import spec_of
 from ..source.stream import StreamSource
 from ..storage.local import LocalBlob
@@ -128,7 +128,13 @@ def _class_counts(source: Source) -> dict[str, int]:
 
 def _fields_seen(samples: Sequence[Sample]) -> dict[str, FieldSpec]:
     """Fields of what comes in sequence: those of the samples that came."""
-    return {name: spec_of(name) for sample in samples for name in sample.values}
+    return {name: _spec_seen(name, value) for sample in samples for name, value in sample.values.items()}
+
+
+def _spec_seen(name: str, value: Any) -> FieldSpec:
+    if spec_of(name) == BYTES and isinstance(value, (np.ndarray, np.generic)):
+        return array_spec(value.dtype, *[None] * value.ndim)
+    return spec_of(name)
 
 
 # ---- what is told -----------------------------------------------------------------------------------------------------------
