@@ -101,7 +101,7 @@ def _pixels(field: str, array: NDArray[Any]) -> NDArray[Any]:
     """Pixels as Pillow takes them: uint8 (height, width[, 3 or 4]), or uint16 (height, width)."""
     if array.ndim not in (2, 3) or not array.size or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
         first = array.ndim == 3 and array.shape[0] in (1, 3, 4)
-        hint = " (channels first: CHW); move the channels to the end with .transpose(1, 2, 0)" if first else ""
+        hint = " (channels first: CHW); use array.transpose(1, 2, 0), or tensor.permute(1, 2, 0)" if first else ""
         raise ConfigError(
             f"field {field!r}: expected channels-last (HWC) pixels, (height, width) or (height, width, 1, 3 or 4), got shape "
             f"{list(array.shape)}{hint}"
