@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -299,7 +299,7 @@ def is_encoded(value: Any) -> bool:
 
 
 def _view(value: Any) -> memoryview:
-    return memoryview(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value)
+    return memoryview(cast(Any, np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value)
 
 
 def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chunk, scratch: Scratch) -> None:
