@@ -162,8 +162,8 @@ def tfrecord(
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     """An LMDB database, in the order of its keys: what `write_lmdb` wrote comes back as it was.
 
-    Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them. Of any
-    other the field ``value`` holds the bytes.
+    Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them; a JPEG
+    that is stored as a uint8 array goes into `image` as it is. Of any other the field ``value`` holds the bytes.
     """
     from .source.lmdb import LmdbSource
 

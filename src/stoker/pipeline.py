@@ -240,6 +240,9 @@ class Pipeline:
         ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
         ``fn(value)``; a list of functions is applied in turn. With ``rng=True`` functions get a second argument, a NumPy
         Generator keyed by the sample's place, so that results do not depend on who computes them.
+
+        The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
+        returns an entry ``"__key__"``, that is the sample's new key and not a field.
         """
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
@@ -248,11 +251,11 @@ class Pipeline:
         return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
 
     def filter(self, fn: Function) -> Pipeline:
-        """Keep the samples for which ``fn(sample)`` is true. Put it before costly stages."""
+        """Keep the samples for which ``fn(sample)`` is true; `fn` sees the same as in `map`. Put it before costly stages."""
         return self._with(n.Filter(_callable("filter()", fn)))
 
     def flat_map(self, fn: Function) -> Pipeline:
-        """Replace every sample by the samples ``fn(sample)`` gives."""
+        """Replace every sample by the samples ``fn(sample)`` gives; `fn` sees the same as in `map`."""
         return self._with(n.FlatMap(_callable("flat_map()", fn)))
 
     def unbatch(self) -> Pipeline:
@@ -285,7 +288,11 @@ class Pipeline:
         return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
 
     def map_batch(self, fn: Function) -> Pipeline:
-        """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict."""
+        """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict.
+
+        ``columns.sample_keys`` (or ``columns["__key__"]``) lists the samples' keys, ``columns.rows`` counts them. If `fn` returns
+        an entry ``"__key__"``, a list with a key per row, these are the batch's new keys.
+        """
         return self._with(n.MapBatch(_callable("map_batch()", fn)))
 
     def blend(self, *ops: Mixing, image: str = "image", label: str = "label", layout: str | None = None) -> Pipeline:
