@@ -211,9 +211,7 @@ def _kind_by_content(shard: str) -> str:
         return "lmdb"
     if data.startswith((GZIP, ZSTD)):
         packed = "gzip" if data.startswith(GZIP) else "zstd"
-        raise ConfigError(
-            f"{blob.url}: is packed ({packed}); name it .tar.gz or .tar.zst if it holds a tar, .tfrecord.gz if TFRecords"
-        )
+        raise ConfigError(f"{blob.url}: is packed ({packed}); name it .tar.gz, .tar.zst or .tfrecord.gz, by what it holds")
     if is_remote(shard) and (known := stranger(data)):
         raise CorruptShard(f"{blob.url}: this is {known}", shard=blob.url, offset=0)
     hint = f"; for its folder: {Path(shard).absolute().parent}" if is_image(os.fsencode(shard)) else ""
