@@ -164,6 +164,8 @@ def tfrecord(
     shards: Shards,
     features: Any = None,
     *,
+    compression: str | None = None,
+    interleave: int | None = None,
     cache: Cache | str | None = None,
     patience: Patience | None = None,
     seek: bool = True,
@@ -173,18 +175,32 @@ def tfrecord(
     `features` says what to read: ``{"image": bytes, "label": int}``, ``[int]`` for any number of values, ``(float, 128)`` for so
     many, `stoker.Feature` for defaults and raw arrays. Without it names and types are what the files hold. ``"raw"``: the single
     field ``record``, unparsed. `cache`, `patience` and `seek` are as for `tar`.
+
+    Files compressed with gzip or zlib are read in sequence, `interleave` files at once. `compression` is ``"gzip"`` or ``"zlib"``
+    for all files; without it, it is what the name (``.gz``, ``.zlib``) or, of local files, the first bytes say.
     """
     from .engine.each import Crew
     from .source.opening import open_tfrecord
 
-    return Pipeline(open_tfrecord(shards, features=features, cache=cache, patience=patience, seek=seek, crew=Crew))
+    return Pipeline(
+        open_tfrecord(
+            shards,
+            features=features,
+            compression=compression,
+            interleave=interleave,
+            cache=cache,
+            patience=patience,
+            seek=seek,
+            crew=Crew,
+        )
+    )
 
 
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     """An LMDB database, in the order of its keys: what `write_lmdb` wrote comes back as it was.
 
-    Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them. Of any
-    other the field ``value`` holds the bytes.
+    Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them; a JPEG
+    that is stored as a uint8 array goes into `image` as it is. Of any other the field ``value`` holds the bytes.
     """
     from .source.lmdb import LmdbSource
 

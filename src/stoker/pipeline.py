@@ -29,6 +29,7 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
+from .source.named import NamedSample
 
 _log = logging.getLogger("stoker")
 
@@ -245,6 +246,9 @@ class Pipeline:
         ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
         ``fn(value)``; a list of functions is applied in turn. With ``rng=True`` functions get a second argument, a NumPy
         Generator keyed by the sample's place, so that results do not depend on who computes them.
+
+        The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
+        returns an entry ``"__key__"``, that is the sample's new key and not a field.
         """
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
@@ -253,11 +257,11 @@ class Pipeline:
         return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
 
     def filter(self, fn: Function) -> Pipeline:
-        """Keep the samples for which ``fn(sample)`` is true. Put it before costly stages."""
+        """Keep the samples for which ``fn(sample)`` is true; `fn` sees the same as in `map`. Put it before costly stages."""
         return self._with(n.Filter(_callable("filter()", fn)))
 
     def flat_map(self, fn: Function) -> Pipeline:
-        """Replace every sample by the samples ``fn(sample)`` gives."""
+        """Replace every sample by the samples ``fn(sample)`` gives; `fn` sees the same as in `map`."""
         return self._with(n.FlatMap(_callable("flat_map()", fn)))
 
     def unbatch(self) -> Pipeline:
@@ -290,7 +294,11 @@ class Pipeline:
         return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
 
     def map_batch(self, fn: Function) -> Pipeline:
-        """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict."""
+        """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict.
+
+        ``columns.sample_keys`` (or ``columns["__key__"]``) lists the samples' keys, ``columns.rows`` counts them. If `fn` returns
+        an entry ``"__key__"``, a list with a key per row, these are the batch's new keys.
+        """
         return self._with(n.MapBatch(_callable("map_batch()", fn)))
 
     def blend(self, *ops: Mixing, image: str = "image", label: str = "label", layout: str | None = None) -> Pipeline:
@@ -383,18 +391,23 @@ class Pipeline:
     def __bool__(self) -> bool:
         return True  # a pipeline is never "empty", and its length may be unknown
 
-    def sample(self, i: int) -> dict[str, Any]:
-        """Sample `i` of the first epoch, as it comes out of the stages before `batch`."""
+    def sample(self, i: int) -> NamedSample:
+        """Sample `i` of the first epoch, as it comes out of the stages before `batch`.
+
+        A dict that has `key`, `origin` and `index` too.
+        """
         last_batch = max((at for at, node in enumerate(self._nodes) if isinstance(node, n.Batch)), default=len(self._nodes))
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
         # Not `skip(i).take(1)`: positions, and with them random numbers, would be others.
-        plan = Pipeline(self._source, (*nodes, n.Take(_whole("sample", "i", i, 0) + 1))).plan
+        # A function takes it out, because functions see which sample it is.
+        seen: list[NamedSample] = []
+        plan = Pipeline(self._source, (*nodes, n.Take(_whole("sample", "i", i, 0) + 1), n.Map(_noting(seen)))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             with suppress(StateError), Loader(plan, row=i, once=True) as loader:  # a state's, where a stream ends before i
-                for sample in loader:
-                    return dict(sample.items())
+                for _ in loader:
+                    return seen[-1]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
 
     # ---- looking -----------------------------------------------------------------------------------------------------------
@@ -419,6 +432,14 @@ class Pipeline:
 
     def __setstate__(self, state: tuple[AnySource, tuple[n.Node, ...]]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+
+def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], NamedSample]:
+    def note(sample: NamedSample) -> NamedSample:
+        seen.append(sample)
+        return sample
+
+    return note
 
 
 def _one_epoch(plan: Plan, epoch: int) -> Iterator[Any]:

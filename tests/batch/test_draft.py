@@ -11,6 +11,7 @@ from stoker.batch.draft import Draft
 from stoker.batch.slab import Layout, SlabPool
 from stoker.errors import BatchError
 from stoker.source.chunk import BYTES, OBJECT, Chunk, array_spec
+from stoker.source.named import ListedNames
 
 SPECS = {"n": array_spec(np.int64), "text": BYTES, "any": OBJECT}
 
@@ -27,7 +28,9 @@ def chunk_of(values: list[int], slots: list[int] | None = None) -> Chunk:
         "any": [float(value) for value in values],
     }
     own = np.arange(len(values)) if slots is None else np.array(slots, np.int64)
-    return Chunk(columns, positions, own, positions, 0, lambda row: f"k{values[row]}", str)
+    return Chunk(
+        columns, positions, own, positions, 0, ListedNames([f"k{value}" for value in values], list(map(str, values)), values)
+    )
 
 
 def write(draft: Draft, first: int, stop: int, chunk: Chunk) -> int:

@@ -269,7 +269,7 @@ def test_arrays_of_other_types_are_refused_before_anything_runs(given: Any) -> N
         run(PIXELS.astype(given), Resize((4, 4)))
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 5, 5, 3), ()], ids=str)
+@pytest.mark.parametrize("shape", [(2, 5, 5, 3), ()], ids=str)
 def test_arrays_of_too_few_or_too_many_dimensions_are_refused_before_anything_runs(shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match=r"give encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)"):
         run(np.zeros((4, *shape), np.uint8), Resize((4, 4)))

@@ -17,11 +17,12 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, CorruptShard, ReadError, RecordError, ShardChanged, SourceEmpty, SourceNotFound
+from stoker.image import RandomResizedCrop
 from stoker.kernel.records import crc32c
 from stoker.source.lmdb import ABOUT, MAGIC, LmdbSource
 
 from ..loader.runs import run_python
-from ..support import read, value
+from ..support import image_bytes, read, value
 from .making import example, write_lmdb
 from .test_codecs import Canary
 
@@ -261,6 +262,21 @@ def test_tensorpacks_datapoints_become_fields(tmp_path: Path) -> None:
     named = stoker.lmdb(tmp_path / "a", fields=["image", "label", "box", "t", "n", "l"])
     assert [sample["label"] for sample in named] == [0, 1, 2, 3]
     assert [source.key(index) for index in range(4)] == [f"{n:08d}" for n in range(4)]
+
+
+def test_an_encoded_image_may_be_an_array_of_bytes_as_in_tensorpacks_own_databases(tmp_path: Path) -> None:
+    """As the tutorial on ImageNet stores it: the file's bytes as uint8, and a label, here every other one NumPy's."""
+    encoded = [image_bytes(60 + n, 50, seed=n, format="PNG" if n == 2 else "JPEG") for n in range(5)]
+    datapoints = [[np.frombuffer(data, np.uint8), np.int32(n) if n % 2 else n] for n, data in enumerate(encoded)]
+    theirs = stoker.lmdb(tensorpack(tmp_path / "a", datapoints), fields=["image", "label"])
+    ours = stoker.lmdb(stoker.write_lmdb(tmp_path / "b", [{"image": data} for data in encoded]).paths[0])
+    crop = RandomResizedCrop(24)
+    batch, same = (next(iter(pipeline.image("image", crop).batch(5))) for pipeline in (theirs, ours))
+    assert np.array_equal(batch["image"], same["image"]) and batch["label"].tolist() == [0, 1, 2, 3, 4]
+    numbered = next(iter(stoker.lmdb(tmp_path / "a").image("0", crop).batch(5)))
+    assert np.array_equal(numbered["0"], same["image"])
+    for row in range(5):
+        assert np.array_equal(theirs.decode("image").sample(row)["image"], ours.decode("image").sample(row)["image"])
 
 
 def test_the_list_of_keys_gives_the_order(tmp_path: Path) -> None:

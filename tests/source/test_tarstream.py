@@ -20,7 +20,7 @@ import zstandard
 
 import stoker
 from stoker.errors import ConfigError, CorruptShard, MissingExtra, RecordError, SourceEmpty, SourceNotFound
-from stoker.source import tarstream
+from stoker.source import unpack
 from stoker.source.sequential import TarStream
 from stoker.source.tarstream import is_compressed, open_pieces, tar_samples
 from stoker.storage.local import LocalBlob
@@ -165,7 +165,7 @@ def unpacked(tmp_path: Path, name: str, data: bytes) -> list[dict[str, bytes]]:
 
 @pytest.mark.parametrize("piece", [1 << 20, 61])
 def test_gzip_and_zstd_are_read_whole_in_parts_or_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    monkeypatch.setattr(tarstream, "PIECE", piece)
+    monkeypatch.setattr(unpack, "PIECE", piece)
     right = [fields for _, fields in SAMPLES]
     half = len(TAR) // 2
     streamed = io.BytesIO()
@@ -188,7 +188,7 @@ def test_every_flip_and_every_cut_of_a_packed_shard_is_right_or_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """Both formats carry checksums here, so that nothing wrong comes out."""
-    monkeypatch.setattr(tarstream, "PIECE", 4096)
+    monkeypatch.setattr(unpack, "PIECE", 4096)
     small = sample_tar([("a", {"x": bytes(range(200))}), ("b", {"x": b"y" * 300})])
     packed = pressed(small) if ending == "gz" else zstandard.ZstdCompressor(write_checksum=True).compress(small)
     right = unpacked(tmp_path, f"a.tar.{ending}", packed)
@@ -233,18 +233,19 @@ def test_a_bomb_takes_no_memory() -> None:
     script = """
 import gzip, itertools, resource, zstandard
 from stoker.errors import StokerError
-from stoker.source.tarstream import _gunzip, _unzstd, tar_samples
+from stoker.source.tarstream import tar_samples
+from stoker.source.unpack import unpacked
 from tests.source.making import sample_tar
 
 TAR = sample_tar([("a", {"x": b"1"})])
 zeros = bytes(1 << 23)
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-for unpack, pack in ((_gunzip, gzip.compress), (_unzstd, zstandard.compress)):
+for packing, pack in (("gzip", gzip.compress), ("zstd", zstandard.compress)):
     parts = itertools.chain([pack(TAR)], itertools.repeat(pack(zeros), 30))
     before = most()
     try:
-        print(len(list(tar_samples(unpack(parts, "bomb"), "bomb"))))
+        print(len(list(tar_samples(unpacked(parts, packing, "bomb"), "bomb"))))
     except StokerError as error:
         print(type(error).__name__, error)
     assert most() < before + 60, (before, most())

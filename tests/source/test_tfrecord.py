@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
+import struct
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,14 @@ import stoker
 from stoker import Feature
 from stoker.engine.feed import Pace
 from stoker.errors import ConfigError, CorruptIndex, CorruptShard, RecordError, SourceEmpty
-from stoker.image import Cutout, HorizontalFlip, Normalize, RandomCrop
+from stoker.image import Cutout, HorizontalFlip, Normalize, RandomCrop, Resize
+from stoker.source import unpack
 from stoker.source.indexing import build_index, index_of, keep_index
 from stoker.source.tfrecord import TfrecordSource
 from stoker.storage.local import LocalBlob
 
-from ..support import read, value
+from ..pack.wire import masked
+from ..support import jpeg_bytes, read, value
 from .making import END, example, feature, field, tfrecord
 
 
@@ -436,7 +442,6 @@ def test_an_index_that_lies_about_the_features_gives_errors_not_crashes(tmp_path
     ("spec", "error", "match"),
     [
         ("-", ConfigError, "standard input"),
-        ("a.tfrecord.gz", ConfigError, "unpack them first"),
         ("pipe:x", ConfigError, "pipe"),
         ("page.tfrecord", CorruptShard, "not a TFRecord"),
         ("empty.tfrecord", CorruptShard, "is empty"),
@@ -582,3 +587,136 @@ def test_a_record_without_its_pixels_costs_its_sample_alone(tmp_path: Path, bad:
         np.testing.assert_array_equal(pixels, whole[n])
     with pytest.raises(RecordError, match="feature 'image'" if "n" in bad else "feature 'n'"):
         list(damaged.batch(16))
+
+
+# ---- compressed files ------------------------------------------------------------------------------------------------
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zlib": zlib.compress}
+
+
+def packed(folder: Path, packing: str, *shards: list[Any], names: str = "p-{}.tfrecord") -> list[Path]:
+    """The same files as `store` makes, compressed."""
+    paths = []
+    for number, shard in enumerate(shards):
+        paths.append(folder / names.format(number))
+        whole = tfrecord(record if isinstance(record, bytes) else example(record) for record in shard)
+        paths[-1].write_bytes(PACKERS[packing](whole))
+    return paths
+
+
+def rows_of(number: int, first: int = 0) -> list[dict[str | bytes, Any]]:
+    """Records of one, several, and any number of values."""
+    return [
+        {"label": n, "box": [float(n), 0.5], "tokens": list(range(n % 3)), "image": jpeg_bytes(20 + n, 16, seed=n)}
+        for n in range(first, first + number)
+    ]
+
+
+def labels(paths: list[Path], **options: Any) -> list[int]:
+    return [int(sample["label"]) for sample in stoker.tfrecord(paths, {"label": int}, **options)]
+
+
+@pytest.mark.parametrize("names", ["p-{}.tfrecord.ENDING", "p-{}.tfrecord", "p-{}-of-00002"])
+@pytest.mark.parametrize("packing", PACKERS)
+def test_compressed_files_are_read_in_sequence_whatever_their_names(tmp_path: Path, packing: str, names: str) -> None:
+    shards = rows_of(5), rows_of(4, 5)
+    paths = packed(tmp_path, packing, *shards, names=names.replace("ENDING", "gz" if packing == "gzip" else packing))
+    compressed, plain_files = stoker.tfrecord(paths), stoker.tfrecord(store(tmp_path, *shards))
+    batches, wanted = (
+        list(pipeline.image("image", Resize((8, 8))).batch(3, pad={"tokens": -1})) for pipeline in (compressed, plain_files)
+    )
+    assert len(batches) == len(wanted) == 3
+    for batch, other in zip(batches, wanted):
+        assert all(np.array_equal(batch[name], other[name]) for name in ("label", "box", "tokens", "image"))
+    assert batches[2].keys_ == [f"{paths[1].name}#{n}" for n in (1, 2, 3)]
+    with pytest.raises(TypeError, match="length is not known"):
+        len(compressed)
+    assert sorted(next(iter(compressed.select("label").shuffle(seed=1, window=4).batch(9)))["label"].tolist()) == list(range(9))
+
+
+def test_plain_and_compressed_files_are_read_together_and_may_be_interleaved(tmp_path: Path) -> None:
+    together = [
+        *store(tmp_path, rows_of(2)),
+        *packed(tmp_path, "gzip", rows_of(2, 10), names="gzip.x"),
+        *packed(tmp_path, "zlib", rows_of(2, 20), names="zlib.x"),
+    ]
+    assert labels(together) == [0, 1, 10, 11, 20, 21]
+    assert labels(together, interleave=2) == [0, 10, 1, 11, 20, 21]
+    assert stoker.tfrecord(together).fingerprint() != stoker.tfrecord(together, interleave=2).fingerprint()
+
+
+def test_features_are_named_found_or_left_alone_as_in_plain_files(tmp_path: Path) -> None:
+    path = packed(tmp_path, "gzip", rows_of(4))[0]
+    named = stoker.tfrecord(path, {"label": Feature(int, dtype="uint8"), "name": Feature(str, default="none")}).sample(3)
+    assert named == {"label": 3, "name": "none"} and named["label"].dtype == np.uint8
+    found = stoker.tfrecord(path).sample(3)
+    assert sorted(found) == ["box", "image", "label", "tokens"] and found["box"].tolist() == [3.0, 0.5]
+    assert stoker.tfrecord(path, "raw").sample(3) == {"record": example(rows_of(4)[3])}
+    assert stoker.tfrecord(packed(tmp_path, "zlib", [b"no", b"Example"], names="n")[0]).sample(1) == {"record": b"Example"}
+
+
+def test_a_feature_that_only_later_records_have_is_not_lost_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack, "PIECE", 64)
+    path = packed(tmp_path, "gzip", [*({"label": n} for n in range(30)), {"label": 30, "late": 1}])[0]
+    with pytest.raises(RecordError, match=r"a record between \d+ and 30 has the feature 'late'.*features="):
+        list(stoker.tfrecord(path))
+    assert labels([path]) == list(range(31))
+
+
+@pytest.mark.parametrize("piece", [61, 1 << 20])
+def test_damage_in_a_compressed_file_is_told_with_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(unpack, "PIECE", piece)
+    records = [example({"label": n}) for n in range(20)]
+    whole, at = tfrecord(records), len(tfrecord(records[:13]))
+    path = tmp_path / "a.tfrecord.gz"
+
+    def error_of(data: bytes) -> CorruptShard:
+        path.write_bytes(data)
+        with pytest.raises(CorruptShard, match=r"a\.tfrecord\.gz") as caught:
+            labels([path])
+        return caught.value
+
+    wrong = bytearray(whole)
+    wrong[at + 14] ^= 1
+    error = error_of(gzip.compress(bytes(wrong)))
+    assert f"record 13: the checksum of the record at byte {at}" in str(error) and error.offset == at
+    assert "record 13: the file ends within the record" in str(error_of(gzip.compress(whole[: at + 20])))
+    assert "it ends in the middle" in str(error_of(gzip.compress(whole)[:-12]))
+    assert "cannot be unpacked as gzip" in str(error_of(b"\x1f\x8b" + bytes(40)))
+    assert "is empty" in str(error_of(b""))
+
+
+def test_a_record_that_claims_to_be_huge_takes_no_memory(tmp_path: Path) -> None:
+    """Its length has the right checksum, so that only what follows can show that it is not there."""
+    claim = struct.pack("<Q", 1 << 50)
+    path = tmp_path / "a.tfrecord.gz"
+    path.write_bytes(gzip.compress(claim + struct.pack("<I", masked(claim)) + bytes(1000)))
+    with pytest.raises(CorruptShard, match="record 0: the file ends within the record at byte 0"):
+        list(stoker.tfrecord(path))
+
+
+def test_a_bad_record_is_named_by_file_and_number(tmp_path: Path) -> None:
+    path = packed(tmp_path, "gzip", [{"n": 1}, {"n": [1, 2]}])[0]
+    with pytest.raises(RecordError, match=r"record 1: the feature 'n' has another number of values.*\[int\]") as caught:
+        list(stoker.tfrecord(path, {"n": int}))
+    assert caught.value.origin == f"{path}, record 1"
+
+
+@pytest.mark.parametrize(("size", "begin"), [(0x8B1F, b"\x1f\x8b"), (0x9C78, b"\x78\x9c")])
+def test_the_length_of_a_plain_files_first_record_is_not_taken_for_compression(tmp_path: Path, size: int, begin: bytes) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(tfrecord([bytes(size)]))
+    assert path.read_bytes().startswith(begin) and len(stoker.tfrecord(path, "raw")) == 1
+
+
+def test_what_files_are_compressed_with_may_be_said(tmp_path: Path) -> None:
+    path = packed(tmp_path, "zlib", rows_of(2), names="a.gz")[0]
+    assert labels([path], compression="zlib") == [0, 1]
+    with pytest.raises(CorruptShard, match="cannot be unpacked as gzip"):
+        labels([path])
+    with pytest.raises(ConfigError, match=r"compression='lzma'\): choose 'gzip' or 'zlib'"):
+        stoker.tfrecord(path, compression="lzma")
+    with pytest.raises(ConfigError, match=r"interleave=\.\.\.\) is for compressed files"):
+        stoker.tfrecord(store(tmp_path, rows_of(2)), interleave=2)
+    with pytest.raises(CorruptShard, match=r"is compressed \(zlib\); read it with stoker.tfrecord\(..., compression='zlib'\)"):
+        build_index(LocalBlob(os.fsencode(path)), "tfrecord")

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gzip
+import json
+import pickle
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,13 +16,15 @@ import pytest
 
 import stoker
 from stoker.errors import BatchError, FunctionError
+from stoker.source.chunk import Chunk
+from stoker.source.named import ListedNames, NamedSample
 
 from ..loader.runs import numbers
 
 
 def test_a_function_gets_a_dict_and_gives_the_new_sample() -> None:
     def square(sample: dict[str, Any]) -> dict[str, Any]:
-        assert type(sample) is dict
+        assert isinstance(sample, dict)
         return {"square": sample["x"] ** 2}
 
     assert [batch["square"].tolist() for batch in numbers(4).map(square).batch(2)] == [[0, 1], [4, 9]]
@@ -97,3 +106,127 @@ def test_a_function_may_change_what_it_was_given() -> None:
     pipeline = stoker.arrays(x=source).map(spoil).batch(5)
     assert [batch["x"].min() for batch in pipeline] == [100, 110]
     assert source.max() == 19, "the user's arrays are not touched"
+
+
+# ---- which sample it is ------------------------------------------------------------------------------------------------
+
+
+def told(sample: NamedSample) -> dict[str, Any]:
+    """What a sample says of itself."""
+    assert sample["__key__"] == sample.key
+    return {"told": (sample.key, sample.origin, sample.index)}
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Six samples in two tar shards, which are there compressed too, and as TFRecords."""
+    samples = [{"__key__": f"s/{n}", "cls": n} for n in range(6)]
+    stoker.write_tar(tmp_path / "{}.tar", samples, max_samples=3)
+    stoker.write_tfrecord(tmp_path / "{}.tfrecord", samples, max_samples=3)
+    for path in [*tmp_path.glob("*.tar"), *tmp_path.glob("*.tfrecord")]:
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("ending", "key", "place"),
+    [
+        (".tar", "s/4", "000001.tar, byte 1,536"),
+        (".tar.gz", "s/4", "000001.tar.gz, byte 1,024"),
+        (".tfrecord", "000001.tfrecord#1", "000001.tfrecord, byte "),
+        (".tfrecord.gz", "000001.tfrecord.gz#1", "000001.tfrecord.gz, record 1"),
+    ],
+)
+def test_a_sample_of_a_shard_knows_its_key_its_place_and_its_number(shards: Path, ending: str, key: str, place: str) -> None:
+    opened = (stoker.tar if ".tar" in ending else stoker.tfrecord)(str(shards / f"*{ending}"))
+    found = [sample["told"] for sample in opened.map(told)]
+    assert [index for _, _, index in found] == list(range(6))
+    assert found[4][0] == key and found[4][1].startswith(str(shards / place))
+
+
+def test_samples_of_files_and_streams_know_who_they_are(tmp_path: Path, image_folder: Path) -> None:
+    found = stoker.files(image_folder).map(told).sample(0)["told"]
+    assert found == ("cat/cat_00.jpg", str(image_folder / "cat/cat_00.jpg"), 0)
+
+    def samples() -> Iterator[dict[str, Any]]:
+        yield from ({"__key__": f"k{n}", "n": n} for n in range(5))
+
+    assert sorted(sample["told"] for sample in stoker.stream(samples).shuffle(seed=1, window=3).map(told)) == [
+        (f"k{n}", f"k{n}", n) for n in range(5)
+    ]
+
+
+def test_in_a_mix_the_number_counts_the_samples_of_all_members() -> None:
+    mixed = stoker.mix([numbers(3).shuffle(seed=1), stoker.arrays(x=np.arange(10, 13))])
+    found = {int(x): index for x, (_, _, index) in ((s["x"], s["told"]) for s in mixed.map(lambda s: {**s, **told(s)}))}
+    assert found == {0: 0, 1: 1, 2: 2, 10: 3, 11: 4, 12: 5}
+
+
+def test_a_sample_is_a_dict_of_its_fields_and_of_nothing_else() -> None:
+    seen: list[Any] = []
+    list(numbers(1).map(lambda sample: seen.append(sample) or sample))
+    sample = seen[0]
+    assert list(sample) == ["x", "y"] and "__key__" not in sample and sample.get("__key__") is None
+    assert {**sample, "z": 1}.keys() == (sample | {"z": 1}).keys() == {"x", "y", "z"}
+    assert json.dumps(NamedSample.of({"a": [1]}, ListedNames(["k"], ["o"], [0]), 0)) == '{"a": [1]}'
+    with pytest.raises(KeyError, match="no field 'z'; the fields are x, y"):
+        sample["z"]
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda sample: pickle.loads(pickle.dumps(sample))])  # noqa: S301
+def test_a_copy_of_a_sample_is_named_like_it_and_does_not_take_its_source_along(again: Any) -> None:
+    sample = stoker.arrays(x=np.zeros((200_000, 1))).sample(7)
+    assert len(pickle.dumps(sample)) < 1000
+    same = again(sample)
+    assert same == sample and (same.key, same.origin, same.index) == ("7", "7", 7)
+
+
+def test_a_sample_that_is_kept_does_not_keep_those_read_with_it() -> None:
+    column = np.arange(3)
+    places = np.arange(3)
+    chunk = Chunk({"x": column}, places, places, places, 0, ListedNames(["a", "b", "c"], ["a", "b", "c"], [0, 1, 2]))
+    kept, alive = chunk.row(1), weakref.ref(column)
+    del chunk, column
+    assert alive() is None and kept.key == "b" and kept["x"] == 1
+
+
+def test_a_key_that_a_function_returns_is_the_samples_key_from_then_on() -> None:
+    def named(sample: NamedSample) -> dict[str, Any]:
+        key = {0: "zero", 1: b"caf\xe9", 2: 2.5, 3: None}[int(sample["x"])]
+        return {"__key__": key, "x": sample["x"]}
+
+    def fail(value: Any) -> Any:
+        raise ValueError("oh")
+
+    pipeline = numbers(4).map(named)
+    batch = next(iter(pipeline.map(lambda sample: {**sample, "key": sample.key}).batch(4)))
+    assert list(batch.keys()) == ["x", "key"]
+    assert batch.keys_ == batch["key"] == ["zero", r"caf\xe9", "2.5", "3"]
+    assert [key for each in pipeline.filter(lambda s: s.key != "2.5").batch(1) for key in each.keys_] == ["zero", r"caf\xe9", "3"]
+    with pytest.raises(FunctionError, match="on sample 'zero': oh") as caught:
+        list(pipeline.map(x=fail).batch(4))
+    assert caught.value.key == "zero" and caught.value.origin == "0"
+
+
+def test_webdatasets_habit_of_passing_the_key_on_is_right_here(shards: Path) -> None:
+    pipeline = stoker.tar(str(shards / "*.tar")).map(lambda sample: {"__key__": sample["__key__"], "n": sample["cls"]})
+    batch = next(iter(pipeline.batch(6)))
+    assert list(batch.keys()) == ["n"] and batch.keys_ == [f"s/{n}" for n in range(6)]
+
+
+def test_a_single_sample_knows_which_it_is() -> None:
+    sample = numbers(9).shuffle(seed=3).map(x=lambda x: x + 1).batch(3).sample(4)
+    assert isinstance(sample, dict) and sample["x"] == sample.index + 1 and sample.key == str(sample.index)
+
+
+def test_torchvisions_transforms_look_into_a_sample_as_into_a_dict() -> None:
+    from ..image.vision import torch, v2
+
+    pixels = np.random.default_rng(0).integers(0, 255, (4, 3, 8, 8), dtype=np.uint8)
+
+    def tensor(image: Any) -> Any:
+        return torch.from_numpy(image.copy())
+
+    transform = v2.Compose([v2.CenterCrop(4), v2.ToDtype(torch.float32, scale=True)])
+    batch = next(iter(stoker.arrays(image=pixels, n=np.arange(4)).map(image=tensor).map(transform).batch(4)))
+    assert batch["image"].shape == (4, 3, 4, 4) and batch["image"].dtype == np.float32 and batch["n"].tolist() == [0, 1, 2, 3]

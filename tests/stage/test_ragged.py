@@ -10,6 +10,7 @@ import pytest
 
 import stoker
 from stoker.errors import BatchError, FunctionError
+from stoker.source.named import NamedColumns, NamedSample
 
 from ..loader.runs import numbers, odd, spread
 
@@ -169,3 +170,58 @@ def test_samples_of_a_stream_must_agree_on_their_fields() -> None:
 
     with pytest.raises(BatchError, match="'extra'"):
         list(stoker.stream(uneven).batch(4))
+
+
+# ---- which samples they are --------------------------------------------------------------------------------------------
+
+
+def test_a_filter_and_a_flat_map_see_which_sample_they_work_on() -> None:
+    def kept(sample: NamedSample) -> bool:
+        return sample.index % 2 == 0 and sample.key == sample.origin == sample["__key__"] == str(sample.index)
+
+    def twice(sample: NamedSample) -> list[dict[str, Any]]:
+        return [{"n": sample.index}, {"__key__": f"{sample.key}/again", "n": sample.index}]
+
+    def look(sample: NamedSample) -> dict[str, Any]:
+        return {**sample, "seen": (sample.key, sample.index)}
+
+    batch = next(iter(numbers(6).filter(kept).flat_map(twice).map(look).batch(6)))
+    assert batch.keys_ == ["0", "0/again", "2", "2/again", "4", "4/again"] and list(batch.keys()) == ["n", "seen"]
+    assert batch["seen"] == [("0", 0), ("0/again", 0), ("2", 2), ("2/again", 2), ("4", 4), ("4/again", 4)]
+
+
+def test_what_unbatch_splits_keeps_the_name_of_its_sample() -> None:
+    pipeline = stoker.arrays(x=np.arange(6).reshape(3, 2)).unbatch().map(lambda s: {**s, "of": (s.key, s.index)})
+    assert [sample["of"] for sample in pipeline] == [("0", 0), ("0", 0), ("1", 1), ("1", 1), ("2", 2), ("2", 2)]
+
+
+def test_a_batch_function_gets_the_keys_of_its_rows() -> None:
+    def look(columns: NamedColumns) -> dict[str, Any]:
+        assert columns["__key__"] == columns.sample_keys and "__key__" not in columns and list(columns) == ["x", "y"]
+        return {"x": columns["x"], "key": columns.sample_keys, "rows": np.full(columns.rows, columns.rows)}
+
+    batches = list(numbers(8).shuffle(seed=1).batch(4).map_batch(look))
+    assert all(batch["key"] == batch.keys_ == [str(x) for x in batch["x"]] for batch in batches)
+    inner = next(iter(numbers(8).shuffle(seed=1).batch(4).map_batch(look).unbatch().batch(8)))
+    assert inner["key"] == inner.keys_ == [key for batch in batches for key in batch["key"]] and inner["rows"].tolist() == [4] * 8
+
+
+def test_keys_that_a_batch_function_returns_are_the_batchs() -> None:
+    def reversed_(columns: NamedColumns) -> dict[str, Any]:
+        return {"__key__": columns["__key__"][::-1], "x": columns["x"][::-1]}
+
+    def first_two(columns: NamedColumns) -> dict[str, Any]:
+        return {"__key__": [f"{key}!" for key in columns.sample_keys[:2]], "x": columns["x"][:2]}
+
+    whole = next(iter(numbers(4).batch(4).map_batch(reversed_).map_batch(lambda columns: {**columns})))
+    assert whole.keys_ == ["3", "2", "1", "0"] == [str(x) for x in whole["x"]] and list(whole.keys()) == ["x"]
+    inner = numbers(8).batch(4).map_batch(reversed_).map_batch(first_two).select("x").unbatch().batch(4)
+    assert [(batch.keys_, batch["x"].tolist()) for batch in inner] == [(["3!", "2!", "7!", "6!"], [3, 2, 7, 6])]
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"), [(["a"], "made 1 rows of 4 in the field '__key__'"), ("abcd", "a str; it must be a list")]
+)
+def test_keys_that_do_not_fit_the_batch_are_refused(keys: Any, why: str) -> None:
+    with pytest.raises(BatchError, match=why):
+        list(numbers(4).batch(4).map_batch(lambda columns: {**columns, "__key__": keys}))

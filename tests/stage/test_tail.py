@@ -11,6 +11,7 @@ import stoker
 from stoker.plan.nodes import Shuffle, Skip, Take
 from stoker.plan.order import Order
 from stoker.source.chunk import Chunk
+from stoker.source.named import ListedNames
 from stoker.stage.tail import Tails
 
 from ..loader.runs import numbers, samples
@@ -18,7 +19,9 @@ from ..loader.runs import numbers, samples
 
 def chunk_of(first: int, count: int) -> Chunk:
     positions = np.arange(first, first + count, dtype=np.int64)
-    return Chunk({"x": positions.copy()}, positions, np.arange(count), positions, 0, lambda row: str(first + row), str)
+    keys = list(map(str, positions.tolist()))
+    names = ListedNames(keys, keys, positions.tolist())
+    return Chunk({"x": positions.copy()}, positions, np.arange(count), positions, 0, names)
 
 
 def pushed(tails: Tails, n: int, cuts: list[int]) -> list[int]:

@@ -119,12 +119,6 @@ def test_what_is_no_lmdb_is_told(tmp_path: Path, name: str, data: bytes) -> None
         stoker.lmdb(tmp_path / name)
 
 
-def test_a_compressed_tfrecord_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(tfrecord([b"a"])))
-    with pytest.raises(CorruptShard, match=r"a\.tfrecord"):
-        stoker.tfrecord(tmp_path / "a.tfrecord")
-
-
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 

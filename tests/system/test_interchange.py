@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import stoker
 from stoker import Pipeline
 
 from ..pack import wire
 from ..source.making import example, tfrecord
+from ..support import picture
 
 Samples = dict[str, dict[str, Any]]
 
@@ -256,6 +258,25 @@ def test_webdataset_reads_what_we_write(tmp_path: Path, wds: Any) -> None:
         ours[sample["__key__"]] for sample in raw
     ]
     check_same(stoker.tar(path), samples)
+
+
+@leaves_files_open
+def test_pictures_and_numbers_are_written_as_webdatasets_writer_writes_them(tmp_path: Path, wds: Any) -> None:
+    pixels = picture(20, 30)
+    sample = {
+        "__key__": "a",
+        "jpg": pixels,
+        "png": Image.fromarray(pixels),
+        "gray.png": pixels[:, :, 0],
+        "cls": "3",
+        "html": "<p>",
+    }
+    ours = write(tmp_path, [sample])
+    with wds.TarWriter(str(tmp_path / "theirs.tar")) as writer:
+        writer.write(sample)
+    assert read(ours) == read(tmp_path / "theirs.tar")
+    seen = next(iter(wds.WebDataset(str(ours), shardshuffle=False).decode("rgb8")))
+    assert np.array_equal(seen["png"], pixels) and seen["cls"] == 3
 
 
 ODD_KEYS = ["plain", "a/b/c", "ünïcode", "k" * 99, "k" * 150, "d" * 90 + "/" + "k" * 90, "x" * 300, b"\xff\xfe", b"\xff" * 150]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import stoker
-from stoker.errors import ReadError, RemoteError, ShardChanged, SourceNotFound
+from stoker.errors import CorruptShard, ReadError, RemoteError, ShardChanged, SourceNotFound
 
 from ..storage.server import Act, Drip, NoRange, Reset, Server, Short, Silence, Status, Tag
 
@@ -147,6 +148,19 @@ def test_what_is_needed_last_is_evicted_first(server: Server, tmp_path: Path) ->
     counts = cache.counts()
     assert counts.past == 0, "everything came through the cache"
     assert SHARDS < counts.fetched < 4 * SHARDS
+
+
+def test_compressed_tfrecords_are_streamed_over_a_bad_network(server: Server, tmp_path: Path) -> None:
+    stoker.write_tfrecord(tmp_path / "a.tfrecord", ({"n": n, "bin": bytes([n]) * 900} for n in range(40)))
+    packed = gzip.compress((tmp_path / "a.tfrecord").read_bytes(), 0)
+    server.put("/a.tfrecord.gz", packed)
+    server.put("/b.tfrecord", packed)
+    server.script("/a.tfrecord.gz", Status(503), Reset(5000), Short(700))
+    for name, options in (("a.tfrecord.gz", {}), ("b.tfrecord", {"compression": "gzip"})):
+        opened = stoker.tfrecord(f"{server.origin}/{name}", patience=QUICK, **options)
+        assert [(int(sample["n"]), sample["bin"]) for sample in opened] == [(n, bytes([n]) * 900) for n in range(40)]
+    with pytest.raises(CorruptShard, match=r"b\.tfrecord: is compressed \(gzip\); read it with .*compression='gzip'"):
+        stoker.tfrecord(f"{server.origin}/b.tfrecord", patience=QUICK)
 
 
 @pytest.fixture(scope="module")

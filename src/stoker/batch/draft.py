@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import BatchError
 from ..source.chunk import OBJECT, BytesColumn, Chunk, Column, FieldSpec, Ints
+from ..source.named import Names
 from .collate import collate
 from .slab import Lease, SlabPool
 from .strings import ByteStrings
@@ -47,7 +48,7 @@ class Draft:
         if not self._needed <= chunk.columns.keys():
             missing = sorted(self._needed - chunk.columns.keys())
             raise BatchError(f"the field {missing[0]!r} is gone; the samples here have {', '.join(chunk.columns)}")
-        self._parts[first] = _Part(chunk.slots, loose, chunk.name)
+        self._parts[first] = _Part(chunk.slots, loose, chunk.names)
         return sum(column_bytes(column) for column in loose.values()) if loose else 0
 
     def finish(self, stop: int | None = None) -> tuple[dict[str, Any], int, Callable[[], list[str]], Ints | None]:
@@ -59,10 +60,10 @@ class Draft:
         kept = None
         if stop is not None or sum(len(part.slots) for part in parts) < self.rows:
             kept = self._cut(stop)
-        names = [(part.name, len(part.slots)) for part in parts]
+        counts = [(part.names, len(part.slots)) for part in parts]
 
         def keys() -> list[str]:
-            return [name(row) for name, count in names for row in range(count)]
+            return [names.key(row) for names, count in counts for row in range(count)]
 
         rows = self.rows if kept is None else len(kept)
         columns = self._slab_columns(kept, rows)
@@ -101,17 +102,17 @@ class Draft:
         for part in parts:
             if part.loose.keys() != names:
                 odd = sorted(part.loose.keys() ^ names)[0]
-                raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {part.name(0)!r}")
+                raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {part.names.key(0)!r}")
         return list(names)
 
 
 class _Part:
-    """What one task wrote: the rows it filled, counted from its first; their loose columns; row -> key."""
+    """What one task wrote: the rows it filled, counted from its first; their loose columns; their names."""
 
-    __slots__ = ("loose", "name", "slots")
+    __slots__ = ("loose", "names", "slots")
 
-    def __init__(self, slots: Ints, loose: dict[str, Any], name: Callable[[int], str]) -> None:
-        self.slots, self.loose, self.name = slots, loose, name
+    def __init__(self, slots: Ints, loose: dict[str, Any], names: Names) -> None:
+        self.slots, self.loose, self.names = slots, loose, names
 
 
 def _copy_rows(name: str, target: NDArray[Any], chunk: Chunk, column: Column) -> None:

@@ -272,6 +272,8 @@ def _open(name: str) -> Source | StreamSource:
         opened = open_source(name)
     source = opened.plan.source
     assert isinstance(source, (Source, StreamSource))
+    if found.kind == "tfrecord" and isinstance(source, StreamSource):
+        raise ConfigError(f"{name}: compressed TFRecords cannot be packed; decompress them first, e.g. with gunzip")
     return source
 
 

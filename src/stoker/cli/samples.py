@@ -16,8 +16,10 @@ from ..pack.rawtar import is_absent, raw_tar
 from ..source.base import Source
 from ..source.chunk import FieldSpec
 from ..source.codecs import PICKLES, decode_field, kind_of, spec_of
+from ..source.named import KEY
 from ..source.records import RecordSource
-from ..source.stream import KEY, StreamSource
+from ..source.sequential import TarStream
+from ..source.stream import StreamSource
 from ..source.tar import TarSource
 from ..storage.scratch import Scratch
 from ..units import show_bytes
@@ -103,11 +105,12 @@ def _bytes(value: Any) -> bytes:
 
 
 def first_samples(source: StreamSource, count: int) -> list[Sample]:
-    """The first samples of what comes in sequence, opened for its bytes."""
+    """The first samples of what comes in sequence; a tar is opened for its bytes."""
     samples = []
     for index, sample in enumerate(islice(source.open(), count)):
         values = {name: value for name, value in sample.items() if name != KEY}
-        samples.append(_decoded(Sample(index, source.key(sample, index), values)))
+        found = Sample(index, source.key(sample, index), values)
+        samples.append(_decoded(found) if isinstance(source, TarStream) else found)
     return samples
 
 

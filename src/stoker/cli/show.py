@@ -13,8 +13,9 @@ import typer
 import stoker
 
 from ..source.base import Source
-from ..source.chunk import FieldSpec
+from ..source.chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..source.codecs import spec_of
+from ..source.sequential import TarStream
 from ..source.stream import StreamSource
 from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
@@ -60,7 +61,7 @@ def show(
     drawn = pictures and not json and _can_draw()
     looked = [_looked(sample, classes, thumbnails=drawn or html is not None) for sample in samples]
     shown = [picture for of_sample in looked for picture in of_sample]
-    fields = fields_of(stored) if isinstance(stored, Source) else _fields_seen(samples)
+    fields = fields_of(stored) if isinstance(stored, Source) else _fields_seen(stored, samples)
     counts = _class_counts(stored) if isinstance(stored, Source) else {}
     if html:
         html.write_text(sheet_page(stored.describe(), shown), encoding="utf-8")
@@ -125,9 +126,16 @@ def _class_counts(source: Source) -> dict[str, int]:
     return {name: int(count) for name, count in zip(source.classes, counts)}
 
 
-def _fields_seen(samples: Sequence[Sample]) -> dict[str, FieldSpec]:
+def _fields_seen(source: StreamSource, samples: Sequence[Sample]) -> dict[str, FieldSpec]:
     """Fields of what comes in sequence: those of the samples that came."""
-    return {name: spec_of(name) for sample in samples for name in sample.values}
+    seen = {name: value for sample in samples for name, value in sample.values.items()}
+    return {name: spec_of(name) if isinstance(source, TarStream) else _spec_seen(value) for name, value in seen.items()}
+
+
+def _spec_seen(value: Any) -> FieldSpec:
+    if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, bytes):
+        return array_spec(value.dtype, *[None] * value.ndim)
+    return BYTES if isinstance(value, bytes) else OBJECT
 
 
 # ---- what is told -----------------------------------------------------------------------------------------------------------

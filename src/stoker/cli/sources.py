@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import typer
 import stoker
 
 from ..errors import ConfigError, CorruptShard, SourceNotFound
-from ..kernel.records import crc32c, mask_crc
 from ..pipeline import Pipeline
 from ..source.base import Source
 from ..source.index import SUFFIX
@@ -24,7 +22,9 @@ from ..source.opening import TAR_ENDINGS, TFRECORD_ENDINGS
 from ..source.paths import printable
 from ..source.shards import expand, is_remote
 from ..source.stream import StreamSource
-from ..source.tarstream import GZIP, ZSTD, stranger
+from ..source.tarstream import stranger
+from ..source.tfrecordstream import is_tfrecord
+from ..source.unpack import GZIP, ZSTD
 from ..source.walk import is_image
 from ..storage.blob import Blob
 from ..storage.open import open_blob
@@ -161,7 +161,7 @@ def _find_nameless(path: Path, names: Sequence[str]) -> Found | None:
     if not files or any(map(os.path.isdir, files)):
         return None
     begin = _first_bytes(open_blob(os.fsencode(files[0])))
-    kind = "tar" if _is_tar(begin) else "tfrecord" if _is_tfrecord(begin) else ""
+    kind = "tar" if _is_tar(begin) else "tfrecord" if is_tfrecord(begin) else ""
     return Found(kind, str(path), tuple(files)) if kind else None
 
 
@@ -205,13 +205,13 @@ def _kind_by_content(shard: str) -> str:
     data = _first_bytes(blob)
     if _is_tar(data):
         return "tar"
-    if _is_tfrecord(data):
+    if is_tfrecord(data):
         return "tfrecord"
     if data[16:20] == _LMDB_MAGIC and not is_remote(shard):
         return "lmdb"
     if data.startswith((GZIP, ZSTD)):
         packed = "gzip" if data.startswith(GZIP) else "zstd"
-        raise ConfigError(f"{blob.url}: is packed ({packed}); name it .tar.gz or .tar.zst if it holds a tar")
+        raise ConfigError(f"{blob.url}: is packed ({packed}); name it .tar.gz, .tar.zst or .tfrecord.gz, by what it holds")
     if is_remote(shard) and (known := stranger(data)):
         raise CorruptShard(f"{blob.url}: this is {known}", shard=blob.url, offset=0)
     hint = f"; for its folder: {Path(shard).absolute().parent}" if is_image(os.fsencode(shard)) else ""
@@ -234,11 +234,6 @@ def _is_tar(data: bytes) -> bool:
     except ValueError:
         return False
     return told == sum(data[:148]) + sum(data[156:_BLOCK]) + 8 * ord(" ")
-
-
-def _is_tfrecord(data: bytes) -> bool:
-    """Whether these bytes begin with a length and its checksum."""
-    return len(data) >= 12 and int(mask_crc(crc32c(data[:8]))) == struct.unpack_from("<I", data, 8)[0]
 
 
 # ---- images -----------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from ..plan.nodes import Regroup
 from ..plan.order import Order
 from ..plan.plan import Plan, Segment
 from ..source.chunk import Chunk, chunk_of, join_chunks
-from ..source.stream import KEY, StreamSource
+from ..source.stream import StreamSource
 from ..stage.runner import Runner
 from ..stage.tail import Tails
 from ..units import counted
@@ -83,8 +83,10 @@ class Pulled(Flow):
             return None
         if not samples:
             raise Exhausted
-        names = [self._source.key(sample, self._count + at) for at, sample in enumerate(samples)]
-        chunk = chunk_of(samples, self._epoch, self._count, names, KEY)
+        numbered = list(enumerate(samples, self._count))
+        keys = [self._source.key(sample, number) for number, sample in numbered]
+        origins = [self._source.origin(sample, number) for number, sample in numbered]
+        chunk = chunk_of(samples, self._epoch, self._count, keys, origins)
         self._count += len(samples)
         return chunk
 

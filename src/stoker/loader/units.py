@@ -138,7 +138,7 @@ class BatchUnit(Unit):
         if rows:
             real = rows if mask is None else int(mask.sum())
             position = int(self._rows.positions[0])
-            columns = self._make.finish(columns, rows, real, self.epoch, position, lambda row: keys()[row])
+            columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys)
         self._batch = Batch(columns, rows, keys, mask)
         return sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
 

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from ..errors import ConfigError
+from ..source.named import KEY, NamedSample
 from ..source.paths import printable
-from ..source.stream import KEY
 
 _EXAMPLE = "give mappings of field names to values, as {'__key__': 'cat/0001', 'jpg': ..., 'cls': 3}"
 #: the extension of a file's name, which may be followed by the number of an object in it
@@ -18,7 +18,7 @@ _EXTENSION = re.compile(r"(?<=[^/])\.[^./#]+(?=(#\d+)?$)")
 def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list[tuple[str, Any]]]:
     """The key of a sample (None without one) and its fields, in its order.
 
-    The key is its ``__key__``, or the `key_` of a pipeline's sample. The latter often names a file, ``cat/0001.jpg``; with `stem`
+    The key is its ``__key__``, or that of a pipeline's sample. The latter often names a file, ``cat/0001.jpg``; with `stem`
     its extension is left out. Other names such as ``__url__`` are notes that other tools make about a sample, and not written.
     """
     if not hasattr(sample, "items"):
@@ -33,8 +33,9 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
             fields.append((name, value))
         elif name == KEY:
             key = value
-    if key is None and hasattr(sample, "key_"):
-        key = _EXTENSION.sub("", sample.key_) if stem else sample.key_
+    if key is None:
+        own = sample.key if isinstance(sample, NamedSample) else getattr(sample, "key_", None)
+        key = _EXTENSION.sub("", own) if own and stem else own
     return _key_bytes(key), fields
 
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from ..errors import ClosedError, ConfigError
 from ..kernel.records import crc32c, crc32c_spans
-from ..source.codecs import encode_field
 from ..source.index import Keys, SeekStrings, ShardIndex, seek_columns
 from ..source.paths import AnyPath, printable
+from .encode import encode_value
 from .jpegs import SeekMaker
 from .samples import split_sample, told_sample
 from .shards import Written, write_shards
@@ -59,8 +59,9 @@ class TarWriter:
 
     `target` is a path; or ``"-"`` for standard output, or a file object: these get no index and are not atomic. A sample is a
     mapping of field names to values with its key as ``__key__`` (numbered when missing); values are bytes, or what the field's
-    extension says: ``cls`` a number, ``json``, ``txt``, ``npy`` an array. When the ``with`` block ends by an exception, nothing
-    appears. An existing file is refused unless ``overwrite=True``. For one thread at a time.
+    extension says: ``cls`` a number, ``json``, ``txt``, ``npy`` an array, ``jpg`` or ``png`` pixels or a Pillow image (JPEG at
+    quality 100). When the ``with`` block ends by an exception, nothing appears. An existing file is refused unless
+    ``overwrite=True``. For one thread at a time.
 
     `about` is JSON to go into the index, which then appears before the shard: class names as ``{"classes": [...]}``, or how the
     shard was made. With `seek` the index gets seek indices of all JPEGs, so that crops of them are decoded faster. Without an
@@ -430,18 +431,18 @@ def _check_field(field: str) -> bytes:
 def _encoded(name: str, value: Any, fields: list[tuple[str, Any]]) -> bytes:
     """The bytes a value is stored as. Where its field's name does not say how, the error tells how to rename all fields."""
     try:
-        return encode_field(name, value)
+        return encode_value(name, value)
     except ConfigError as error:
         from .fields import renaming  # pictures are known there, which takes long to import
 
         new = renaming(dict(fields))
         try:
-            encode_field(new[name], value)
+            encode_value(new[name], value)
         except (KeyError, ConfigError):
             raise error from None
         plain = all(map(str.isidentifier, new))
         words = ", ".join(f"{before}={after!r}" for before, after in new.items()) if plain else f"**{new}"
-        raise ConfigError(f"{error}. Behind a pipeline: .rename({words})") from error
+        raise ConfigError(f"{error}. In a pipeline: .rename({words})") from error
 
 
 def _check_length(name: bytes) -> bytes:

@@ -21,8 +21,8 @@ import numpy as np
 
 from ..errors import ClosedError, ConfigError
 from ..kernel.records import ExampleStats, crc32c_spans, mask_crc
+from ..source.feature import KINDS
 from ..source.index import SeekStrings, ShardIndex, seek_columns
-from ..source.indexing import KINDS
 from ..source.paths import AnyPath, printable
 from .example import ExampleEncoder
 from .jpegs import SeekMaker

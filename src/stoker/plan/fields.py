@@ -142,7 +142,7 @@ def image_spec(node: Image, given: FieldSpec | None = None) -> FieldSpec:
 def passes_told(node: Image, given: FieldSpec | None = None) -> list[str]:
     """What an image stage does with `given` in one go, a line each; the last one is the write to the batch."""
     told = []
-    for done in passes(node.ops, given is not None and given.kind == "array"):
+    for done in passes(node.ops, given is not None and given.kind == "array" and len(given.shape) > 1):
         names = ", ".join(type(op).__name__ for op in done.operations)
         surveys = ", ".join(dict.fromkeys(type(op).__name__ for op in done.surveys))
         told.append(f"{names}: {done.work.value}{f', and a look at the whole image for {surveys}' if surveys else ''}")
@@ -192,7 +192,7 @@ def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
 
 
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
-    if spec.kind == "array" and (spec.dtype != "|u1" or not _is_picture(spec.shape)):
+    if spec.kind == "array" and (spec.dtype != "|u1" or not _is_image(spec.shape)):
         verb = type(node).__name__.lower()
         hint = ""
         if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
@@ -217,10 +217,10 @@ def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, Fiel
             )
 
 
-def _is_picture(shape: Sequence[int | None]) -> bool:
-    """Whether pixels of this shape may be (height, width) or (height, width, channels)."""
+def _is_image(shape: Sequence[int | None]) -> bool:
+    """Whether bytes of this shape may be an encoded image, or pixels (height, width) or (height, width, channels)."""
     if len(shape) != 3:
-        return len(shape) == 2
+        return len(shape) in (1, 2)
     return shape[2] in (1, 3, 4) or (shape[2] is None and shape[0] not in (1, 3, 4))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union, cast
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import BatchError, SampleError
 from ..kernel.files import Arena
+from .named import KEY, ListedNames, NamedSample, Names
 from .seekrows import Seeks, merged
 
 Ints = NDArray[np.int64]
@@ -139,22 +140,6 @@ def take_rows(column: Column, rows: Ints) -> Column:
     return column.take(rows) if isinstance(column, BytesColumn) else column[rows]
 
 
-class _Picked:
-    """Names of some rows. Picking from picked names picks from the first ones, so that picking often does not nest."""
-
-    __slots__ = ("_name", "_rows")
-
-    def __init__(self, name: Callable[[int], str], rows: Ints) -> None:
-        self._name, self._rows = name, rows
-
-    @classmethod
-    def of(cls, name: Callable[[int], str], rows: Ints) -> _Picked:
-        return cls(name._name, name._rows[rows]) if isinstance(name, _Picked) else cls(name, rows)
-
-    def __call__(self, row: int) -> str:
-        return self._name(int(self._rows[row]))
-
-
 @dataclass(slots=True)
 class Chunk:
     """Some samples as columns of equal length.
@@ -169,16 +154,23 @@ class Chunk:
     slots: Ints
     parents: Ints
     epoch: int
-    name: Callable[[int], str]  # row -> key
-    place: Callable[[int], str]  # row -> where it is stored
+    names: Names
     failures: dict[int, SampleError] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.positions)
 
-    def row(self, row: int) -> dict[str, Any]:
+    def name(self, row: int) -> str:
+        """The key of a row."""
+        return self.names.key(row)
+
+    def place(self, row: int) -> str:
+        """Where a row is stored."""
+        return self.names.origin(row)
+
+    def row(self, row: int) -> NamedSample:
         """One sample, as the mapping users meet."""
-        return {name: column[row] for name, column in self.columns.items()}
+        return NamedSample.of({name: column[row] for name, column in self.columns.items()}, self.names, row)
 
     def fail(self, row: int, error: SampleError) -> None:
         """Note that a row is bad; the first reason stands."""
@@ -198,28 +190,16 @@ class Chunk:
             self.slots[rows],
             self.parents[rows],
             self.epoch,
-            _Picked.of(self.name, rows),
-            _Picked.of(self.place, rows),
+            self.names.take(rows),
             {at: self.failures[row] for at, row in failed if row in self.failures},
         )
 
     def own(self) -> Chunk:
-        """This chunk with nothing left in a worker's arena, keys and places included."""
-        names = [self.name(row) for row in range(len(self))]
-        places = [self.place(row) for row in range(len(self))]
+        """This chunk with nothing left in a worker's arena."""
         columns: dict[str, Column] = {
             field: column.lasting() if isinstance(column, BytesColumn) else column for field, column in self.columns.items()
         }
-        return Chunk(
-            columns,
-            self.positions,
-            self.slots,
-            self.parents,
-            self.epoch,
-            names.__getitem__,
-            places.__getitem__,
-            self.failures,
-        )
+        return Chunk(columns, self.positions, self.slots, self.parents, self.epoch, self.names, self.failures)
 
 
 def join_columns(columns: list[Column]) -> Column:
@@ -260,26 +240,23 @@ def join_chunks(chunks: list[Chunk]) -> Chunk:
         if chunk.columns.keys() != chunks[0].columns.keys():
             odd = sorted(chunk.columns.keys() ^ chunks[0].columns.keys())[0]
             raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {chunk.name(0)!r}")
-    names = [chunk.name(row) for chunk in chunks for row in range(len(chunk))]
-    places = [chunk.place(row) for chunk in chunks for row in range(len(chunk))]
     return Chunk(
         {name: join_columns([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns},
         np.concatenate([chunk.positions for chunk in chunks]),
         np.concatenate([chunk.slots for chunk in chunks]),
         np.concatenate([chunk.parents for chunk in chunks]),
         chunks[0].epoch,
-        names.__getitem__,
-        places.__getitem__,
+        ListedNames.of((chunk.names, len(chunk)) for chunk in chunks),
     )
 
 
-def chunk_of(samples: list[Mapping[str, Any]], epoch: int, first: int, names: list[str], hidden: str) -> Chunk:
-    """A chunk of ready-made samples, numbered from `first`; the entry `hidden` is not a field."""
-    fields = [name for name in samples[0] if name != hidden]
+def chunk_of(samples: list[Mapping[str, Any]], epoch: int, first: int, keys: list[str], origins: list[str]) -> Chunk:
+    """A chunk of ready-made samples, numbered from `first`; the entry ``__key__`` is not a field."""
+    fields = [name for name in samples[0] if name != KEY]
     for number, sample in enumerate(samples):
-        if {name for name in sample if name != hidden} != set(fields):
-            odd = sorted((set(sample) ^ set(fields)) - {hidden})[0]
-            raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. sample {names[number]!r}")
+        if {name for name in sample if name != KEY} != set(fields):
+            odd = sorted((set(sample) ^ set(fields)) - {KEY})[0]
+            raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. sample {keys[number]!r}")
     positions = np.arange(first, first + len(samples), dtype=np.int64)
     return Chunk(
         {name: [sample[name] for sample in samples] for name in fields},
@@ -287,6 +264,5 @@ def chunk_of(samples: list[Mapping[str, Any]], epoch: int, first: int, names: li
         np.arange(len(samples), dtype=np.int64),
         positions,
         epoch,
-        names.__getitem__,
-        names.__getitem__,
+        ListedNames(keys, origins, range(first, first + len(samples))),
     )

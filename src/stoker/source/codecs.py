@@ -73,8 +73,8 @@ def encode_field(field: str, value: Any) -> bytes:
     if kind == "npy" and isinstance(value, (np.ndarray, np.generic, int, float, list, tuple)):
         return _npy_bytes(field, value)
     raise ConfigError(
-        f"field {field!r}: the extension of a name says how a value is stored, and this one takes no {type(value).__name__}; "
-        f"{_remedy(field, value)}"
+        f"field {field!r}: the extension of a name says how a value is stored, and this one does not take values of type "
+        f"{type(value).__name__}; {_remedy(field, value)}"
     )
 
 
@@ -87,15 +87,15 @@ def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArr
 
 
 def _remedy(field: str, value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"name it '{field}.npy' to store an array, or encode the picture to bytes first"
     if kind_of(field) in PICKLES:
-        return "pickles are not written: use json, npy or bytes"
+        return "pickles are never written: store it as json or npy, or pass bytes"
+    if isinstance(value, np.ndarray):
+        return f"name it '{field}.npy' to store the array, or '{field}.png' to store it as a picture"
     if isinstance(value, str):
         return f"name it '{field}.txt', or pass bytes"
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return f"name it '{field}.cls', or pass bytes"
-    return "pass bytes, or name it after what it holds: '.json', '.txt', '.cls', '.npy'"
+    return "pass bytes, or name it after what it holds: '.json', '.txt', '.cls', '.npy', '.png'"
 
 
 def _json_bytes(field: str, value: Any) -> bytes:

@@ -33,7 +33,7 @@ class ExampleColumns:
         data: NDArray[np.uint8],
         starts: Ints,
         lengths: Ints,
-        arena: Arena,
+        arena: Arena | None,
         wanted: Collection[str],
         out: Mapping[str, NDArray[Any]],
         errors: dict[int, Exception],
@@ -104,7 +104,7 @@ class ExampleColumns:
         name: str,
         got: Any,
         data: NDArray[np.uint8],
-        arena: Arena,
+        arena: Arena | None,
         absent: Ints,
         out: NDArray[Any] | None,
         errors: dict[int, Exception],
@@ -163,7 +163,7 @@ def _narrowed(
 
 
 def _texts(
-    feature: Feature, got: Any, data: NDArray[np.uint8], arena: Arena, absent: Ints, errors: dict[int, Exception]
+    feature: Feature, got: Any, data: NDArray[np.uint8], arena: Arena | None, absent: Ints, errors: dict[int, Exception]
 ) -> Column:
     if feature.shape == ():
         column = BytesColumn(data, got[0], got[1], arena)

@@ -13,10 +13,13 @@ from ..errors import ConfigError, CorruptIndex
 from ..kernel.records import BYTES as KIND_BYTES
 from ..kernel.records import FLOAT as KIND_FLOAT
 from ..kernel.records import INT as KIND_INT
-from ..kernel.records import Wanted
+from ..kernel.records import ExampleStats, Wanted
 from .chunk import BYTES, OBJECT, FieldSpec, array_spec
+from .paths import printable
 
 _KINDS: dict[Any, int] = {bytes: KIND_BYTES, str: KIND_BYTES, float: KIND_FLOAT, int: KIND_INT}
+#: kinds as an index names them
+KINDS = {-1: "mixed", 0: "", KIND_BYTES: "bytes", KIND_FLOAT: "float", KIND_INT: "int"}
 _TYPES: dict[int, np.dtype[Any]] = {KIND_FLOAT: np.dtype(np.float32), KIND_INT: np.dtype(np.int64)}
 
 
@@ -133,6 +136,15 @@ def _feature(name: str, given: Any) -> Feature:
     if isinstance(given, type) and given in _KINDS:
         return Feature(given)
     raise ConfigError(f"tfrecord(features={{{name!r}: {given!r}}}): write int, [int], (int, 3) or stoker.Feature(...)")
+
+
+def about_examples(stats: ExampleStats) -> dict[str, Any]:
+    """What an index says about records, for `found_features`: whether they are Examples, and of which features."""
+    features = [
+        {"name": printable(f.name), "kind": KINDS[f.kind], "least": f.least, "most": f.most, "present": f.present}
+        for f in sorted(stats.features)
+    ]
+    return {"examples": not stats.others, "features": features if not stats.others else []}
 
 
 def check_about(about: Mapping[str, Any], size: int, told: str) -> None:

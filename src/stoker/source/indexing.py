@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 
 from ..errors import CorruptIndex, CorruptShard, ReadError, RemoteError, ShardChanged, ShardError, SourceNotFound, WriteError
-from ..kernel.records import MEMBER, ExampleStats, TarScan, scan_tfrecord
+from ..kernel.records import MEMBER, ExampleStats, TarScan
 from ..storage.blob import Blob, Stat
 from ..storage.cache_blob import CachedBlob
 from ..storage.home import index_home, publish
 from ..storage.local import LocalBlob
 from ..storage.once import Once
 from ..units import show_bytes
-from .chunk import Ints
+from .feature import about_examples
 from .index import SUFFIX, Keys, ShardIndex
 from .paths import printable
 from .tarstream import stranger
+from .tfrecordstream import packing_by_content, whole_records
 
 #: bytes read at once while making an index
 PIECE = 1 << 21
 #: how long to wait for another process that is indexing the same shard; then both do it
 _LOCK_S = 600.0
-KINDS = {-1: "mixed", 0: "", 1: "bytes", 2: "float", 3: "int"}
 
 
 def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
@@ -114,13 +114,21 @@ def build_index(blob: Blob, kind: str, *, sealed: bool = False) -> ShardIndex:
     except CorruptShard as error:
         if error.shard:
             raise
-        begin = bytearray(min(8, stat.size))
-        blob.read_into(0, memoryview(begin))
-        known = stranger(bytes(begin)) if kind == "tar" and (error.offset or 0) < 512 else ""
-        why = f"this is {known}" if known else str(error)
-        raise CorruptShard(f"{blob.url}: {why}", shard=blob.url, offset=error.offset) from error
+        known = _known(blob, kind) if (error.offset or 0) < 512 else ""
+        raise CorruptShard(f"{blob.url}: {known or error}", shard=blob.url, offset=error.offset) from error
     mtime = int(stat.version) if isinstance(blob, LocalBlob) else 0
     return replace(index, mtime_ns=mtime, etag="" if mtime else stat.version, sealed=sealed)
+
+
+def _known(blob: Blob, kind: str) -> str:
+    """What a file that is not of this kind seems to be, and what to do; "" when nothing is known."""
+    begin = bytearray(min(12, blob.stat().size))
+    blob.read_into(0, memoryview(begin))
+    if kind == "tar":
+        known = stranger(bytes(begin))
+        return f"this is {known}" if known else ""
+    packing = packing_by_content(bytes(begin))
+    return f"is compressed ({packing}); read it with stoker.tfrecord(..., compression={packing!r})" if packing else ""
 
 
 def _index_tar(blob: Blob) -> ShardIndex:
@@ -164,47 +172,13 @@ def check_unique(keys: Keys, members: Any, told: str) -> None:
 def _index_tfrecord(blob: Blob) -> ShardIndex:
     stats = ExampleStats()
     starts, lengths = [], []
-    for base, data, at, size in _whole_records(blob):
+    for base, data, at, size in whole_records(blob.stream(0, PIECE), blob.stat().size):
         stats.add(data, at, size)
         starts.append(at + base)
         lengths.append(size)
     start, length = (np.concatenate([np.empty(0, np.int64), *parts])[:, None] for parts in (starts, lengths))
-    features = [
-        {"name": printable(f.name), "kind": KINDS[f.kind], "least": f.least, "most": f.most, "present": f.present}
-        for f in sorted(stats.features)
-    ]
-    about = {"examples": not stats.others, "features": features if not stats.others else []}
+    about = about_examples(stats)
     return ShardIndex("tfrecord", ("record",), start, length, None, None, blob.stat().size, about=about)
-
-
-def _whole_records(blob: Blob) -> Iterator[tuple[int, Any, Ints, Ints]]:
-    """Pieces of a TFRecord file that end where a record does: place, bytes, and where in them the payloads lie.
-
-    The bytes are overwritten by the next piece. What is left of one, the beginning of a record, moves to the front.
-    """
-    size = blob.stat().size
-    buffer = np.empty(2 * PIECE, np.uint8)
-    base, held, need = 0, 0, 0
-    for piece in blob.stream(0, PIECE):
-        if held + len(piece) > buffer.size:
-            buffer = np.concatenate([buffer[:held], np.empty(max(need, held + 2 * len(piece)) - held, np.uint8)])
-        buffer[held : held + len(piece)] = np.frombuffer(piece, np.uint8)
-        held += len(piece)
-        if held < need:
-            continue
-        data = buffer[:held]
-        starts, lengths, used, need = scan_tfrecord(data, base)
-        if need > size - base - used:
-            raise CorruptShard(
-                f"the record at byte {base + used:,} says it takes {need:,} bytes, and the file has {size - base - used:,} more: "
-                "it is cut or damaged; fetch or make it again",
-                offset=base + used,
-            )
-        yield base, data, starts, lengths
-        buffer[: held - used] = buffer[used:held].copy()
-        base, held = base + used, held - used
-    if held:
-        raise CorruptShard(f"the file ends within the record at byte {base:,}; fetch or make it again", offset=base)
 
 
 _BUILDERS: dict[str, Callable[[Blob], ShardIndex]] = {"tar": _index_tar, "tfrecord": _index_tfrecord}

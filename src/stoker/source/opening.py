@@ -22,9 +22,13 @@ from .shards import Spec, expand
 from .tar import TarSource
 from .tarstream import is_compressed
 from .tfrecord import TfrecordSource
+from .tfrecordstream import TfrecordStream, packing_by_content
+from .unpack import packing_of
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
-TFRECORD_ENDINGS = (".tfrecord", ".tfrecords")
+_PLAIN_TFRECORDS = (".tfrecord", ".tfrecords")
+TFRECORD_ENDINGS = (*_PLAIN_TFRECORDS, *(plain + packed for plain in _PLAIN_TFRECORDS for packed in (".gz", ".zlib")))
+PACKINGS = ("gzip", "zlib")
 #: how many shards, or records, are asked for at once
 _LOCAL, _REMOTE = 8, 64
 Records = TypeVar("Records", bound=RecordSource)
@@ -68,21 +72,41 @@ def open_tfrecord(
     spec: Spec,
     *,
     features: Any = None,
+    compression: str | None = None,
+    interleave: int | None = None,
     cache: CacheLike = None,
     patience: Patience | None = None,
     seek: bool = True,
     crew: Callable[[int], Each],
-) -> TfrecordSource:
-    """The source of TFRecord files."""
+) -> TfrecordSource | TfrecordStream:
+    """The source of TFRecord files: read at random through their indexes, or in sequence where some are compressed."""
+    if compression not in (None, *PACKINGS):
+        raise ConfigError(f"tfrecord(compression={compression!r}): choose 'gzip' or 'zlib', or omit it to have it found out")
     urls = expand(spec, "tfrecord", TFRECORD_ENDINGS)
     if "-" in urls:
         raise ConfigError("tfrecord() needs files that can be read at random; standard input cannot")
-    for url in urls:
-        if url.lower().endswith((".gz", ".zlib", ".zst")):
-            raise ConfigError(f"{url}: compressed TFRecord files cannot be read at random; unpack them first")
     blobs = _blobs(urls, cache, patience)
     each = _at_once(blobs, crew)
+    packings = each(lambda blob: compression or _tfrecord_packing(blob), blobs)
+    if any(packings):
+        each(lambda blob: blob.stat(), blobs)  # a shard that is not there is named now
+        return TfrecordStream(blobs, packings, 1 if interleave is None else interleave, features)
+    if interleave is not None:
+        raise ConfigError("tfrecord(interleave=...) is for compressed files; with an index, shuffle() mixes all files")
     return _reading(TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features, seek), each)
+
+
+def _tfrecord_packing(blob: Blob) -> str | None:
+    """What a TFRecord file is compressed with: by its name, and where that says nothing, by its first bytes.
+
+    Those of a remote file are not fetched for this, because in a cache that may take the whole of it.
+    """
+    told = packing_of(blob.name)
+    if told is not None or not isinstance(blob, LocalBlob):
+        return told
+    begin = bytearray(min(12, blob.stat().size))
+    blob.read_into(0, memoryview(begin))
+    return packing_by_content(bytes(begin))
 
 
 def _at_once(blobs: list[Blob], crew: Callable[[int], Each]) -> Each:

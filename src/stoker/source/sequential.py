@@ -1,8 +1,9 @@
-"""`stoker.tar` where there is no random access: pipes, compressed shards, and shards read without an index."""
+"""Shards where there is no random access: pipes, compressed shards, and shards read without an index."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,18 +12,91 @@ from ..storage.blob import Blob
 from ..units import counted
 from .base import digest
 from .codecs import PICKLES, decode_field, kind_of
+from .named import KEY
 from .paths import printable
-from .stream import KEY, StreamSource
-from .tarstream import TarSample, check_unpacker, open_pieces, standard_input, tar_samples
+from .stream import Sample, StreamSource
+from .tarstream import TarSample, open_pieces, standard_input, tar_samples
+from .unpack import Piece, check_unpacker, packing_of
+
+_STDIN = "standard input"
 
 
-class TarStream(StreamSource):
-    """Samples of tar shards in the order they are stored, numbered as they come.
+class StoredSample(dict[str, Any]):
+    """A sample that was read from somewhere."""
+
+    __slots__ = ("origin",)
+
+    origin: str
+
+
+class ShardStream(StreamSource, ABC):
+    """Samples of shards in the order they are stored, numbered as they come.
 
     With `interleave` that many shards are open at once and give a sample each in turn, in the order of the list; so a window
-    shuffle mixes samples of several shards. Every sample must have the fields the first one has, but those in `defaults`.
+    shuffle mixes samples of several shards.
+    """
+
+    #: the function that makes such a source
+    verb: str
+
+    def __init__(self, blobs: Sequence[Blob], interleave: int) -> None:
+        super().__init__(self._samples)
+        if not isinstance(interleave, int) or interleave < 1:
+            raise ConfigError(f"{self.verb}(interleave={interleave!r}): the number of shards to read at once must be >= 1")
+        self._blobs, self._interleave = blobs, interleave
+
+    @property
+    def title(self) -> str:
+        first, last = self._blobs[0].url, self._blobs[-1].url
+        return f"{self.verb}({first}{f' … {last}' if len(self._blobs) > 1 else ''})"
+
+    def origin(self, sample: Sample, number: int) -> str:
+        return sample.origin if isinstance(sample, StoredSample) else super().origin(sample, number)
+
+    def fingerprint(self) -> str:
+        shards = [part for blob in self._blobs for part in (blob.name, blob.stat().size)]
+        return digest(f"{self.verb}stream", self._interleave, *self._identity(), *shards)
+
+    def describe(self) -> str:
+        return f"{self.title}: {counted(len(self._blobs), 'shard')}, read in sequence, length unknown"
+
+    @abstractmethod
+    def _identity(self) -> tuple[bytes | str | int, ...]:
+        """What of the source's options changes its samples."""
+
+    @abstractmethod
+    def _opened(self) -> Iterator[Iterator[StoredSample]]:
+        """The samples of each shard, opened when it is its turn."""
+
+    def _samples(self) -> Iterator[StoredSample]:
+        empty = True
+        for sample in self._in_turn():
+            empty = False
+            yield sample
+        if empty:
+            raise SourceEmpty(f"{self.title}: not a single sample; check what wrote it")
+
+    def _in_turn(self) -> Iterator[StoredSample]:
+        """Samples of up to `interleave` shards, one of each in turn; a shard that ends is replaced by the next."""
+        waiting = self._opened()
+        active: list[Iterator[StoredSample] | None] = list(islice(waiting, self._interleave))
+        while active:
+            for place, samples in enumerate(active):
+                sample = None if samples is None else next(samples, None)
+                if sample is None:
+                    active[place] = next(waiting, None)
+                else:
+                    yield sample
+            active = [samples for samples in active if samples is not None]
+
+
+class TarStream(ShardStream):
+    """Tar shards in sequence. Every sample must have the fields the first one has, but those in `defaults`.
+
     `blobs` None: standard input, which can be read once only.
     """
+
+    verb = "tar"
 
     def __init__(
         self,
@@ -32,63 +106,36 @@ class TarStream(StreamSource):
         allow_pickle: Collection[str] = (),
         decode: bool = True,
     ) -> None:
-        super().__init__(self._samples)
-        if not isinstance(interleave, int) or interleave < 1:
-            raise ConfigError(f"tar(interleave={interleave!r}): give the number of shards to read at once, from 1 on")
-        for blob in blobs or ():
-            check_unpacker(blob)
-        self._blobs, self._interleave = blobs, interleave
+        super().__init__(blobs or (), interleave)
+        for blob in self._blobs:
+            check_unpacker(packing_of(blob.name), blob.url)
         self._defaults, self._pickles, self._decode = dict(defaults or {}), frozenset(allow_pickle), decode
-        self._spent = False
+        self._piped, self._spent = blobs is None, False
 
     @property
     def title(self) -> str:
-        if not self._blobs:
-            return "tar(standard input)"
-        first, last = self._blobs[0].url, self._blobs[-1].url
-        return f"tar({first}{f' … {last}' if len(self._blobs) > 1 else ''})"
-
-    def fingerprint(self) -> str:
-        shards = [part for blob in self._blobs or () for part in (blob.name, blob.stat().size)]
-        return digest("tarstream", self._interleave, self._decode, repr(sorted(self._defaults.items())), *shards)
+        return f"tar({_STDIN})" if self._piped else super().title
 
     def describe(self) -> str:
-        count = counted(len(self._blobs), "shard") if self._blobs else "one pass"
-        return f"{self.title}: {count}, read in sequence, length unknown"
+        return f"{self.title}: one pass, read in sequence, length unknown" if self._piped else super().describe()
 
-    def _samples(self) -> Iterator[dict[str, Any]]:
-        if self._blobs is None:
+    def _identity(self) -> tuple[bytes | str | int, ...]:
+        return self._decode, repr(sorted(self._defaults.items()))
+
+    def _opened(self) -> Iterator[Iterator[StoredSample]]:
+        norm: list[frozenset[str]] = []  # the fields of the first sample, once it is there
+        if self._piped:
             if self._spent:
                 raise ConfigError("standard input has been read to its end and cannot be read again; give a file for more epochs")
             self._spent = True
-        norm: list[frozenset[str]] = []
-        for told, sample in self._in_turn():
-            yield self._whole(told, sample, norm)
-        if not norm:
-            raise SourceEmpty(f"{self.title}: not a single sample; check what wrote it")
+            yield self._shard(standard_input(), _STDIN, norm)
+        for blob in self._blobs:
+            yield self._shard(open_pieces(blob), blob.url, norm)
 
-    def _in_turn(self) -> Iterator[tuple[str, TarSample]]:
-        """Samples of up to `interleave` shards, one of each in turn; a shard that ends is replaced by the next."""
-        waiting = iter(self._opened())
-        active = list(islice(waiting, self._interleave))
-        while active:
-            for place, (told, samples) in enumerate(list(active)):
-                sample = next(samples, None)
-                if sample is not None:
-                    yield told, sample
-                elif (following := next(waiting, None)) is not None:
-                    active[place] = following
-                else:
-                    active[place] = ("", iter(()))
-            active = [shard for shard in active if shard[0]]
+    def _shard(self, pieces: Iterator[Piece], told: str, norm: list[frozenset[str]]) -> Iterator[StoredSample]:
+        return (self._whole(told, sample, norm) for sample in tar_samples(pieces, told))
 
-    def _opened(self) -> Iterable[tuple[str, Iterator[TarSample]]]:
-        if self._blobs is None:
-            yield "standard input", tar_samples(standard_input(), "standard input")
-        for blob in self._blobs or ():
-            yield blob.url, tar_samples(open_pieces(blob), blob.url)
-
-    def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> dict[str, Any]:
+    def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> StoredSample:
         fields = frozenset(sample.fields) | self._defaults.keys()
         if not norm:
             norm.append(fields)
@@ -102,7 +149,10 @@ class TarStream(StreamSource):
                 offset=sample.offset,
             )
         values = {**self._defaults, **{name: self._value(told, sample, name) for name in sample.fields}}
-        return {name: values[name] for name in sorted(values)} | {KEY: sample.key}
+        stored = StoredSample((name, values[name]) for name in sorted(values))
+        stored[KEY] = sample.key
+        stored.origin = f"{told}, byte {sample.offset:,}"
+        return stored
 
     def _value(self, told: str, sample: TarSample, name: str) -> Any:
         data = sample.fields[name]

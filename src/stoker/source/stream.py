@@ -8,10 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .base import digest
-from .paths import printable
-
-#: the entry of a sample that is its key, not a field
-KEY = "__key__"
+from .named import KEY, key_text
 
 Sample = Mapping[str, Any]
 
@@ -43,9 +40,11 @@ class StreamSource:
     def key(self, sample: Sample, number: int) -> str:
         """The name of a sample: its ``__key__`` where it has one, else its number."""
         key = sample.get(KEY)
-        if key is None:
-            return str(number)
-        return printable(key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogateescape"))
+        return str(number) if key is None else key_text(key)
+
+    def origin(self, sample: Sample, number: int) -> str:
+        """Where a sample is stored; a function's samples are stored nowhere, and named by their keys."""
+        return self.key(sample, number)
 
     def fingerprint(self) -> str:
         """Changes with the function's name: nothing more can be known without calling it."""

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from ..errors import FunctionError, SampleError
 from ..plan.nodes import Function, describe_function
 from ..source.chunk import Chunk
+from ..source.named import NamedSample
 from ..storage.scratch import Scratch
+from .pytrees import introduce
 
 Targets = Mapping[str, NDArray[Any]]
 
@@ -32,6 +34,12 @@ class Stage(ABC):
         `targets` names the final memory of fields: writing there saves a copy, and a stage may ignore it. It is empty when rows
         no longer line up with it.
         """
+
+
+def samples_of(chunk: Chunk) -> Callable[[int], NamedSample]:
+    """The rows of a chunk, as users' functions get them."""
+    introduce()
+    return chunk.row
 
 
 def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]:

@@ -25,14 +25,14 @@ class Place(NamedTuple):
 
 
 def blend(
-    node: Blend, columns: dict[str, Any], place: Place, real: int, ours: Collection[int], name: Callable[[int], str]
+    node: Blend, columns: dict[str, Any], place: Place, real: int, ours: Collection[int], keys: Callable[[], list[str]]
 ) -> dict[str, Any]:
     """The columns with images and labels mixed; `ours` are the ids of the columns that may be changed in place.
 
     Rows from `real` on only pad: they keep their image, and are nobody's partner.
     """
     images = _images(node, _there(columns, node.image, node))
-    soft = soft_labels(_there(columns, node.label, node), node, len(images), name)
+    soft = soft_labels(_there(columns, node.label, node), node, len(images), keys)
     planar = is_planar(images.shape[1:], node)
     height, width = images.shape[2:] if planar else images.shape[1:3]
     drawn = draw(node.ops, *place, (height, width))
@@ -55,7 +55,7 @@ def _mix(images: NDArray[Any], soft: NDArray[np.float32], mixture: Mixture, plan
     soft += other
 
 
-def soft_labels(labels: Any, node: Blend, rows: int, name: Callable[[int], str]) -> NDArray[np.float32]:
+def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str]]) -> NDArray[np.float32]:
     """Whole numbers as rows with a 1 in their place; rows of numbers that are soft already, copied."""
     classes = node.ops[0].classes
     if isinstance(labels, np.ndarray) and labels.shape == (rows, classes) and labels.dtype.kind in "iuf":
@@ -69,7 +69,7 @@ def soft_labels(labels: Any, node: Blend, rows: int, name: Callable[[int], str])
     bad = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(bad):
         raise BatchError(
-            f"blend(label={node.label!r}): label {labels[bad[0]]} of sample {name(int(bad[0]))!r} is not a class: "
+            f"blend(label={node.label!r}): label {labels[bad[0]]} of sample {keys()[bad[0]]!r} is not a class: "
             f"classes={classes} are 0 to {classes - 1}"
         )
     soft = np.zeros((rows, classes), np.float32)

@@ -15,7 +15,7 @@ from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
-from .image import as_pixels, decode_bytes, encoded, note_damage, place_error
+from .image import as_pixels, decode_bytes, encoded, is_encoded, note_damage, place_error
 
 
 class DecodeStage(Stage):
@@ -51,8 +51,8 @@ class DecodeStage(Stage):
         return chunk
 
     def _pixels(self, value: Any, scratch: Scratch) -> NDArray[np.uint8]:
-        """An image's pixels; an array, as shards give for `npy` fields, and an image of Pillow's are decoded already."""
-        if isinstance(value, np.ndarray) or is_image(value):
+        """An image's pixels; an array of them, as shards give for `npy` fields, and an image of Pillow's are decoded already."""
+        if is_image(value) or (isinstance(value, np.ndarray) and not is_encoded(value)):
             return in_channels(as_pixels(value, self._program.channels), self._program.channels)
         return decode_bytes(value, self._program, scratch)
 

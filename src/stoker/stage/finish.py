@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 from ..batch.strings import ByteStrings
 from ..errors import BatchError
 from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
+from ..source.named import KEY
 from .blend import Place, blend
 from .fields import arrange
-from .ragged import map_batch
+from .ragged import Keys, map_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +25,22 @@ class Finish:
     first_stream: int
 
     def __call__(
-        self, columns: dict[str, Any], rows: int, real: int, epoch: int, position: int, name: Callable[[int], str]
-    ) -> dict[str, Any]:
-        """The finished columns of a batch whose first row is at `position`; `real` rows of it, the first ones, do not pad."""
+        self, columns: dict[str, Any], rows: int, real: int, epoch: int, position: int, keys: Keys
+    ) -> tuple[dict[str, Any], Keys]:
+        """The finished columns and keys of a batch whose first row is at `position`; the first `real` rows of it do not pad."""
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
         for number, node in self.numbered():
             if isinstance(node, MapBatch):
-                columns = map_batch(node.fn, columns, rows, name)
+                columns = map_batch(node.fn, columns, rows, keys)
                 _check_rows(node.fn, columns, rows)
+                if KEY in columns:
+                    keys = columns.pop(KEY).copy
             elif isinstance(node, Blend):
-                columns = blend(node, columns, Place(self.seed, epoch, position, number << 8), real, ours, name)
+                columns = blend(node, columns, Place(self.seed, epoch, position, number << 8), real, ours, keys)
                 ours |= {id(columns[field]): columns[field] for field in (node.image, node.label)}
             else:
                 columns = arrange(node, columns)
-        return columns
+        return columns, keys
 
     def numbered(self) -> Iterator[tuple[int, FinishNode]]:
         """The verbs, each with the number of its random streams."""

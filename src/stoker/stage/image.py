@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -283,14 +283,23 @@ def _holds_pixels(column: Column) -> TypeGuard[NDArray[np.uint8]]:
 
 
 def encoded(column: Column) -> Column:
-    """A column of byte strings as one buffer; anything else as it is."""
-    if (
-        isinstance(column, list)
-        and column
-        and all(isinstance(value, (bytes, bytearray, memoryview)) or value is None for value in column)
-    ):
-        return BytesColumn.of(bytes(value) if value is not None else b"" for value in column)
+    """A column of encoded images as one buffer; anything else as it is."""
+    if isinstance(column, BytesColumn):
+        return column
+    if len(column) and all(value is None or is_encoded(value) for value in column):
+        return BytesColumn.of(b"" if value is None else _view(value) for value in column)
     return column
+
+
+def is_encoded(value: Any) -> bool:
+    """Whether a value is the bytes of an encoded image, which may also be an array: uint8 of one dimension is never pixels."""
+    return isinstance(value, (bytes, bytearray, memoryview)) or (
+        isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8
+    )
+
+
+def _view(value: Any) -> memoryview:
+    return memoryview(cast(Any, np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value)
 
 
 def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chunk, scratch: Scratch) -> None:
@@ -318,17 +327,18 @@ def _count_damage(chunk: Chunk, row: int, scratch: Scratch) -> None:
 def decode_pixels(column: Column, row: int, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """The pixels (height, width, channels) of one row: decoded, or as they are."""
     value = column[row]
-    return decode_bytes(value, program, scratch) if _is_bytes(value) else as_pixels(value, program.channels)
+    return decode_bytes(value, program, scratch) if is_encoded(value) else as_pixels(value, program.channels)
 
 
 def decode_bytes(value: Any, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
     """A whole image, by the kernel where it can, by Pillow where it cannot."""
-    if not _is_bytes(value):
+    if not is_encoded(value):
         raise UnsupportedImage(f"a {type(value).__name__} is not an encoded image; decode() takes bytes")
+    data = _view(value)
     try:
-        return scratch.decoder.decode(program, value)
+        return scratch.decoder.decode(program, data)
     except UnsupportedImage:
-        return decode_elsewhere(bytes(value), program, scratch)
+        return decode_elsewhere(data.tobytes(), program, scratch)
 
 
 def decode_elsewhere(value: bytes, program: native.Program, scratch: Scratch) -> NDArray[np.uint8]:
@@ -340,10 +350,6 @@ def decode_elsewhere(value: bytes, program: native.Program, scratch: Scratch) ->
             level = scratch.decoder.decode(replace(program, orient=False), value)
             return upright(level, native.jpeg_header(value).orientation)
     return pillow.decode(value, program.channels, program.max_pixels, program.orient)
-
-
-def _is_bytes(value: Any) -> bool:
-    return isinstance(value, (bytes, bytearray, memoryview))
 
 
 def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:

@@ -9,8 +9,9 @@ from ..errors import BatchError
 from ..plan.nodes import Function, Map, MapFields, describe_function
 from ..plan.seeds import SampleRandom
 from ..source.chunk import Chunk, Column
+from ..source.named import KEY, RenamedNames, key_text
 from ..storage.scratch import Scratch
-from .base import Stage, Targets, each_row
+from .base import Stage, Targets, each_row, samples_of
 
 
 class MapStage(Stage):
@@ -21,14 +22,14 @@ class MapStage(Stage):
         self._fn, self._rng, self._seed, self._stream = node.fn, node.rng, seed, stream
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        fn = self._fn
+        fn, sample = self._fn, samples_of(chunk)
         if self._rng:
             random = scratch.keep(self, lambda: SampleRandom(self._seed, self._stream))
             positions = chunk.positions.tolist()
-            samples = each_row(chunk, lambda row: _mapping(fn(chunk.row(row), random.at(chunk.epoch, positions[row])), fn), fn)
+            samples = each_row(chunk, lambda row: _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn), fn)
         else:
-            samples = each_row(chunk, lambda row: _mapping(fn(chunk.row(row)), fn), fn)
-        chunk.columns = columns_of(samples, chunk)
+            samples = each_row(chunk, lambda row: _mapping(fn(sample(row)), fn), fn)
+        fill(chunk, samples)
         return chunk
 
 
@@ -57,11 +58,18 @@ class MapFieldsStage(Stage):
         return lambda row: fn(column[row], random.at(chunk.epoch, positions[row]))
 
 
-def columns_of(samples: list[Any], chunk: Chunk) -> dict[str, Column]:
-    """Samples as columns; rows that failed hold None."""
+def fill(chunk: Chunk, samples: list[Any]) -> None:
+    """Make samples the rows of a chunk; a ``__key__`` among their entries is their new key. Rows that failed hold None."""
     good = [row for row in range(len(samples)) if row not in chunk.failures]
-    if not good:
-        return dict.fromkeys(chunk.columns, [None] * len(samples))
+    keyed = {row: samples[row][KEY] for row in good if KEY in samples[row]}
+    for row in keyed:
+        samples[row] = {name: value for name, value in samples[row].items() if name != KEY}
+    if keyed:
+        chunk.names = RenamedNames(chunk.names, {row: key_text(key) for row, key in keyed.items() if key is not None})
+    chunk.columns = _columns_of(samples, good, chunk) if good else dict.fromkeys(chunk.columns, [None] * len(samples))
+
+
+def _columns_of(samples: list[Any], good: list[int], chunk: Chunk) -> dict[str, Column]:
     fields = list(samples[good[0]])
     for row in good:
         if samples[row].keys() != set(fields):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from ..batch.fields import Batch
 from ..errors import BatchError
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
 from ..source.chunk import OBJECT, Chunk, Ints
+from ..source.named import KEY, NamedColumns, key_text
 from ..storage.scratch import Scratch
-from .base import Stage, Targets, each_row, function_error
+from .base import Stage, Targets, each_row, function_error, samples_of
 from .fields import arrange
-from .map import columns_of
+from .map import fill
+from .pytrees import introduce
 
 
 class FilterStage(Stage):
@@ -26,7 +29,8 @@ class FilterStage(Stage):
         self._fn = node.fn
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        keep = each_row(chunk, lambda row: bool(self._fn(chunk.row(row))), self._fn)
+        sample = samples_of(chunk)
+        keep = each_row(chunk, lambda row: bool(self._fn(sample(row))), self._fn)
         # A row that failed stays, so that its failure is told.
         rows = [row for row, wanted in enumerate(keep) if wanted or row in chunk.failures]
         return chunk if len(rows) == len(chunk) else chunk.take(np.asarray(rows, np.int64))
@@ -40,7 +44,8 @@ class FlatMapStage(Stage):
         self._fn = node.fn
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        groups = each_row(chunk, lambda row: list(_samples(self._fn(chunk.row(row)), self._fn)), self._fn)
+        sample = samples_of(chunk)
+        groups = each_row(chunk, lambda row: list(_samples(self._fn(sample(row)), self._fn)), self._fn)
         return _expand(chunk, groups)
 
 
@@ -68,29 +73,61 @@ class RegroupStage(Stage):
             name: collate(name, [column[row] for row in range(len(chunk))], OBJECT, rules, chunk.name)
             for name, column in chunk.columns.items()
         }
+        given: list[str] | None = None  # keys that a function gave
         for node in self._node.inner:
             if isinstance(node, MapBatch):
-                columns = map_batch(node.fn, columns, len(chunk), chunk.name)
+                count = _count(columns, len(chunk))
+                columns = map_batch(node.fn, columns, count, partial(_keys, chunk, count, given))
+                given = columns.pop(KEY, given)
             else:
                 columns = arrange(node, columns)
+        if given is not None and len(given) == _count(columns, len(chunk)):
+            columns = {**columns, KEY: given}
         rows = _split(columns)
         # Each new row belongs to the source row it stands for, as far as there is one.
         parents = np.minimum(np.arange(len(rows), dtype=np.int64), len(chunk) - 1)
         return _rows_chunk(chunk, rows, parents)
 
 
-def map_batch(fn: Function, columns: dict[str, Any], rows: int, name: Any) -> dict[str, Any]:
-    """What a user's function makes of a batch."""
+#: makes the list of a batch's keys
+Keys = Callable[[], "list[str]"]
+
+
+def map_batch(fn: Function, columns: dict[str, Any], rows: int, keys: Keys) -> dict[str, Any]:
+    """What a user's function makes of a batch; ``__key__`` is there if it gave keys, a list of them."""
+    introduce()
     try:
-        result = fn(columns)
+        result = fn(NamedColumns.of(columns, rows, keys))
     except Exception as error:
-        raise function_error(error, f"the batch of {rows} that begins with sample {name(0)!r}", fn) from error
+        raise function_error(error, f"the batch of {rows} that begins with sample {keys()[0]!r}", fn) from error
     if isinstance(result, Batch):
         result = dict(result.items())
     if not isinstance(result, Mapping):
         told = type(result).__name__
         raise BatchError(f"{describe_function(fn)} must return a mapping of field names to columns, not {told}")
-    return dict(result)
+    made = dict(result)
+    if KEY in made:
+        made[KEY] = _key_list(made[KEY], fn)
+    return made
+
+
+def _key_list(given: Any, fn: Function) -> list[str]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise BatchError(f"{describe_function(fn)} gave as '__key__' a {type(given).__name__}; it must be a list, a key per row")
+    return [key_text(key) for key in given]
+
+
+def _keys(chunk: Chunk, count: int, given: list[str] | None) -> list[str]:
+    """The keys of an inner batch of `count` rows: as given, or those of the source rows they stand for."""
+    if given is not None and len(given) == count:
+        return given
+    return [chunk.name(min(row, len(chunk) - 1)) for row in range(count)]
+
+
+def _count(columns: Mapping[str, Any], default: int) -> int:
+    """How many rows an inner batch has; functions may change that."""
+    first = next(iter(columns.values()), None)
+    return len(first) if isinstance(first, Sized) else default
 
 
 def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:
@@ -124,7 +161,7 @@ def _rows_chunk(chunk: Chunk, rows: list[Any], parents: Ints) -> Chunk:
     Rows of one parent get positions of their own (the number among them goes above bit 40), so that they draw different numbers.
     """
     grown = chunk.take(parents)
-    grown.columns = columns_of(rows, grown)
+    fill(grown, rows)
     starts = np.flatnonzero(np.diff(parents, prepend=-1))
     number = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
     grown.positions = grown.positions + (number.astype(np.int64) << 40)

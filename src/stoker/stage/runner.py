@@ -30,7 +30,8 @@ from ..plan.nodes import (
 from ..plan.order import Places
 from ..source.base import Rows as SourceRows
 from ..source.base import Source
-from ..source.chunk import Chunk, Ints, numbers
+from ..source.chunk import Chunk, numbers
+from ..source.named import SourceNames
 from ..storage.scratch import Notes, Scratch
 from .base import Stage, Targets
 from .decode import DecodeStage
@@ -223,8 +224,7 @@ class Reader:
             numbers(len(positions)),
             positions,
             places.epoch,
-            _Named(source.key, indices),
-            _Named(source.origin, indices),
+            SourceNames(source, indices),
         )
         for row, error in rows.errors.items():
             chunk.fail(row, error if isinstance(error, SampleError) else _read_error(error, source, int(indices[row])))
@@ -235,15 +235,3 @@ def _read_error(error: Exception, source: Source, index: int) -> ReadError:
     wrapped = ReadError(f"{source.origin(index)}: could not be read: {error}")
     wrapped.__cause__ = error
     return wrapped
-
-
-class _Named:
-    """row -> name of the source's sample there; cheaper to make than a closure over a list of names nobody may ask for."""
-
-    __slots__ = ("_indices", "_name")
-
-    def __init__(self, name: Any, indices: Ints) -> None:
-        self._name, self._indices = name, indices
-
-    def __call__(self, row: int) -> str:
-        return str(self._name(int(self._indices[row])))

@@ -1,0 +1,222 @@
+"""Which samples these are: the names that go with the rows of a chunk, and the dicts that users' functions get."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .paths import printable
+
+if TYPE_CHECKING:
+    from .base import Source
+
+#: the entry of a sample that is its key, not a field
+KEY = "__key__"
+
+Rows = NDArray[np.int64]
+
+
+class Names(ABC):
+    """Which sample each row of a chunk is. Worked out when asked for, and never holds memory of a worker."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def key(self, row: int) -> str:
+        """The sample's name."""
+
+    @abstractmethod
+    def origin(self, row: int) -> str:
+        """Where it is stored."""
+
+    @abstractmethod
+    def index(self, row: int) -> int:
+        """Its number in its source."""
+
+    @abstractmethod
+    def take(self, rows: Rows) -> Names:
+        """The names of the given rows, in that order."""
+
+
+class SourceNames(Names):
+    """Samples of a source, by their indices."""
+
+    __slots__ = ("_indices", "_source")
+
+    def __init__(self, source: Source, indices: Rows) -> None:
+        self._source, self._indices = source, indices
+
+    def key(self, row: int) -> str:
+        return self._source.key(self.index(row))
+
+    def origin(self, row: int) -> str:
+        return self._source.origin(self.index(row))
+
+    def index(self, row: int) -> int:
+        return int(self._indices[row])
+
+    def take(self, rows: Rows) -> SourceNames:
+        return SourceNames(self._source, self._indices[rows])
+
+
+class ListedNames(Names):
+    """Names that are known already."""
+
+    __slots__ = ("_indices", "_keys", "_origins")
+
+    def __init__(self, keys: Sequence[str], origins: Sequence[str], indices: Sequence[int]) -> None:
+        self._keys, self._origins, self._indices = keys, origins, indices
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Names, int]]) -> ListedNames:
+        """Names of several chunks one after another: of each, those of so many rows."""
+        rows = [(names, row) for names, count in parts for row in range(count)]
+        return cls(
+            [names.key(row) for names, row in rows],
+            [names.origin(row) for names, row in rows],
+            [names.index(row) for names, row in rows],
+        )
+
+    def key(self, row: int) -> str:
+        return self._keys[row]
+
+    def origin(self, row: int) -> str:
+        return self._origins[row]
+
+    def index(self, row: int) -> int:
+        return self._indices[row]
+
+    def take(self, rows: Rows) -> ListedNames:
+        at = rows.tolist()
+        return ListedNames(
+            [self._keys[row] for row in at], [self._origins[row] for row in at], [self._indices[row] for row in at]
+        )
+
+
+class RenamedNames(Names):
+    """The same samples, some of them under keys that a function gave them: {row: key}."""
+
+    __slots__ = ("_keys", "_names")
+
+    def __init__(self, names: Names, keys: Mapping[int, str]) -> None:
+        self._names, self._keys = names, keys
+
+    def key(self, row: int) -> str:
+        given = self._keys.get(row)
+        return self._names.key(row) if given is None else given
+
+    def origin(self, row: int) -> str:
+        return self._names.origin(row)
+
+    def index(self, row: int) -> int:
+        return self._names.index(row)
+
+    def take(self, rows: Rows) -> RenamedNames:
+        keys = {at: self._keys[row] for at, row in enumerate(rows.tolist()) if row in self._keys}
+        return RenamedNames(self._names.take(rows), keys)
+
+
+def key_text(key: Any) -> str:
+    """What somebody gave as a key, as text that breaks no log. Text that prints stays as it is."""
+    if isinstance(key, str) and key.isprintable():
+        return key
+    return printable(key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogateescape"))
+
+
+class NamedSample(dict[str, Any]):
+    """One sample as functions get it: a dict of its fields that knows which sample it is.
+
+    ``sample["__key__"]`` is its key too, as in WebDataset, but is not among its items: ``{**sample}`` and ``in`` do not see it.
+
+    >>> sample = NamedSample.of({"cls": 3}, ListedNames(["cat/1"], ["a.tar, byte 512"], [7]), 0)
+    >>> sample, sample.key, sample["__key__"], sample.origin, sample.index
+    ({'cls': 3}, 'cat/1', 'cat/1', 'a.tar, byte 512', 7)
+    """
+
+    __slots__ = ("_names", "_row")
+
+    # The names and not the chunk: who keeps a sample must not keep the columns of all samples read with it.
+    _names: Names
+    _row: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], names: Names, row: int) -> NamedSample:
+        sample = cls(values)
+        sample._names = names
+        sample._row = row
+        return sample
+
+    @property
+    def key(self) -> str:
+        """The sample's name, the same in every run."""
+        return self._names.key(self._row)
+
+    @property
+    def origin(self) -> str:
+        """Where it is stored: a path, or a shard and the byte in it."""
+        return self._names.origin(self._row)
+
+    @property
+    def index(self) -> int:
+        """Its number in its source; in a stream, in the order samples came."""
+        return self._names.index(self._row)
+
+    def __missing__(self, name: str) -> str:
+        if name == KEY:
+            return self.key
+        _no_field(name, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In another process, or in a copy, with names that stand for themselves: a source may be large.
+        return NamedSample.of, (dict(self), ListedNames([self.key], [self.origin], [self.index]), 0)
+
+
+class NamedColumns(dict[str, Any]):
+    """A batch as functions get it: a dict of its columns that knows its samples' keys.
+
+    ``columns["__key__"]`` is the list of keys, but is not among the items.
+
+    >>> columns = NamedColumns.of({"cls": [3, 4]}, 2, lambda: ["a", "b"])
+    >>> columns, columns.rows, columns.sample_keys, columns["__key__"]
+    ({'cls': [3, 4]}, 2, ['a', 'b'], ['a', 'b'])
+    """
+
+    __slots__ = ("_keys", "rows")
+
+    _keys: Callable[[], list[str]]
+    #: how many samples the batch has
+    rows: int
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], rows: int, keys: Callable[[], list[str]]) -> NamedColumns:
+        named = cls(columns)
+        named._keys = keys
+        named.rows = rows
+        return named
+
+    @property
+    def sample_keys(self) -> list[str]:
+        """The samples' keys, row by row."""
+        keys = self._keys()
+        self._keys = lambda: keys
+        return keys
+
+    def __missing__(self, name: str) -> list[str]:
+        if name == KEY:
+            return self.sample_keys
+        _no_field(name, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _listed_columns, (dict(self), self.rows, self.sample_keys)
+
+
+def _listed_columns(columns: dict[str, Any], rows: int, keys: list[str]) -> NamedColumns:
+    return NamedColumns.of(columns, rows, lambda: keys)
+
+
+def _no_field(name: str, fields: Mapping[str, Any]) -> NoReturn:
+    raise KeyError(f"no field {name!r}; the fields are {', '.join(map(str, fields))}")

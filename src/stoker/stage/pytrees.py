@@ -1,0 +1,45 @@
+"""PyTorch and JAX look into dicts, but into no class that is derived from dict unless they know it.
+
+torchvision's transforms, for one, would return such a sample as it is, without a word.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from ..source.named import NamedColumns, NamedSample
+
+_MODULES = ("torch.utils._pytree", "jax.tree_util")
+_known: set[str] = set()
+_lock = threading.Lock()
+
+
+def introduce() -> None:
+    """Tell the frameworks that are imported by now that what functions get is as good as a dict; cheap when they know."""
+    for name in _MODULES:
+        if name in sys.modules and name not in _known:
+            with _lock:
+                _introduce(name)
+
+
+def _introduce(name: str) -> None:
+    register: Any = getattr(sys.modules[name], "register_pytree_node", None)  # None: a module that is still being imported
+    if name in _known or register is None:
+        return
+    for kind in (NamedSample, NamedColumns):
+        if name.startswith("torch"):
+            register(kind, _flat, lambda values, names: _dict(names, values), serialized_type_name=f"stoker.{kind.__name__}")
+        else:
+            register(kind, _flat, _dict)
+    _known.add(name)
+
+
+def _flat(fields: dict[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
+    return list(fields.values()), tuple(fields)
+
+
+def _dict(names: tuple[str, ...], values: Iterable[Any]) -> dict[str, Any]:
+    return dict(zip(names, values))
