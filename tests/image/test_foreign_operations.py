@@ -21,7 +21,8 @@ TRANSFORMS = [
     v2.Normalize([0.4, 0.5, 0.6], [0.2, 0.2, 0.2]), v2.Pad(2), v2.Pad((1, 2, 3, 4), padding_mode="reflect"), v2.RandAugment(2, 5),
     v2.RandomAdjustSharpness(2, 0.3), v2.RandomAffine(10), v2.RandomAffine(10, (0.1, 0.2), (0.5, 2), 5), v2.RandomAutocontrast(),
     v2.RandomCrop(32, padding=4), v2.RandomEqualize(), v2.RandomErasing(0.3), v2.RandomGrayscale(0.2),
-    v2.RandomHorizontalFlip(0.3), v2.RandomInvert(), v2.RandomPosterize(3), v2.RandomResizedCrop(24), v2.RandomRotation(20), v2.RandomSolarize(128),
+    v2.RandomHorizontalFlip(0.3), v2.RandomInvert(), v2.RandomPosterize(3), v2.RandomResizedCrop(24), v2.RandomRotation(20),
+    v2.RandomSolarize(128),
     v2.RandomVerticalFlip(), v2.Resize(16), v2.Resize((16, 24)), v2.ToDtype(torch.float32, scale=True), v2.ToImage(),
     v2.TrivialAugmentWide(),
     v2.Compose([

@@ -24,7 +24,7 @@ from ..units import show_bytes
 from .chunk import Ints
 from .index import SUFFIX, Keys, ShardIndex
 from .paths import printable
-from .tarstream import stranger
+from .sniff import BEGIN, seen_as, seen_at
 
 _log = logging.getLogger("stoker")
 #: bytes read at once while making an index
@@ -65,7 +65,13 @@ def find_index(blob: Blob, kind: str) -> ShardIndex | None:
     if index is not None:
         told = blob.url + SUFFIX
         if index.kind != kind:
-            raise CorruptIndex(f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; delete it", shard=told)
+            if known := _seen(kind, blob):  # then its index is as it should be
+                raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
+            raise CorruptIndex(
+                f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; if that is what it is, "
+                f"`stoker index --force {blob.url}` makes its index again",
+                shard=told,
+            )
         if _fits(index, stat, blob):
             return index
     path = _home_of(blob)
@@ -110,13 +116,19 @@ def build_index(blob: Blob, kind: str, *, sealed: bool = False) -> ShardIndex:
     except CorruptShard as error:
         if error.shard:
             raise
-        begin = bytearray(min(8, stat.size))
-        blob.read_into(0, memoryview(begin))
-        known = stranger(bytes(begin)) if kind == "tar" and (error.offset or 0) < 512 else ""
-        why = f"this is {known}" if known else str(error)
-        raise CorruptShard(f"{blob.url}: {why}", shard=blob.url, offset=error.offset) from error
+        known = _seen(kind, blob) if (error.offset or 0) < BEGIN else ""
+        raise CorruptShard(f"{blob.url}: {known or error}", shard=blob.url, offset=error.offset) from error
     mtime = int(stat.version) if isinstance(blob, LocalBlob) else 0
     return replace(index, mtime_ns=mtime, etag="" if mtime else stat.version, sealed=sealed)
+
+
+def _seen(kind: str, blob: Blob) -> str:
+    """What a shard that is not of this kind seems to be, and what to do; "" when nothing is known."""
+    if isinstance(blob, LocalBlob):
+        return seen_at(kind, blob.path)
+    begin = bytearray(min(BEGIN, blob.stat().size))
+    blob.read_into(0, memoryview(begin))
+    return seen_as(kind, bytes(begin))
 
 
 def _index_tar(blob: Blob) -> ShardIndex:

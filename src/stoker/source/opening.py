@@ -18,12 +18,11 @@ from .indexing import index_of
 from .records import RecordSource
 from .sequential import TarStream
 from .shards import Spec, expand
+from .sniff import TAR_ENDINGS, TFRECORD_ENDINGS
 from .tar import TarSource
 from .tarstream import is_compressed
 from .tfrecord import TfrecordSource
 
-TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
-TFRECORD_ENDINGS = (".tfrecord", ".tfrecords")
 #: how many shards, or records, are asked for at once
 _LOCAL, _REMOTE = 8, 64
 Records = TypeVar("Records", bound=RecordSource)

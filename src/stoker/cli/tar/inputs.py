@@ -13,7 +13,8 @@ import typer
 from ...errors import ConfigError, ReadError, SourceNotFound
 from ...source.paths import printable
 from ...source.shards import expand, is_remote
-from ...source.tarstream import GZIP, ZSTD, Piece, TarSample, is_compressed, open_pieces, standard_input, tar_samples
+from ...source.sniff import GZIP, ZSTD
+from ...source.tarstream import Piece, TarSample, is_compressed, open_pieces, standard_input, tar_samples
 from ...storage.blob import Blob, Stat
 from ...storage.open import open_blob
 
