@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.resources import usable_cores
+from stoker.engine.resources import queued_seconds, usable_cores
 
 
 @pytest.fixture
@@ -79,3 +79,12 @@ def test_affinity_is_honoured_before_the_machines_size(tmp_path: Path, monkeypat
 
 def test_this_very_process_may_use_at_least_one_core() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+def test_the_time_threads_were_without_a_core_is_added_up(tmp_path: Path) -> None:
+    for name, text in {"1": "900 1500000000 3\n", "2": "7 500000000 1\n", "3": ""}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "schedstat").write_text(text)
+    assert queued_seconds(tmp_path) == 2.0
+    assert queued_seconds(tmp_path / "3") is None and queued_seconds(tmp_path / "none") is None
+    assert (queued_seconds() or 0) >= 0

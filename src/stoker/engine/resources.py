@@ -1,4 +1,4 @@
-"""How many cores this process may really use: affinity and the container's quota, not what the machine has."""
+"""How many cores this process may really use (affinity and the container's quota, not what the machine has), and gets."""
 
 from __future__ import annotations
 
@@ -12,6 +12,19 @@ def usable_cores(cgroup_root: Path = Path("/sys/fs/cgroup"), own_group: Path = P
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota(cgroup_root, own_group)
     return max(1, min(cores, math.ceil(quota))) if quota else max(1, cores)
+
+
+def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
+    """How long the threads of this process were ready to run and had no core; None where the system does not say."""
+    delays = [words[1] for task in _entries(tasks) if len(words := _text(task / "schedstat").split()) == 3]
+    return sum(map(int, delays)) / 1e9 if delays else None
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _quota(root: Path, own_group: Path) -> float | None:

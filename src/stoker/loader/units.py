@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,7 @@ class BatchUnit(Unit):
         return self._rows.part(first, stop)
 
     def done(self, outcome: Outcome) -> int:
-        report, added = outcome.result if outcome.error is None and outcome.task.number >= 0 else (None, 0)
+        report, added = outcome.result if outcome.error is None else (None, 0)
         self._observe(outcome, report)
         if isinstance(outcome.error, PartFailed):
             self._errors[outcome.error.row] = outcome.error.error
@@ -124,16 +125,20 @@ class BatchUnit(Unit):
         assert self._batch is not None
         return self._batch
 
-    def join(self, stop: int | None = None) -> None:
+    def join(self, stop: int | None = None) -> Report:
+        """Make the batch of its rows; returns what that cost."""
         assert self.draft is not None
+        report, clock = Report(), time.perf_counter()
         columns, rows, keys, kept = self.draft.finish(stop)
+        report.lap(clock)
         self.draft, self.kept = None, kept
         mask = self._mask(kept)
         if rows:
             real = rows if mask is None else int(mask.sum())
             position = int(self._rows.positions[0])
-            columns = self._make.finish(columns, rows, real, self.epoch, position, lambda row: keys()[row])
+            columns = self._make.finish(columns, rows, real, self.epoch, position, lambda row: keys()[row], report)
         self._batch = Batch(columns, rows, keys, mask)
+        return report
 
     def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
         if not self._padded:
@@ -158,10 +163,9 @@ class BatchMaker:
     finishing: bool  # a worker joins the rows; else the consumer does, because it costs nothing
     nbytes: int
 
-    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report, int] | None:
+    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report, int]:
         if isinstance(content, Join):
-            content.unit.join()
-            return None
+            return content.unit.join(), 0
         unit, first, stop = content.unit, content.first, content.stop
         draft = unit.draft
         if draft is None:
