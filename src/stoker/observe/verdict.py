@@ -54,7 +54,7 @@ def _limit(stats: Stats, training: bool) -> str:
     if stats.wait_share < (0.1 if stats.busy_share < 0.9 else 0.05):
         limit = "The training loop is" if training else "Batches were ready when they were asked for: handing them out is"
         return f"{limit} the limit: {workers}, busy {stats.busy_share:.0%} of the time."
-    if stats.workers >= _CROWDED * stats.cores > 0 and _cores_used(stats) >= _ON_CORE * stats.cores:
+    if _crowded(stats) and _cores_used(stats) >= _ON_CORE * stats.cores:
         return (
             f"The cores are the limit: the loader has {stats.workers} threads on {counted(stats.cores, 'core')}, and they take "
             f"turns; `threads={stats.cores}` does as much. They spent their time on {_top(stats)}.{_slow_images(stats)}"
@@ -68,16 +68,16 @@ def _limit(stats: Stats, training: bool) -> str:
     if stats.core_share < _ON_CORE:
         return (
             f"Workers were in tasks, but only {stats.core_share:.0%} of that on a core. "
-            f"Most of the time went into {_top(stats)}. {_waiting(stats)}"
+            f"Most of the time went into {_top(stats)}. {_waiting(stats, training)}"
         )
     return f"The workers are the limit ({workers}), computing all the time. They spent it on {_top(stats)}.{_slow_images(stats)}"
 
 
-def _waiting(stats: Stats) -> str:
+def _waiting(stats: Stats, training: bool) -> str:
     """Why a task is not on a core: no core was free, or it waited, judged by where it spent its time."""
     name = max(stats.steps_s, key=lambda step: stats.steps_s[step], default="")
     if stats.queued_s is not None and stats.queued_s >= _QUEUED * (stats.task_s - stats.cpu_s):
-        return _cores_taken(stats)
+        return _cores_taken(stats, training)
     if name == "read":
         return "Reading waits for storage: more threads than cores help."
     if not name.startswith(_COMPUTING):
@@ -89,16 +89,21 @@ def _waiting(stats: Stats) -> str:
         )
     if stats.queued_s is None:
         return "Decoding does not wait: other programs took the cores, or Python code of this one held the interpreter lock."
-    return "Python code elsewhere in this program, perhaps the training loop, held the interpreter lock meanwhile."
+    return f"Python code elsewhere in this program{_perhaps(training)} held the interpreter lock meanwhile."
 
 
-def _cores_taken(stats: Stats) -> str:
+def _perhaps(training: bool) -> str:
+    return ", perhaps the training itself," if training else ""
+
+
+def _cores_taken(stats: Stats, training: bool) -> str:
     others = (stats.process_s - stats.cpu_s) / stats.elapsed_s
     if others >= _OTHERS * stats.cores:
-        who = f"other threads of this program, perhaps the training itself, used {others:.1f} of {stats.cores}"
+        who = f"other threads of this program{_perhaps(training)} used {others:.1f} of {stats.cores}"
     else:
         who = f"other programs took them; this one used {stats.process_s / stats.elapsed_s:.1f} of {stats.cores}"
-    return f"They waited for a core: {who}."
+    own = f" The loader itself has {stats.workers} threads." if _crowded(stats) else ""
+    return f"They waited for a core: {who}.{own}"
 
 
 def _slow_images(stats: Stats) -> str:
@@ -113,12 +118,18 @@ def _pillow_told(stats: Stats) -> str:
     return f"{stats.pillow:,} images of {counted(stats.worked, 'sample')} were decoded by Pillow (PNG, WebP and others)"
 
 
+def _crowded(stats: Stats) -> bool:
+    """Whether there are many more workers than cores."""
+    return stats.workers >= _CROWDED * stats.cores > 0
+
+
 def _cores_used(stats: Stats) -> float:
     """How many cores the workers kept busy, on average."""
     return stats.core_share * stats.busy_share * stats.workers
 
 
 def _top(stats: Stats, count: int = 3) -> str:
+    """The costliest steps with their shares, those that round to nothing omitted."""
     total = sum(stats.steps_s.values()) or 1.0
     steps = sorted(stats.steps_s.items(), key=lambda step: -step[1])[:count]
-    return ", ".join(f"{name} ({seconds / total:.0%})" for name, seconds in steps)
+    return ", ".join(f"{name} ({seconds / total:.0%})" for name, seconds in steps if seconds >= 0.005 * total)
