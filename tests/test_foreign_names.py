@@ -99,6 +99,16 @@ def test_a_pipeline_is_still_copied_pickled_and_asked_for_what_it_lacks() -> Non
         assert twin.fingerprint() == PIPELINE.fingerprint()
 
 
+def test_an_error_inside_a_property_is_not_hidden() -> None:
+    class Odd(stoker.Pipeline):
+        @property
+        def shape(self) -> Any:
+            return self._source.shape  # type: ignore[union-attr]
+
+    with pytest.raises(AttributeError, match="'ArraysSource' object has no attribute 'shape'"):
+        _ = Odd(PIPELINE._source).shape
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

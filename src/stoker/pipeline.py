@@ -430,6 +430,8 @@ class Pipeline:
 
         def __getattr__(self, name: str) -> Any:
             """An answer to the methods that other loaders taught."""
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # a property that raised an AttributeError: again, to show that
             raise unknown_attribute(self, name)
 
     def __getstate__(self) -> tuple[AnySource, tuple[n.Node, ...]]:

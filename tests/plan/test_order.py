@@ -83,6 +83,14 @@ def test_without_reshuffling_every_epoch_and_every_pass_has_the_order_of_the_fir
     assert indices(Order((member, Repeat(2)), 50), 4) == first * 2
 
 
+def test_a_part_of_the_data_drawn_once_can_be_shuffled_again_in_every_epoch() -> None:
+    part = Order((Shuffle(1, reshuffle=False), Take(20), Shuffle(2)), 50)
+    rest = Order((Shuffle(1, reshuffle=False), Skip(20)), 50)
+    first, second = indices(part, 0), indices(part, 1)
+    assert first != second and sorted(first) == sorted(second)
+    assert sorted(first + indices(rest, 5)) == list(range(50))
+
+
 def test_a_shuffle_behind_a_repeat_mixes_the_passes() -> None:
     mixed = indices(Order((Repeat(3), Shuffle(0)), 20))
     assert sorted(mixed) == sorted(list(range(20)) * 3)
