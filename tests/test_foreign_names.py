@@ -45,6 +45,7 @@ def double(x: Any) -> Any:
         (lambda p: p.map(double, batched=True), "map_batch"),
         (lambda p: p.filter(double, handler=print), r"on_error\(stoker.skip"),
         (lambda p: p.image("image", size=224), r"Resize\(224\)"),
+        (lambda p: p.image("image", ops=[]), "one by one"),
         (lambda p: p.decode("image", format="pil"), "as_='pil'"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
         (lambda p: p.repeat(1, 2), "too many arguments; it takes count"),

@@ -184,24 +184,24 @@ _IMAGE_SPECS = {
 
 def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
     """The method itself; an argument that it does not have is refused with the name it has here."""
-    verb, known = method.__name__, inspect.signature(method).parameters
-    kinds = [parameter.kind for parameter in known.values()]
-    most = sum(kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
-    any_number = inspect.Parameter.VAR_POSITIONAL in kinds
+    verb, parameters = method.__name__, list(inspect.signature(method).parameters.values())
+    known = [parameter.name for parameter in parameters[1:] if parameter.kind is not parameter.VAR_POSITIONAL]
+    most = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)  # self is one
+    any_number = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         for name, value in kwargs.items():
             if name not in known:
-                raise unknown_argument(verb, name, value, list(known)[1:])
+                raise _unknown_argument(verb, name, value, known)
         if len(args) > most and not any_number:
-            raise _too_many(verb, args[most:], list(known)[1:])
+            raise _too_many(verb, args[most:], known)
         return method(*args, **kwargs)
 
     return call
 
 
-def unknown_argument(verb: str, name: str, value: Any, known: Iterable[str]) -> ArgumentError:
+def _unknown_argument(verb: str, name: str, value: Any, known: list[str]) -> ArgumentError:
     """The error for an argument that a method does not have."""
     advice = argument_advice(verb, name, value)
     if advice is None:
