@@ -27,6 +27,9 @@ class Passing:
     def thread_time(self) -> float:
         return 0.0
 
+    def process_time(self) -> float:
+        return self.now
+
     def sleep(self, seconds: float) -> None:
         with self._lock:
             self.now += seconds

@@ -4,6 +4,7 @@
 
     StokerError
     ├── ConfigError (ValueError)          the pipeline or an argument is wrong; nothing has run yet
+    │   └── ArgumentError (TypeError)     a method does not have such an argument
     ├── MissingExtra (ImportError)        an optional package is not installed
     ├── SourceNotFound (FileNotFoundError)   the data set is not where it was said to be
     ├── SourceEmpty (ValueError)          it is there, and holds nothing
@@ -43,6 +44,10 @@ class StokerError(Exception):
 
 class ConfigError(StokerError, ValueError):
     """The pipeline or an argument is wrong; nothing has run yet."""
+
+
+class ArgumentError(ConfigError, TypeError):
+    """A method does not have such an argument; the message names the one that was probably meant."""
 
 
 class MissingExtra(StokerError, ImportError):

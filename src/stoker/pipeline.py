@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import ConfigError, MissingExtra, StateError
+from .errors import ArgumentError, ConfigError, MissingExtra, StateError
+from .foreign_names import advised, argument_advice, unknown_attribute
+from .image.foreign_operations import instead_of
 from .image.limits import MAX_PIXELS
 from .image.lower import lower
 from .image.mixing import CutMix, Mixing, MixUp
@@ -117,17 +119,20 @@ class Pipeline:
 
     # ---- order -------------------------------------------------------------------------------------------------------------
 
-    def shuffle(self, seed: int = 0, window: int | None = None) -> Pipeline:
+    @advised
+    def shuffle(self, *, seed: int = 0, window: int | None = None, reshuffle: bool = True) -> Pipeline:
         """Give every epoch an order of its own.
 
         Over the whole data set; or with `window`, so that no sample moves that many places or more, which keeps reading nearly
-        sequential. `seed` is also what all random operations of the pipeline draw from.
+        sequential. `seed` is also what all random operations of the pipeline draw from. With ``reshuffle=False`` all epochs, and
+        all passes of a `repeat`, have the order of the first; random operations still differ from epoch to epoch.
         """
         seed = _whole("shuffle", "seed", seed, None)
         if window is not None:
             window = _whole("shuffle", "window", window, 1)
-        return self._with(n.Shuffle(seed, window))
+        return self._with(n.Shuffle(seed, window, _flag("shuffle", "reshuffle", reshuffle)))
 
+    @advised
     def shard(self, rank: int | None = None, world: int | None = None, remainder: str = "drop") -> Pipeline:
         """Share every global batch among ranks; alone, this does nothing.
 
@@ -145,22 +150,26 @@ class Pipeline:
         check_rank(rank, world)
         return self._with(n.Shard(rank, world, remainder))
 
+    @advised
     def take(self, count: int) -> Pipeline:
         """Only the first `count` samples of the order; behind `batch`, batches."""
         return self._with(n.Take(_whole("take", "count", count, 0)))
 
+    @advised
     def skip(self, count: int) -> Pipeline:
         """All but the first `count` samples of the order; behind `batch`, batches."""
         return self._with(n.Skip(_whole("skip", "count", count, 0)))
 
+    @advised
     def repeat(self, count: int | None = None) -> Pipeline:
-        """The data `count` times in one epoch (None: without end), shuffled anew each time."""
+        """The data `count` times in one epoch (None: without end), each time in a new order if `shuffle` comes before."""
         if count is not None:
             count = _whole("repeat", "count", count, 1)
         return self._with(n.Repeat(count))
 
     # ---- samples -----------------------------------------------------------------------------------------------------------
 
+    @advised
     def image(
         self,
         field: str,
@@ -190,7 +199,7 @@ class Pipeline:
         """
         for op in ops:
             if not isinstance(op, Operation):
-                raise ConfigError(f"image({field!r}, {op!r}): not an operation of stoker.image; {_instead(field, op)}")
+                raise ConfigError(f"image({field!r}, {_short(op)}): not an operation of stoker.image; {_instead(field, op)}")
         _choice("image", "color", color, ("rgb", "gray"))
         _choice("image", "layout", layout, ("hwc", "chw"))
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
@@ -213,6 +222,7 @@ class Pipeline:
         check_size(node)
         return self._with(node)
 
+    @advised
     def decode(
         self,
         field: str,
@@ -250,26 +260,35 @@ class Pipeline:
         The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
         returns an entry ``"__key__"``, that is the sample's new key and not a field.
         """
+        for name, given in fields.items():
+            advice = argument_advice("map", name, given) if fn is not None or not _is_function(given) else None
+            if advice is not None:
+                raise ArgumentError(f"map({name}={_short(given)}): {advice}")
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
         if fn is not None:
             return self._with(n.Map(_callable("map()", fn), rng))
         return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
 
+    @advised
     def filter(self, fn: Function) -> Pipeline:
         """Keep the samples for which ``fn(sample)`` is true; `fn` sees the same as in `map`. Put it before costly stages."""
         return self._with(n.Filter(_callable("filter()", fn)))
 
+    @advised
     def flat_map(self, fn: Function) -> Pipeline:
         """Replace every sample by the samples ``fn(sample)`` gives; `fn` sees the same as in `map`."""
         return self._with(n.FlatMap(_callable("flat_map()", fn)))
 
+    @advised
     def unbatch(self) -> Pipeline:
         """Split every field along its first axis: behind `batch`, back to samples; else one sample becomes several."""
         return self._with(n.Unbatch())
 
     def select(self, *fields: str) -> Pipeline:
         """Keep these fields, in this order; batches unpack so."""
+        if any(map(callable, fields)):
+            raise ConfigError("select() keeps fields, by name; to keep samples use .filter(fn)")
         return self._with(n.Select(_names("select", fields)))
 
     def rename(self, **names: str) -> Pipeline:
@@ -284,6 +303,7 @@ class Pipeline:
 
     # ---- batches -----------------------------------------------------------------------------------------------------------
 
+    @advised
     def batch(self, size: int, drop_last: bool = True, pad: Mapping[str, Any] | None = None) -> Pipeline:
         """Join `size` samples. Fields of one shape are stacked.
 
@@ -293,6 +313,7 @@ class Pipeline:
         size = _whole("batch", "size", size, 1)
         return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
 
+    @advised
     def map_batch(self, fn: Function) -> Pipeline:
         """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict.
 
@@ -301,6 +322,7 @@ class Pipeline:
         """
         return self._with(n.MapBatch(_callable("map_batch()", fn)))
 
+    @advised
     def blend(self, *ops: Mixing, image: str = "image", label: str = "label", layout: str | None = None) -> Pipeline:
         """Mix the images and labels of every batch, in a worker and in place: `MixUp` and `CutMix` of `stoker.image`.
 
@@ -319,6 +341,7 @@ class Pipeline:
         _names("blend", (image, label))
         return self._with(n.Blend(ops, image, label, layout))
 
+    @advised
     def on_error(self, policy: str | n.SkipPolicy) -> Pipeline:
         """What a bad sample means: ``"raise"`` (the default), or ``stoker.skip(...)``.
 
@@ -332,6 +355,7 @@ class Pipeline:
 
     # ---- running -----------------------------------------------------------------------------------------------------------
 
+    @advised
     def loader(
         self,
         *,
@@ -427,6 +451,14 @@ class Pipeline:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
         return f"Pipeline({self._source.describe()}){verbs}"
 
+    if not TYPE_CHECKING:  # type checkers know what is there
+
+        def __getattr__(self, name: str) -> Any:
+            """An answer to the methods that other loaders taught."""
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # a property that raised an AttributeError: again, to show that
+            raise unknown_attribute(self, name)
+
     def __getstate__(self) -> tuple[AnySource, tuple[n.Node, ...]]:
         return self._source, self._nodes
 
@@ -508,13 +540,15 @@ def _whole(verb: str, name: str, value: Any, least: int | None) -> int:
 
 def _instead(field: str, op: Any) -> str:
     """What was meant by something in the place of an operation."""
-    if isinstance(op, type) and issubclass(op, Operation):
-        return f"that is its class: write {op.__name__}(...)"
-    if isinstance(op, (list, tuple)):
-        return "give several one by one: image(field, *ops)"
     if isinstance(op, (MixUp, CutMix)):
-        return f"it mixes batches: use .blend({type(op).__name__}(...)) behind batch()"
-    return f"use .map({field}=fn) for a function"
+        return f"it mixes batches: use .blend({type(op).__name__}(...)) after batch()"
+    return instead_of(op, field)
+
+
+def _short(value: Any) -> str:
+    """A value as text of one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
@@ -533,6 +567,11 @@ def _callable(verb: str, fn: Any) -> Callable[..., Any]:
     if not callable(fn):
         raise ConfigError(f"{verb} needs a function, not {fn!r}")
     return fn  # type: ignore[no-any-return]
+
+
+def _is_function(given: Any) -> bool:
+    """Whether it may stand for a function, or several, of one field."""
+    return callable(given) or isinstance(given, (list, tuple))
 
 
 def _functions(name: str, given: Any) -> tuple[Function, ...]:

@@ -27,6 +27,14 @@ def test_text_has_figures_and_the_verdict(stoker: Any, module: Path) -> None:
     assert "24 samples, 4 batches" in result.stdout and "samples/s" in result.stdout and "verdict" in result.stdout
 
 
+def test_where_nothing_is_trained_no_word_is_lost_on_waiting(stoker: Any, module: Path, tmp_path: Path) -> None:
+    result = stoker("run", f"{module}:train", "--epochs", 3, "--html", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "verdict" in result.stdout and "Verdict" in page
+    for text in (result.stdout, page):
+        assert "loop" not in text and "waited for data" not in text and "training" not in text
+
+
 def test_a_module_in_the_current_folder_is_found(stoker_json: Any, module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(module.parent)
     assert stoker_json("run", "user_pipelines:train", "--limit", 2)["batches"] == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.resources import is_bound, usable_cores
+from stoker.engine.resources import is_bound, queued_seconds, usable_cores
 
 
 @pytest.fixture
@@ -87,3 +87,12 @@ def test_a_process_with_fewer_cores_than_the_machine_is_bound(monkeypatch: pytes
     assert not is_bound()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert is_bound()
+
+
+def test_the_time_threads_were_without_a_core_is_added_up(tmp_path: Path) -> None:
+    for name, text in {"1": "900 1500000000 3\n", "2": "7 500000000 1\n", "3": ""}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "schedstat").write_text(text)
+    assert queued_seconds(tmp_path) == 2.0
+    assert queued_seconds(tmp_path / "3") is None and queued_seconds(tmp_path / "none") is None
+    assert (queued_seconds() or 0) >= 0

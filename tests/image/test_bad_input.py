@@ -307,8 +307,8 @@ def test_words_are_no_flags(name: str) -> None:
     [
         (HorizontalFlip, r"that is its class: write HorizontalFlip\(\.\.\.\)$"),
         ([HorizontalFlip()], r"give several one by one: image\(field, \*ops\)$"),
-        (MixUp(0.2, classes=3), r"it mixes batches: use \.blend\(MixUp\(\.\.\.\)\) behind batch\(\)$"),
-        (np.flip, r"use \.map\(image=fn\) for a function$"),
+        (MixUp(0.2, classes=3), r"it mixes batches: use \.blend\(MixUp\(\.\.\.\)\) after batch\(\)$"),
+        (np.flip, r"use \.decode\('image'\) and \.map\(image=fn\) for a function$"),
     ],
     ids=["class", "list", "mixing", "function"],
 )

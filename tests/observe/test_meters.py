@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stoker
+from stoker.engine.resources import usable_cores
+from stoker.image import CenterCrop
 from stoker.observe.meters import Meters, Span, Stats
 
 from ..loader.runs import numbers, odd
-from ..support import Passing
+from ..support import Passing, image_bytes
 
 
 def test_what_was_handed_out_is_counted() -> None:
     with numbers().batch(7, drop_last=False).loader(threads=2) as loader:
-        assert loader.stats() == Stats(workers=2)
+        assert loader.stats() == Stats(workers=2, cores=usable_cores())
         list(loader)
         list(loader)
         stats = loader.stats()
@@ -79,6 +83,39 @@ def test_only_the_latest_spans_are_kept() -> None:
     assert meters.snapshot().task_s == pytest.approx(Meters.MOST_SPANS + 10)
 
 
+def test_batch_functions_and_joining_are_steps_too() -> None:
+    def spread(columns: dict[str, Any]) -> dict[str, Any]:
+        return columns
+
+    with numbers().map(x=abs).batch(5).map_batch(spread).loader(executor="inline") as loader:
+        list(loader)
+        stats = loader.stats()
+    assert set(stats.steps_s) == {"read", "map x", "collate", "map_batch spread"}
+    assert stats.worked == 60, "a finishing task works on no sample of its own"
+
+
+def test_images_that_go_to_pillow_are_counted(tmp_path: Path) -> None:
+    for number, kind in enumerate(("JPEG", "PNG", "WEBP", "PNG")):
+        (tmp_path / f"{number}.{kind.lower()}").write_bytes(image_bytes(40, 30, format=kind))
+    files = stoker.files(tmp_path, labels=None)
+    for pipeline in (files.image("image", CenterCrop(8)), files.decode("image"), files.decode("image").filter(bool)):
+        with pipeline.batch(2).loader(executor="inline") as loader:
+            list(loader)
+            assert loader.stats().pillow == 3
+
+
+def test_time_without_a_core_is_what_was_added_since_the_first_batch_and_outlives_its_threads() -> None:
+    queued = [5.0]
+    meters = Meters(1, 2, lambda: queued[0])
+    assert meters.snapshot().queued_s is None
+    for added in (1.0, 2.0):
+        meters.delivered(meters.request(), 1, 1)
+        queued[0] += added
+    assert meters.snapshot().queued_s == 3.0
+    queued[0] = 0.0  # the threads are gone
+    assert meters.snapshot().queued_s == 3.0
+
+
 def test_nothing_is_divided_by_nothing() -> None:
     stats = Stats()
-    assert (stats.samples_per_s, stats.wait_share, stats.busy_share) == (0, 0, 0)
+    assert (stats.samples_per_s, stats.wait_share, stats.busy_share, stats.core_share) == (0, 0, 0, 1)

@@ -43,5 +43,10 @@ def test_costs_are_for_each_sample_worked_on() -> None:
     assert step_costs(Stats(steps_s={"read": 1.0})) == {"read": 1e6}
 
 
+def test_without_training_a_report_says_nothing_about_waiting() -> None:
+    assert "The loop waited" in report_page("run", STATS, "") and "waiting for data" in report_page("run", STATS, "")
+    assert "wait" not in report_page("run", STATS, "", training=False)
+
+
 def test_a_report_of_nothing_is_a_page() -> None:
     assert "</html>" in report_page("nothing", Stats(), "")

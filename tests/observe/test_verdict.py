@@ -21,17 +21,54 @@ def stats(**changes: Any) -> Stats:
     return Stats(**{**known, **changes})
 
 
+#: the loop waits, workers are in tasks and hardly on a core: here four of them, that use 2 of 16 cores
+WAITING: dict[str, Any] = {
+    "waited_s": 8.0,
+    "workers": 4,
+    "task_s": 39.0,
+    "cpu_s": 20.0,
+    "process_s": 21.0,
+    "cores": 16,
+    "worked": 10_000,
+}
+
 CASES: dict[str, tuple[Stats, str]] = {
     "the training loop": (stats(), "training loop is the limit"),
     "idle workers": (stats(waited_s=8.0, task_s=3.0), "Workers were idle 85%"),
     "computing": (stats(waited_s=8.0, task_s=19.0, cpu_s=18.5), r"workers are the limit.*image jpg \(76%\)"),
+    "computing a little": (stats(**WAITING | {"cpu_s": 38.0}), "computing all the time"),
     "waiting for storage": (
         stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"read": 18.0, "map f": 1.0}),
         "storage.*threads",
     ),
     "a Python function": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"map f": 18.0}), "interpreter lock"),
-    "other work on the cores": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0), "took the cores"),
-}
+    "a function over batches": (stats(**WAITING | {"steps_s": {"map_batch f": 30.0, "read": 9.0}}), "function holds the interp"),
+    "more threads than cores": (
+        stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "queued_s": 50.0}),
+        r"the loader has 8 threads on 2 cores, and they take turns; `threads=2` does as much. .*image jpg \(76%\)",
+    ),
+    "more threads than cores, and files in memory": (
+        stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "steps_s": {"read": 70.0}}),
+        r"8 threads on 2 cores.*read \(100%\)",
+    ),
+    "Pillow and its lock": (
+        stats(**WAITING | {"workers": 16, "task_s": 160.0, "cpu_s": 67.0, "pillow": 10_000, "queued_s": 1.0}),
+        "10,000 images of 10,000 samples were decoded by Pillow.*interpreter lock.*JPEG.*more than 7 threads will not help",
+    ),
+    "Pillow, and nothing in its way": (stats(**WAITING | {"cpu_s": 38.0, "pillow": 9_000}), "limit.*9,000 images.*Pillow"),
+    "a training loop in Python": (stats(**WAITING | {"cpu_s": 10.0, "queued_s": 0.5}), "Python code elsewhere.*the training"),
+    "other programs": (stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0}), r"other programs took them.* used 2\.1 of 16"),
+    "other programs, and more threads than cores": (
+        stats(**WAITING | {"cores": 2, "cpu_s": 5.0, "process_s": 5.5, "queued_s": 30.0}), r"used 0\.6 of 2\. The loader itself"
+    ),
+    "other programs, while files are read": (
+        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "steps_s": {"read": 39.0}}), "other programs took them"
+    ),
+    "the training itself": (
+        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "process_s": 150.0}), r"the training itself, used 14\.0 of 16"
+    ),
+    "cores or the lock, which nobody can tell": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0), "took the cores, or Python"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -40,6 +77,13 @@ def test_the_limit_is_named(name: str) -> None:
     text = verdict(found)
     assert re.search(told, text), text
     assert "1,000 samples/s" in text and "10.0 MB/s" in text and "10.0 s" in text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_nothing_is_trained_no_verdict_speaks_of_training(name: str) -> None:
+    text = verdict(CASES[name][0], training=False)
+    assert not re.search("training|loop", text), text
+    assert name != "the training loop" or "handing them out is the limit" in text
 
 
 def test_bad_samples_are_mentioned_only_when_there_were_some() -> None:

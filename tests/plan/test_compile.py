@@ -11,7 +11,7 @@ import stoker
 from stoker import Pipeline
 from stoker.errors import ConfigError
 from stoker.image import CenterCrop, CropBox, RandomResizedCrop, Resize
-from stoker.plan.nodes import Shuffle, Take
+from stoker.plan.nodes import Shuffle, Take, describe
 
 from ..loader.runs import expand, numbers, odd, samples, spread
 
@@ -178,6 +178,7 @@ def test_equal_pipelines_have_equal_fingerprints_and_others_do_not() -> None:
         numbers().shuffle(seed=1),
         numbers().shuffle(seed=2),
         numbers().shuffle(seed=1, window=8),
+        numbers().shuffle(seed=1, reshuffle=False),
         numbers().take(9),
         numbers().map(x=abs),
         numbers().map(y=abs),
@@ -188,6 +189,12 @@ def test_equal_pipelines_have_equal_fingerprints_and_others_do_not() -> None:
         numbers().select("x"),
     ]
     assert len({pipeline.fingerprint() for pipeline in others}) == len(others)
+
+
+def test_a_verb_whose_new_argument_is_not_used_is_described_as_before() -> None:
+    """Fingerprints are made of it: a state saved by an earlier version still fits."""
+    assert describe(Shuffle(1)) == "Shuffle(seed=1, window=None)"
+    assert describe(Shuffle(1, reshuffle=False)) == "Shuffle(seed=1, window=None, reshuffle=False)"
 
 
 def test_batch_size_and_ranks_are_not_part_of_the_fingerprint() -> None:

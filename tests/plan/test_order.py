@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import ConfigError
-from stoker.plan.nodes import Repeat, Shuffle, Skip, Take
+from stoker.plan.nodes import Member, Mix, Repeat, Shuffle, Skip, Take
 from stoker.plan.order import MAX_LENGTH, Order, window_shuffle
 
 LENGTHS = st.one_of(st.integers(1, 40), st.sampled_from([63, 64, 65, 127, 128, 129, 255, 256, 257, 999, 1000, 1024, 4097]))
@@ -71,6 +71,24 @@ def test_every_pass_of_a_repeat_is_shuffled_anew() -> None:
 def test_passes_of_nested_repeats_are_all_different() -> None:
     passes = np.array(indices(Order((Shuffle(0), Repeat(3), Repeat(3)), 50))).reshape(9, 50)
     assert len({tuple(one) for one in passes.tolist()}) == 9
+
+
+@pytest.mark.parametrize("window", [None, 2, 20])
+def test_without_reshuffling_every_epoch_and_every_pass_has_the_order_of_the_first_epoch(window: int | None) -> None:
+    first = indices(Order((Shuffle(3, window),), 50))
+    kept = Shuffle(3, window, reshuffle=False)
+    assert [indices(Order((kept,), 50), epoch) for epoch in (0, 1, 7)] == [first] * 3
+    assert indices(Order((kept, Repeat(3)), 50), 1) == first * 3
+    member = Mix((Member((kept,), 0, 50),), (0,), "first")
+    assert indices(Order((member, Repeat(2)), 50), 4) == first * 2
+
+
+def test_a_part_of_the_data_drawn_once_can_be_shuffled_again_in_every_epoch() -> None:
+    part = Order((Shuffle(1, reshuffle=False), Take(20), Shuffle(2)), 50)
+    rest = Order((Shuffle(1, reshuffle=False), Skip(20)), 50)
+    first, second = indices(part, 0), indices(part, 1)
+    assert first != second and sorted(first) == sorted(second)
+    assert sorted(first + indices(rest, 5)) == list(range(50))
 
 
 def test_a_shuffle_behind_a_repeat_mixes_the_passes() -> None:

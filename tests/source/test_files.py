@@ -215,7 +215,7 @@ def test_a_root_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_a_file_is_pointed_to_filelist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"1\.jpg is a file.*stoker\.filelist"):
+    with pytest.raises(ConfigError, match=r"1\.jpg: .*this is a file.*stoker\.filelist"):
         FilesSource(fill(tmp_path, "1.jpg") / "1.jpg")
 
 

@@ -356,7 +356,7 @@ def test_an_index_that_is_replaced_while_it_is_read_is_read_again(shard: Path, m
         (b"{" + b"x" * 2000, "tar", "JSON"),
         (TAR[:-1024], "tar", "end"),
         (TAR[:700], "tar", "byte"),
-        (b"<html>not here</html>", "tfrecord", "begins with .*<html>"),
+        (b"<html>not here</html>", "tfrecord", "a web page .*, not a TFRecord file"),
         (TFRECORD[:-1], "tfrecord", "cut or damaged"),
         (TFRECORD + b"x", "tfrecord", "ends within the record"),
         (record(b"a")[:8], "tfrecord", "ends within the record"),

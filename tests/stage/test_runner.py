@@ -96,7 +96,7 @@ def test_a_bad_sample_that_takes_longer_to_fail_is_still_the_first(monkeypatch: 
 def test_the_steps_of_a_run_are_measured_by_name() -> None:
     with numbers().map(x=lambda v: v).filter(lambda s: True).map(lambda s: s).batch(4).loader() as loader:
         list(loader)
-        assert set(loader.stats().steps_s) == {"read", "map x", "filter", "map <lambda>"}
+        assert set(loader.stats().steps_s) == {"read", "map x", "filter", "map <lambda>", "collate"}
 
 
 QUIET: dict[str, Callable[[Pipeline], Pipeline]] = {

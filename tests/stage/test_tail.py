@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,8 +61,7 @@ def test_streamed_verbs_do_what_indexed_ones_do_however_rows_arrive(
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5, 8, 9, 50, 1000])
 @pytest.mark.parametrize("n", [1, 2, 10, 57])
 def test_the_window_shuffle_of_a_stream_is_the_one_of_an_indexed_source(n: int, window: int) -> None:
-    verb = Shuffle(7, window)
-    for epoch in range(3):
+    for verb, epoch in product((Shuffle(7, window), Shuffle(7, window, reshuffle=False)), range(3)):
         assert pushed(Tails([verb], epoch), n, [3, 1]) == Order((verb,), n).resolve(np.arange(n), epoch).tolist()
 
 

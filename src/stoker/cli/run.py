@@ -11,6 +11,7 @@ import typer
 
 from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
+from ..observe.verdict import verdict
 from ..units import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
@@ -49,11 +50,12 @@ def run(
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, ahead=ahead) as loader:
         _iterate(loader, epochs, limit)
-        stats, why = loader.stats(), loader.why()
+        stats = loader.stats()
         if trace:
             loader.trace(trace)
+    why = verdict(stats, training=False)
     if html:
-        html.write_text(report_page(pipeline, stats, why, plan=chosen.explain()), encoding="utf-8")
+        html.write_text(report_page(pipeline, stats, why, plan=chosen.explain(), training=False), encoding="utf-8")
     if json:
         print_json({"pipeline": pipeline, **stats_json(stats), "verdict": why})
         return
@@ -93,14 +95,15 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 
 
 def tell_stats(stats: Stats) -> None:
-    """The figures of a run, and its steps as bars."""
+    """The figures of a run without training, and its steps as bars."""
     tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
     handed_out = f"{counted(stats.samples, 'sample')}, {counted(stats.batches, 'batch', 'batches')}"
     rows = {
         "handed out": f"{handed_out}, {show_bytes(stats.bytes)}",
         "first batch": f"after {stats.first_batch_s:.2f} s",
-        "loop waited": f"{stats.wait_share:.1%} of {stats.elapsed_s:.1f} s",
-        "workers": f"{stats.workers}, busy {stats.busy_share:.0%} of the time",
+        "measured": f"{stats.elapsed_s:.1f} s after that",
+        "workers": f"{counted(stats.workers, 'thread')} on {counted(stats.cores, 'core')}, "
+        f"busy {stats.busy_share:.0%} of the time",
     }
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"

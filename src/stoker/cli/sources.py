@@ -18,12 +18,10 @@ from ..pipeline import Pipeline
 from ..source.base import Source
 from ..source.index import SUFFIX
 from ..source.lines import Lines, split_number
-from ..source.opening import TAR_ENDINGS, TFRECORD_ENDINGS
 from ..source.paths import printable
 from ..source.shards import expand, is_remote
+from ..source.sniff import BEGIN, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, kind_of, seen_as
 from ..source.stream import StreamSource
-from ..source.tarstream import stranger
-from ..source.tfrecordstream import is_tfrecord
 from ..source.unpack import GZIP, ZSTD
 from ..source.walk import is_image
 from ..storage.blob import Blob
@@ -34,9 +32,6 @@ _LMDB_ENDINGS = (".lmdb", ".mdb")
 #: kinds of data sets that people will try, by how their names end
 _FOREIGN = (".parquet", ".beton", ".zip", ".arrow", ".mds", ".hdf5", ".h5", ".rec")
 _TFRECORD_PART = re.compile(r"\.tfrecords?-")
-_LMDB_FILE = "data.mdb"
-_LMDB_MAGIC = b"\xde\xc0\xef\xbe"
-_BLOCK = 512
 
 SourceName = Annotated[
     str,
@@ -136,7 +131,7 @@ def _find_in_folder(path: Path) -> Found:
     """Images that lie in the folder itself have no class; then shards; without either its folders are the classes."""
     names = _names_in(path)
     texts = [os.fsdecode(name) for name in names]
-    if _LMDB_FILE in texts:
+    if LMDB_FILE in texts:
         return Found("lmdb", str(path))
     if any(is_image(name) for name in names):
         return Found("images", str(path))
@@ -160,9 +155,8 @@ def _find_nameless(path: Path, names: Sequence[str]) -> Found | None:
     files = [os.path.join(path, name) for name in names if not name.endswith((SUFFIX, ".json", ".txt"))]  # noqa: PTH118
     if not files or any(map(os.path.isdir, files)):
         return None
-    begin = _first_bytes(open_blob(os.fsencode(files[0])))
-    kind = "tar" if _is_tar(begin) else "tfrecord" if is_tfrecord(begin) else ""
-    return Found(kind, str(path), tuple(files)) if kind else None
+    kind = kind_of(_first_bytes(open_blob(os.fsencode(files[0]))))
+    return Found(kind, str(path), tuple(files)) if kind in ("tar", "tfrecord") else None
 
 
 def _find_shards(name: str) -> Found:
@@ -203,37 +197,23 @@ def _is_tfrecord_name(name: str) -> bool:
 def _kind_by_content(shard: str) -> str:
     blob = open_blob(shard)
     data = _first_bytes(blob)
-    if _is_tar(data):
-        return "tar"
-    if is_tfrecord(data):
-        return "tfrecord"
-    if data[16:20] == _LMDB_MAGIC and not is_remote(shard):
-        return "lmdb"
+    kind = kind_of(data)
+    if kind in ("tar", "tfrecord") or (kind == "lmdb" and not is_remote(shard)):
+        return kind
     if data.startswith((GZIP, ZSTD)):
         packed = "gzip" if data.startswith(GZIP) else "zstd"
         raise ConfigError(f"{blob.url}: is packed ({packed}); name it .tar.gz, .tar.zst or .tfrecord.gz, by what it holds")
-    if is_remote(shard) and (known := stranger(data)):
-        raise CorruptShard(f"{blob.url}: this is {known}", shard=blob.url, offset=0)
+    if is_remote(shard) and (known := seen_as("tar", data)):
+        raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
     hint = f"; for its folder: {Path(shard).absolute().parent}" if is_image(os.fsencode(shard)) else ""
     raise ConfigError(f"{blob.url}: this is a single file, and neither a list nor a shard; {_KNOWN}{hint}")
 
 
 def _first_bytes(blob: Blob) -> bytes:
-    begin = bytearray(min(_BLOCK, blob.stat().size))
+    begin = bytearray(min(BEGIN, blob.stat().size))
     blob.read_into(0, memoryview(begin))
     blob.close()
     return bytes(begin)
-
-
-def _is_tar(data: bytes) -> bool:
-    """Whether these bytes begin with a tar header whose checksum is right."""
-    if len(data) < _BLOCK:
-        return False
-    try:
-        told = int(data[148:156].strip(b" \0") or b"-1", 8)
-    except ValueError:
-        return False
-    return told == sum(data[:148]) + sum(data[156:_BLOCK]) + 8 * ord(" ")
 
 
 # ---- images -----------------------------------------------------------------------------------------------------------------

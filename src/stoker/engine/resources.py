@@ -1,4 +1,4 @@
-"""How many cores this process may really use: affinity and the container's quota, not what the machine has."""
+"""How many cores this process may really use (affinity and the container's quota, not what the machine has), and gets."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ def is_bound() -> bool:
 
 def _allowed() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
+    """How long the threads of this process were ready to run and had no core; None where the system does not say."""
+    delays = [words[1] for task in _entries(tasks) if len(words := _text(task / "schedstat").split()) == 3]
+    return sum(map(int, delays)) / 1e9 if delays else None
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _quota(root: Path, own_group: Path) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .colour import (
     AutoContrast,
     ColorJitter,
@@ -14,6 +16,7 @@ from .colour import (
     Solarize,
 )
 from .erase import Cutout, RandomErasing
+from .foreign_operations import unknown_operation
 from .geometry import (
     Affine,
     CenterCrop,
@@ -37,3 +40,11 @@ __all__ = [
     "RandAugment", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Resize", "Rotate", "Sharpness", "Solarize",
     "ToFloat", "TrivialAugment", "VerticalFlip",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:  # type checkers know what is there
+
+    def __getattr__(name: str) -> Any:
+        """An answer to the names that other libraries taught."""
+        if not name[:1].isupper():  # a module of this package that is not imported yet, or Python asks for its own
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise unknown_operation(__name__, name, __all__)

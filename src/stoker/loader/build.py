@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ..batch.slab import Layout
 from ..engine.executor import Executor, Outcome
@@ -94,8 +95,8 @@ def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
     raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
 
 
-def observer(meters: Meters, steps: list[str], *, front: bool = False) -> Observer:
-    """Counts the outcomes of one kind of work, whose steps have these names.
+def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, front: bool = False) -> Observer:
+    """Counts the outcomes of one kind of work, whose steps, and those of its finishing task, have these names.
 
     Damaged images are counted with the batch they are in; those on their way to a `filter` or the like (`front`), here.
     """
@@ -108,6 +109,7 @@ def observer(meters: Meters, steps: list[str], *, front: bool = False) -> Observ
         if report is not None:
             meters.worked(report.rows + len(report.skipped))
             notes = report.notes
+            meters.by_pillow(notes.pillow)
             if meters.sought(notes.seeks_used, notes.seeks_unfit):
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "
@@ -123,7 +125,7 @@ def observer(meters: Meters, steps: list[str], *, front: bool = False) -> Observ
                     "stats().damaged",
                     notes.damage,
                 )
-            for name, seconds in zip(steps, report.seconds):
+            for name, seconds in zip(steps if task.number >= 0 else finish, report.seconds):
                 meters.step(name, seconds)
 
     return observe

@@ -16,6 +16,7 @@ from ..device import choose_output
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
+from ..engine.resources import queued_seconds, usable_cores
 from ..engine.run import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
@@ -100,7 +101,7 @@ class Loader:
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
         self._executor = make_executor(executor, threads, plan)
-        self._meters = Meters(self._executor.workers)
+        self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
         self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
         self._closed = False
         self._process = os.getpid()
@@ -451,7 +452,7 @@ class Loader:
     def _make_unit(self) -> Any:
         plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
         rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
-        observe = observer(self._meters, maker.runner.steps)
+        observe = observer(self._meters, maker.runner.steps, maker.finish.steps)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, plan.specs, rules)

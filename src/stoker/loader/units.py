@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,11 +99,11 @@ class BatchUnit(Unit):
             self._errors[outcome.error.row] = outcome.error.error
         elif outcome.error is not None:
             self._errors[outcome.task.content.first if isinstance(outcome.task.content, Part) else 0] = outcome.error
+        elif isinstance(outcome.task.content, Join):
+            added -= self._added  # what the tasks had added became what the batch holds now
         elif report is not None:
             self._skipped += report.skipped
             self.damaged += report.notes.damaged
-        elif isinstance(outcome.task.content, Join):
-            added -= self._added  # what the tasks had added became what the batch holds now
         self._added += added
         return int(added)
 
@@ -128,19 +129,21 @@ class BatchUnit(Unit):
         assert self._batch is not None
         return self._batch
 
-    def join(self, stop: int | None = None) -> int:
-        """Make the batch of the rows; returns the bytes it holds beside the slab."""
+    def join(self, stop: int | None = None) -> tuple[Report, int]:
+        """Make the batch of its rows; returns what that cost, and the bytes it holds beside the slab."""
         assert self.draft is not None
+        report, clock = Report(), time.perf_counter()
         columns, rows, keys, kept = self.draft.finish(stop)
+        report.lap(clock)
         in_slab = {id(columns[name]) for name in self._make.laid_out & columns.keys()}
         self.draft, self.kept = None, kept
         mask = self._mask(kept)
         if rows:
             real = rows if mask is None else int(mask.sum())
             position = int(self._rows.positions[0])
-            columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys)
+            columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys, report)
         self._batch = Batch(columns, rows, keys, mask)
-        return sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
+        return report, sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
 
     def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
         if not self._padded:
@@ -166,9 +169,9 @@ class BatchMaker:
     nbytes: int
     laid_out: frozenset[str]  # fields that lie in the slab
 
-    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report | None, int]:
+    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report, int]:
         if isinstance(content, Join):
-            return None, content.unit.join()
+            return content.unit.join()
         unit, first, stop = content.unit, content.first, content.stop
         draft = unit.draft
         if draft is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -36,7 +36,11 @@ class Stats:
     waited_s: float = 0.0  # of that, time the consumer waited for a batch
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core
+    process_s: float = 0.0  # time on a core of the whole process, from the first batch to the last one handed out
+    queued_s: float | None = None  # meanwhile its threads were ready to run and had no core; None: the system does not say
     workers: int = 0
+    cores: int = 0  # that this process may use; 0: not known
+    pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
     damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
@@ -52,6 +56,11 @@ class Stats:
     def wait_share(self) -> float:
         """Share of the time in which the training loop waited for data."""
         return min(1.0, self.waited_s / self.elapsed_s) if self.elapsed_s > 0 else 0.0
+
+    @property
+    def core_share(self) -> float:
+        """Share of the time in tasks that was spent on a core, and not waiting for something."""
+        return min(1.0, self.cpu_s / self.task_s) if self.task_s > 0 else 1.0
 
     @property
     def busy_share(self) -> float:
@@ -86,10 +95,12 @@ class Meters:
 
     MOST_SPANS = 20_000  # the latest ones; a trace of a long run shows its end
 
-    def __init__(self, workers: int) -> None:
-        self._stats = Stats(workers=workers)
+    def __init__(self, workers: int, cores: int = 0, queued: Callable[[], float | None] = lambda: None) -> None:
+        self._stats = Stats(workers=workers, cores=cores)
+        self._queued, self._first_queued = queued, 0.0
         self._begun: float | None = None
         self._first: float | None = None
+        self._first_cpu = 0.0
         self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
         self._waits = _Latest(self.MOST_SPANS, 2)
 
@@ -116,12 +127,13 @@ class Meters:
         stats.samples += samples
         stats.bytes += nbytes
         if self._first is None:
-            self._first = now
+            self._first, self._first_cpu, self._first_queued = now, time.process_time(), self._queued() or 0.0
             stats.first_samples = samples
             stats.first_batch_s = now - (self._begun or now)
             return
         stats.waited_s += now - asked_s
         stats.elapsed_s = now - self._first
+        stats.process_s = time.process_time() - self._first_cpu
         self._waits.append((asked_s, now))
 
     def task(self, span: Span, cpu_s: float) -> None:
@@ -142,14 +154,25 @@ class Meters:
         self._stats.seeks_unfit += unfit
         return first
 
+    def by_pillow(self, count: int) -> None:
+        self._stats.pillow += count
+
     def damaged(self, count: int) -> None:
         self._stats.damaged += count
 
     def epoch_ended(self) -> None:
         self._stats.epochs += 1
+        self._look()
+
+    def _look(self) -> None:
+        """Ask how long threads were queued: while workers live, because a thread that has ended is no longer counted."""
+        queued = self._queued() if self._first is not None else None
+        if queued is not None:
+            self._stats.queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, count: int) -> None:
         self._stats.skipped += count
 
     def snapshot(self) -> Stats:
+        self._look()
         return replace(self._stats, steps_s=dict(self._stats.steps_s))

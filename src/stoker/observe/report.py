@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .meters import Stats
 
 _STYLE = """
@@ -51,16 +51,26 @@ def page(title: str, under: str, body: str, style: str = "") -> str:
 
 
 def report_page(
-    title: str, stats: Stats, why: str, *, plan: str = "", lesson: Sequence[Mapping[str, float]] = (), under: str = ""
+    title: str,
+    stats: Stats,
+    why: str,
+    *,
+    plan: str = "",
+    lesson: Sequence[Mapping[str, float]] = (),
+    under: str = "",
+    training: bool = True,
 ) -> str:
     """The report of a run: rates, waiting, the cost of each step, the verdict, and the plan.
 
-    `lesson` holds a mapping for every epoch of training (`epoch`, `loss`, `accuracy`, `images_per_s`, `wait_share`).
+    `lesson` holds a mapping for every epoch of training (`epoch`, `loss`, `accuracy`, `images_per_s`, `wait_share`). Without
+    `training` nobody worked with the batches, and waiting for them is left out.
     """
-    parts = [_tiles(stats), _card("Verdict", f"<div>{escape(why)}</div>", "verdict")]
+    parts = [_tiles(stats, training), _card("Verdict", f"<div>{escape(why)}</div>", "verdict")]
     if lesson:
         parts.append(_card("Learning", _curve(lesson) + _lesson_table(lesson)))
-    parts += [_card("The training loop's time", _loop_bar(stats)), _card("What a sample costs", _step_bars(stats))]
+    if training:
+        parts.append(_card("The training loop's time", _loop_bar(stats)))
+    parts.append(_card("What a sample costs", _step_bars(stats)))
     if plan:
         parts.append(_card("The pipeline", f"<pre>{escape(plan)}</pre>"))
     told = under or f"{stats.samples:,} samples in {stats.batches:,} batches, {show_bytes(stats.bytes)}"
@@ -76,13 +86,14 @@ def _card(title: str, body: str, kind: str = "") -> str:
     return f'<section class="{kind}"><h2>{escape(title)}</h2>{body}</section>'
 
 
-def _tiles(stats: Stats) -> str:
-    tiles = (
-        ("Samples a second", f"{stats.samples_per_s:,.0f}", f"over {stats.elapsed_s:.1f} s"),
-        ("The loop waited", f"{stats.wait_share:.1%}", f"{stats.waited_s:.2f} s for data"),
+def _tiles(stats: Stats, training: bool) -> str:
+    tiles = [
+        ("Samples per second", f"{stats.samples_per_s:,.0f}", f"over {stats.elapsed_s:.1f} s"),
         ("First batch", f"{stats.first_batch_s:.2f} s", "after it was asked for"),
-        ("Workers busy", f"{stats.busy_share:.0%}", f"of the time of {stats.workers} workers"),
-    )
+        ("Workers busy", f"{stats.busy_share:.0%}", f"of the time of {counted(stats.workers, 'worker')}"),
+    ]
+    if training:
+        tiles.insert(1, ("The loop waited", f"{stats.wait_share:.1%}", f"{stats.waited_s:.2f} s for data"))
     cards = (_card(title, f'<div class="figure">{figure}</div><div class="note">{note}</div>') for title, figure, note in tiles)
     return f'<div class="tiles">{"".join(cards)}</div>'
 

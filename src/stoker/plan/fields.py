@@ -8,6 +8,7 @@ from typing import Union
 import numpy as np
 
 from ..errors import ConfigError
+from ..foreign_names import image_spec_advice
 from ..image.fusion import last_write, passes
 from ..image.geometry import CropBox
 from ..image.operation import Operation, Size
@@ -187,6 +188,7 @@ def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
     if name not in specs:
         raise ConfigError(
             f"{type(node).__name__.lower()} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}"
+            f"{image_spec_advice(name, specs) if isinstance(node, Decode) else ''}"
         )
     return specs[name]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from ..image.limits import MAX_PIXELS
@@ -12,15 +12,23 @@ from ..image.operation import Operation
 
 Function = Callable[..., Any]
 
+#: metadata of a field that a later version added: at its default `describe` omits it, so that states saved before still fit
+ADDED_LATER = {"added later": True}
+
 # ---- the order of samples: see order.py --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """A new order every epoch; `window` None: over the whole data set."""
+    """A new order every epoch, or one for all; `window` None: over the whole data set."""
 
     seed: int = 0
     window: int | None = None
+    reshuffle: bool = field(default=True, metadata=ADDED_LATER)
+
+    def epoch_of(self, epoch: int) -> int:
+        """The epoch whose order this one gets."""
+        return epoch if self.reshuffle else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +254,13 @@ def describe_function(fn: Function) -> str:
 
 def describe(node: Node | Operation | Mixing) -> str:
     """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made of it."""
-    inside = ", ".join(f"{name}={_value(getattr(node, name))}" for name in _fields(node))
+    inside = ", ".join(f"{name}={_value(getattr(node, name))}" for name in _fields(node) if not _new_and_unused(node, name))
     return f"{type(node).__name__}({inside})"
+
+
+def _new_and_unused(node: Any, name: str) -> bool:
+    about = node.__dataclass_fields__[name]
+    return "added later" in about.metadata and getattr(node, name) == about.default
 
 
 #: nodes whose verb is not their name in lower case
@@ -289,9 +302,9 @@ def verb_of(node: Node) -> str:
 def _differing(node: Any, known: Sequence[str]) -> list[str]:
     """Fields that are not at their default, as name=value."""
     given = []
-    for name, field in node.__dataclass_fields__.items():
+    for name, about in node.__dataclass_fields__.items():
         value = getattr(node, name)
-        if name not in known and value != field.default:
+        if name not in known and value != about.default:
             given.append(f"{name}={_value(value)}")
     return given
 

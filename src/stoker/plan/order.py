@@ -134,6 +134,7 @@ def _resolve_member(member: Member, numbers: Ints, epoch: int) -> Ints:
 
 def shuffle(positions: Ints, n: int, verb: Shuffle, epoch: int) -> Ints:
     """Where the samples at `positions` of a shuffled epoch stood before shuffling."""
+    epoch = verb.epoch_of(epoch)
     if verb.window is None:
         return native.permute(n, key_of(verb.seed, epoch), positions)
     return window_shuffle(positions, n, verb.window, verb.seed, epoch)

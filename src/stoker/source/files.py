@@ -21,6 +21,7 @@ from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, p
 from .seekrows import Seeks
 from .seeks import SeekTable
 from .sidecar import seek_table
+from .sniff import seen_at
 from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
 
@@ -222,9 +223,8 @@ def _checked_root(root: AnyPath) -> bytes:
     path = absolute(root)
     told = printable(path)
     if is_file(path):
-        raise ConfigError(
-            f"{told} is a file, and files() takes a folder, or a list of paths; for a text file of paths use stoker.filelist"
-        )
+        known = seen_at("files", path) or "this is a file; for a text file of paths use stoker.filelist(...)"
+        raise ConfigError(f"{told}: files() takes a folder or a list of paths, and {known}")
     if not is_folder(path):
         raise SourceNotFound(f"{told}: there is no such folder; check the spelling, and that the disk is mounted")
     return inside(path)
@@ -232,6 +232,8 @@ def _checked_root(root: AnyPath) -> bytes:
 
 def _nothing(root: bytes, pattern: str, looked: int) -> str:
     told = f"{printable(root)}: of {looked:,} files looked at, none"
+    if pattern == ANY_IMAGE and (known := seen_at("files", root)):
+        return f"{printable(root)}: {known}"
     if pattern == ANY_IMAGE:
         return f"{told} has an image's extension (pattern {pattern!r}); name yours, as in pattern='**/*.ext'"
     return f"{told} matches the pattern {pattern!r}; '**/' in front of it looks into all folders, and capitals count"

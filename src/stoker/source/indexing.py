@@ -24,7 +24,7 @@ from ..units import show_bytes
 from .feature import about_examples
 from .index import SUFFIX, Keys, ShardIndex
 from .paths import printable
-from .tarstream import stranger
+from .sniff import BEGIN, seen_as, seen_at
 from .tfrecordstream import packing_by_content, whole_records
 
 #: bytes read at once while making an index
@@ -72,7 +72,13 @@ def find_index(blob: Blob, kind: str) -> ShardIndex | None:
     if index is not None:
         told = blob.url + SUFFIX
         if index.kind != kind:
-            raise CorruptIndex(f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; delete it", shard=told)
+            if known := _seen(kind, blob):  # then its index is as it should be
+                raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
+            raise CorruptIndex(
+                f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; if that is what it is, "
+                f"`stoker index --force {blob.url}` makes its index again",
+                shard=told,
+            )
         if _fits(index, stat, blob):
             return index
     path = _home_of(blob)
@@ -114,21 +120,20 @@ def build_index(blob: Blob, kind: str, *, sealed: bool = False) -> ShardIndex:
     except CorruptShard as error:
         if error.shard:
             raise
-        known = _known(blob, kind) if (error.offset or 0) < 512 else ""
+        known = _seen(kind, blob) if (error.offset or 0) < BEGIN else ""
         raise CorruptShard(f"{blob.url}: {known or error}", shard=blob.url, offset=error.offset) from error
     mtime = int(stat.version) if isinstance(blob, LocalBlob) else 0
     return replace(index, mtime_ns=mtime, etag="" if mtime else stat.version, sealed=sealed)
 
 
-def _known(blob: Blob, kind: str) -> str:
-    """What a file that is not of this kind seems to be, and what to do; "" when nothing is known."""
-    begin = bytearray(min(12, blob.stat().size))
+def _seen(kind: str, blob: Blob) -> str:
+    """What a shard that is not of this kind seems to be, and what to do; "" when nothing is known."""
+    begin = bytearray(min(BEGIN, blob.stat().size))
     blob.read_into(0, memoryview(begin))
-    if kind == "tar":
-        known = stranger(bytes(begin))
-        return f"this is {known}" if known else ""
-    packing = packing_by_content(bytes(begin))
-    return f"is compressed ({packing}); read it with stoker.tfrecord(..., compression={packing!r})" if packing else ""
+    packing = packing_by_content(bytes(begin)) if kind == "tfrecord" else None
+    if packing is not None:
+        return f"is compressed ({packing}); read it with stoker.tfrecord(..., compression={packing!r})"
+    return seen_at(kind, blob.path) if isinstance(blob, LocalBlob) else seen_as(kind, bytes(begin))
 
 
 def _index_tar(blob: Blob) -> ShardIndex:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError, SourceEmpty, SourceNotFound
 from .paths import printable
+from .sniff import seen_at
 
 # A path, blanks, an integer, as in ImageNet's and PASCAL's lists ("n01440764/n01440764_18.JPEG 0", "000005 -1").
 _NUMBERED = re.compile(rb"(.*\S)[ \t]+([+-]?[0-9]+)[ \t]*", re.DOTALL)
@@ -34,6 +35,8 @@ class Lines:
         if not named:
             raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path a line")
         if b"\0" in self._text:
+            if known := seen_at("filelist", path):
+                raise ConfigError(f"{printable(path)}: {known}")
             raise ConfigError(f"{self._told(self._text.index(0))} holds a NUL byte; save the list as UTF-8 text")
         self._starts = np.array(named, np.int64)
 
@@ -72,7 +75,7 @@ def _content(path: bytes) -> bytes:
         with open(path, "rb") as file:
             return file.read().removeprefix(_MARK)
     except OSError as exc:
-        told = os.strerror(exc.errno or 0)
-        raise SourceNotFound(f"{printable(path)}: the list cannot be read: {told}; check its path") from exc
+        known = seen_at("filelist", path) or "check its path"
+        raise SourceNotFound(f"{printable(path)}: the list cannot be read: {os.strerror(exc.errno or 0)}; {known}") from exc
     except ValueError as exc:  # a NUL in the path
         raise SourceNotFound(f"{printable(path)}: no file has such a name; check the list's path") from exc

@@ -29,6 +29,7 @@ from .feature import Feature
 from .index import Keys, ShardIndex
 from .paths import AnyPath, inside, is_file, is_folder, printable
 from .records import Read, RecordSource
+from .sniff import LMDB_FILE, seen_at
 
 #: in front of every value we write: a mark and the CRC-32C of key and payload
 MAGIC = b"SKR1"
@@ -167,7 +168,10 @@ class _Tensorpack(_Form):
 
 def _file_of(path: bytes) -> bytes:
     if is_folder(path):
-        return inside(path) + b"data.mdb"
+        file = inside(path) + LMDB_FILE.encode()
+        if not is_file(file) and (known := seen_at("lmdb", path)):
+            raise SourceNotFound(f"{printable(path)}: {known}")
+        return file
     if not is_file(path):
         raise SourceNotFound(f"{printable(path)}: there is no such database; check the spelling, and that the disk is mounted")
     return path
@@ -181,7 +185,8 @@ def _walk(blob: LocalBlob) -> tuple[Any, _KeyList]:
     try:
         table = walk_lmdb(fd, size)
     except CorruptShard as error:
-        raise CorruptShard(f"{blob.url}: {error}", shard=blob.url, offset=error.offset) from error
+        known = seen_at("lmdb", blob.path)
+        raise CorruptShard(f"{blob.url}: {known or error}", shard=blob.url, offset=error.offset) from error
     finally:
         blob.release(fd)
     return table, _KeyList(table.key_data, table.key_ends)

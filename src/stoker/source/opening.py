@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, Union
 
-from ..errors import ConfigError
+from ..errors import ConfigError, CorruptShard
 from ..storage.blob import Blob
 from ..storage.cache import Cache
 from ..storage.fetch import Each
@@ -19,15 +19,13 @@ from .indexing import index_of
 from .records import RecordSource
 from .sequential import TarStream
 from .shards import Spec, expand
+from .sniff import PACKED_TAR, TAR_ENDINGS, TFRECORD_ENDINGS, is_packed_tar
 from .tar import TarSource
 from .tarstream import is_compressed
 from .tfrecord import TfrecordSource
 from .tfrecordstream import TfrecordStream, packing_by_content
 from .unpack import packing_of
 
-TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
-_PLAIN_TFRECORDS = (".tfrecord", ".tfrecords")
-TFRECORD_ENDINGS = (*_PLAIN_TFRECORDS, *(plain + packed for plain in _PLAIN_TFRECORDS for packed in (".gz", ".zlib")))
 PACKINGS = ("gzip", "zlib")
 #: how many shards, or records, are asked for at once
 _LOCAL, _REMOTE = 8, 64
@@ -101,6 +99,8 @@ def _tfrecord_packing(blob: Blob) -> str | None:
 
     Those of a remote file are not fetched for this, because in a cache that may take the whole of it.
     """
+    if is_packed_tar(blob.name):
+        raise CorruptShard(f"{blob.url}: {PACKED_TAR}", shard=blob.url, offset=0)
     told = packing_of(blob.name)
     if told is not None or not isinstance(blob, LocalBlob):
         return told

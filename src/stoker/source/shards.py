@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError, SourceEmpty, SourceNotFound
 from .index import SUFFIX
+from .sniff import seen_at
 
 Spec = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
@@ -96,9 +97,8 @@ def _in_folder(folder: str, what: str, endings: tuple[str, ...]) -> list[str]:
     found = (entry.name for entry in os.scandir(folder))
     names = sorted(name for name in found if name.lower().endswith(endings) and not name.startswith("."))
     if not names:
-        raise SourceEmpty(
-            f"{folder}: no file in this folder ends in {' or '.join(endings)}; {what}() takes a glob for other names"
-        )
+        known = seen_at(what, os.fsencode(folder)) or f"{what}() takes a glob for other names"
+        raise SourceEmpty(f"{folder}: no file in this folder ends in {' or '.join(endings)}; {known}")
     return [os.path.join(folder, name) for name in names]  # noqa: PTH118  names may be any bytes
 
 

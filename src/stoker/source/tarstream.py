@@ -15,20 +15,8 @@ from ..kernel.records import TarScan
 from ..storage.blob import Blob
 from . import unpack
 from .paths import printable
+from .sniff import BEGIN, seen_as
 from .unpack import GZIP, ZSTD, Piece, packing_of, unpacked
-
-_STRANGERS = {
-    GZIP: "gzip data; name it .tar.gz or .tgz",
-    ZSTD: "zstd data; name it .tar.zst",
-    b"BZh": "bzip2 data, which is not read; compress with gzip or zstd",
-    b"\xfd7zXZ": "xz data, which is not read; compress with gzip or zstd",
-    b"PK\x03\x04": "a zip archive, not a tar",
-    b"<!": "a web page (an error page of a server?), not a tar",
-    b"<h": "a web page (an error page of a server?), not a tar",
-    b"<H": "a web page (an error page of a server?), not a tar",
-    b"<?xml": "an XML text (an error message of a server?), not a tar",
-    b"{": "JSON (an error message of a server?), not a tar",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +55,6 @@ def standard_input() -> Iterator[Piece]:
     return unpacked(iter(lambda: stream.read1(unpack.PIECE), b""), packing, "standard input")
 
 
-def stranger(begin: bytes) -> str:
-    """What bytes that are no tar seem to be, and what to do; "" when nothing is known."""
-    return next((what for magic, what in _STRANGERS.items() if begin.startswith(magic)), "")
-
-
 class _Samples:
     """Cuts samples out of the pieces. Bytes are kept from the end of the last member on, because the next may have begun."""
 
@@ -89,7 +72,7 @@ class _Samples:
     def of(self, pieces: Iterable[Piece]) -> Iterator[TarSample]:
         begin = b""
         for piece in pieces:
-            begin = begin or bytes(piece[:8])
+            begin = begin or bytes(piece[:BEGIN])
             yield from self._take(piece, begin)
         if not begin:
             raise CorruptShard(f"{self._told}: is empty; even a tar without samples has an end: write it again", shard=self._told)
@@ -136,6 +119,5 @@ class _Samples:
         return TarSample(self._key, self._fields, self._offset)
 
     def _named(self, error: CorruptShard, begin: bytes) -> CorruptShard:
-        known = stranger(begin) if (error.offset or 0) < 512 else ""
-        why = f"this is {known}" if known else str(error)
-        return CorruptShard(f"{self._told}: {why}", shard=self._told, offset=error.offset)
+        known = seen_as("tar", begin) if (error.offset or 0) < BEGIN else ""
+        return CorruptShard(f"{self._told}: {known or error}", shard=self._told, offset=error.offset)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptShard, RecordError
-from ..kernel.records import ExampleStats, crc32c, mask_crc, scan_tfrecord
+from ..kernel.records import ExampleStats, scan_tfrecord
 from ..storage.blob import Blob
 from . import unpack
 from .chunk import Ints
@@ -19,6 +19,7 @@ from .feature import Feature, about_examples, found_features, read_features
 from .named import KEY
 from .paths import unprintable
 from .sequential import ShardStream, StoredSample
+from .sniff import is_tfrecord
 from .tfrecord import RECORD
 from .unpack import GZIP, Piece, check_unpacker, is_zlib, unpacked
 
@@ -77,11 +78,6 @@ def packing_by_content(begin: bytes) -> str | None:
     if is_tfrecord(begin):
         return None  # the length of a record may look like either
     return "gzip" if begin.startswith(GZIP) else "zlib" if is_zlib(begin) else None
-
-
-def is_tfrecord(begin: bytes) -> bool:
-    """Whether these bytes begin with a record's length and its checksum."""
-    return len(begin) >= 12 and int(mask_crc(crc32c(begin[:8]))) == int.from_bytes(begin[8:12], "little")
 
 
 class _Parser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,7 +14,9 @@ from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_functio
 from ..source.named import KEY
 from .blend import Place, blend
 from .fields import arrange
+from .map import short_name
 from .ragged import Keys, map_batch
+from .runner import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +27,26 @@ class Finish:
     seed: int
     first_stream: int
 
+    @property
+    def steps(self) -> list[str]:
+        """What takes time, for statistics: the joining of rows, which comes first, and the verbs that compute."""
+        return ["collate", *(_step_of(node) for node in self.nodes if isinstance(node, (MapBatch, Blend)))]
+
     def __call__(
-        self, columns: dict[str, Any], rows: int, real: int, epoch: int, position: int, keys: Keys
+        self,
+        columns: dict[str, Any],
+        rows: int,
+        real: int,
+        epoch: int,
+        position: int,
+        keys: Keys,
+        report: Report,
     ) -> tuple[dict[str, Any], Keys]:
-        """The finished columns and keys of a batch whose first row is at `position`; the first `real` rows of it do not pad."""
+        """The finished columns and keys of a batch whose first row is at `position`; the first `real` rows of it do not pad.
+
+        What each of `steps` but the first cost is noted in the report.
+        """
+        clock = time.perf_counter()
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
         for number, node in self.numbered():
             if isinstance(node, MapBatch):
@@ -35,9 +54,11 @@ class Finish:
                 _check_rows(node.fn, columns, rows)
                 if KEY in columns:
                     keys = columns.pop(KEY).copy
+                clock = report.lap(clock)
             elif isinstance(node, Blend):
                 columns = blend(node, columns, Place(self.seed, epoch, position, number << 8), real, ours, keys)
                 ours |= {id(columns[field]): columns[field] for field in (node.image, node.label)}
+                clock = report.lap(clock)
             else:
                 columns = arrange(node, columns)
         return columns, keys
@@ -45,6 +66,10 @@ class Finish:
     def numbered(self) -> Iterator[tuple[int, FinishNode]]:
         """The verbs, each with the number of its random streams."""
         return zip(accumulate(map(draws, self.nodes), initial=self.first_stream), self.nodes)
+
+
+def _step_of(node: MapBatch | Blend) -> str:
+    return "blend" if isinstance(node, Blend) else f"map_batch {short_name(node.fn)}"
 
 
 def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:

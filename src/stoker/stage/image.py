@@ -349,6 +349,7 @@ def decode_elsewhere(value: bytes, program: native.Program, scratch: Scratch) ->
         with suppress(UnsupportedImage):  # then the kernel does not decode it at all
             level = scratch.decoder.decode(replace(program, orient=False), value)
             return upright(level, native.jpeg_header(value).orientation)
+    scratch.notes.pillow += 1
     return pillow.decode(value, program.channels, program.max_pixels, program.orient)
 
 

@@ -18,7 +18,7 @@ class MapStage(Stage):
     """``fn(sample)`` or ``fn(sample, rng)`` gives the new sample."""
 
     def __init__(self, node: Map, seed: int, stream: int) -> None:
-        self.name = f"map {_short_name(node.fn)}"
+        self.name = f"map {short_name(node.fn)}"
         self._fn, self._rng, self._seed, self._stream = node.fn, node.rng, seed, stream
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
@@ -89,5 +89,5 @@ def _mapping(result: Any, fn: Function) -> Mapping[str, Any]:
     )
 
 
-def _short_name(fn: Function) -> str:
+def short_name(fn: Function) -> str:
     return describe_function(fn).rsplit(".", 1)[-1]

@@ -89,7 +89,8 @@ class Tails:
             elif isinstance(node, Skip):
                 self._tails.append(SkipTail(node.count))
             else:
-                self._tails += [BlockShuffleTail(*pass_) for pass_ in reversed(window_blocks(node.window or 1, node.seed, epoch))]
+                passes = window_blocks(node.window or 1, node.seed, node.epoch_of(epoch))
+                self._tails += [BlockShuffleTail(*pass_) for pass_ in reversed(passes)]
 
     @property
     def full(self) -> bool:

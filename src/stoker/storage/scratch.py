@@ -13,7 +13,7 @@ from ..kernel import native
 class Notes:
     """What happened to pictures since somebody last asked, and where one of them is.
 
-    Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same.
+    Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same; those that Pillow decoded.
     """
 
     seeks_used: int = 0
@@ -21,6 +21,7 @@ class Notes:
     unfit: str = ""
     damaged: int = 0
     damage: str = ""
+    pillow: int = 0
 
 
 class Scratch:

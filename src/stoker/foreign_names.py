@@ -1,0 +1,243 @@
+"""Names that other loaders taught, and what they are called here.
+
+A guess from PyTorch, tf.data, WebDataset or Hugging Face is answered with the right name. Adding one is one line in one of the
+tables; `{value}` in an advice is what the user gave. (Image operations have such a table in `image/foreign_operations.py`.)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, ParamSpec, TypeVar
+
+from .errors import ArgumentError
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+_THREADS = "workers are threads here: loader(threads=...), by default one per core; executor='inline' for none"
+_AHEAD = "loader(ahead=...) is the number of batches prepared, by all workers together"
+_ORDER = "the order belongs to the pipeline: .shuffle() and .shard(); for weights, stoker.mix([...], weights=[...])"
+_RANDOM = "random numbers do not depend on workers here: .shuffle(seed=...), and .map(fn, rng=True) for functions"
+_WINDOW = "shuffle() is over the whole data set, without a buffer; shuffle(window={value}) keeps reading nearly sequential"
+_COLLATE = "use batch(size, pad={{'field': 0}}) for rows of varying shape, and .map_batch(fn) after it"
+_ALWAYS = "omit it: workers always run in parallel, and results always come in order"
+_WORLD = "use shard(rank=..., world={value})"
+_RANK = "use shard(rank={value}, world=...)"
+_OPERATIONS = "operations are given one by one: image(field, Resize(224), ...), from stoker.image"
+_SKIP = "use .on_error(stoker.skip(budget=...))"
+
+#: arguments, by the method they were given to
+_ARGUMENTS: dict[str, dict[str, str]] = {
+    "loader": {
+        "batch_sampler": _ORDER,
+        "batch_size": "batches belong to the pipeline: .batch({value}).loader()",
+        "buffer_size": _AHEAD,
+        "collate_fn": _COLLATE,
+        "drop_last": "it belongs to the pipeline: .batch(size, drop_last={value}).loader()",
+        "format": "use loader(as_={value})",
+        "generator": _RANDOM,
+        "in_order": "omit it: batches always come in order",
+        "multiprocessing_context": "omit it: workers are threads; for processes use pipeline.torch_dataset() in a DataLoader",
+        "num_parallel_calls": _THREADS,
+        "num_threads": _THREADS,
+        "num_workers": _THREADS,
+        "persistent_workers": "omit it: workers live as long as their loader",
+        "pin_memory": "omit it: loader(device='cuda') copies from pinned memory",
+        "prefetch": _AHEAD,
+        "prefetch_factor": _AHEAD,
+        "sampler": _ORDER,
+        "seed": "it belongs to the pipeline: .shuffle(seed={value}).loader()",
+        "shuffle": "it belongs to the pipeline: .shuffle(seed=0).loader()",
+        "timeout": "use loader(watchdog_s=...), the seconds for which nothing may move",
+        "worker_init_fn": _RANDOM,
+        "workers": _THREADS,
+    },
+    "shuffle": {
+        "buffer": _WINDOW,
+        "buffer_size": _WINDOW,
+        "bufsize": _WINDOW,
+        "generator": "use shuffle(seed=...)",
+        "initial": "omit it: no buffer has to fill",
+        "reshuffle_each_iteration": "use shuffle(reshuffle={value})",
+        "rng": "use shuffle(seed=...)",
+    },
+    "shard": {"index": _RANK, "num_replicas": _WORLD, "num_shards": _WORLD, "world_size": _WORLD},
+    "repeat": {"epochs": "use repeat({value})", "nepochs": "use repeat({value})"},
+    "batch": {
+        "batch_size": "use batch({value})",
+        "batchsize": "use batch({value})",
+        "collate_fn": _COLLATE,
+        "collation_fn": _COLLATE,
+        "drop_remainder": "use batch(size, drop_last={value}); True is the default here",
+        "padded_shapes": "use batch(size, pad={{'field': 0}}), with the value that fills shorter rows",
+        "padding_values": "use batch(size, pad={{'field': 0}}), with the value that fills shorter rows",
+        "partial": "use batch(size, drop_last=...), its opposite: drop_last=False keeps a last, shorter batch",
+    },
+    "map": {
+        "batch_size": "use .batch({value}).map_batch(fn)",
+        "batched": "use .map_batch(fn) after .batch(size)",
+        "remove_columns": "use .drop(...) after map()",
+    },
+    "image": {
+        "channels": "use image(field, ..., color='rgb') or color='gray'",
+        "dtype": "use image(field, ..., out='uint8') or out='float32'",
+        "mean": "use image(field, ..., Normalize(mean, std)), from stoker.image",
+        "ops": _OPERATIONS,
+        "resize": "use image(field, Resize({value})), from stoker.image",
+        "size": "use image(field, Resize({value})), from stoker.image",
+        "std": "use image(field, ..., Normalize(mean, std)), from stoker.image",
+        "transform": _OPERATIONS,
+        "transforms": _OPERATIONS,
+    },
+    "decode": {
+        "channels": "use decode(field, color='rgb') or color='gray'",
+        "dtype": "use decode(field, out='uint8') or out='float32'",
+        "format": "use decode(field, as_={value})",
+        "mode": "use decode(field, as_=...), one of 'numpy', 'pil' and 'torch', and color='rgb' or color='gray'",
+    },
+}
+
+#: arguments that others have in many places
+_ANYWHERE = {
+    "deterministic": _ALWAYS,
+    "handler": _SKIP,
+    "name": "omit it: steps are named after their functions and fields",
+    "num_parallel_calls": _ALWAYS,
+    "num_proc": _ALWAYS,
+}
+
+#: what to say to arguments without a name
+_POSITIONAL = {
+    "shuffle": (
+        "say which is meant: shuffle() for the whole data set, without a buffer; shuffle(window={value}) to keep reading nearly "
+        "sequential; or shuffle(seed={value})"
+    ),
+}
+
+_NOT_CACHED = "decoded samples are not cached; remote shards are, with stoker.tar(..., cache='/a/local/folder')"
+
+#: methods and attributes of other loaders' data sets
+_METHODS = {
+    "apply": "call your function on the pipeline itself: fn(pipeline)",
+    "as_numpy_iterator": "a pipeline is iterable, and gives NumPy arrays: for batch in pipeline",
+    "batched": "use .batch(size)",
+    "cache": _NOT_CACHED,
+    "cardinality": "use len(pipeline)",
+    "column_names": "print(pipeline.explain()) shows the fields",
+    "compose": "call your function on the pipeline itself: fn(pipeline)",
+    "concatenate": "give one source a list of all shards, or use stoker.mix([...])",
+    "element_spec": "print(pipeline.explain()) shows the fields",
+    "enumerate": "use batch.keys_, or sample.key_ without batch()",
+    "extract_keys": "use .select(...)",
+    "ignore_errors": _SKIP,
+    "interleave": "omit it: shards are read in parallel, and .shuffle() is over all of them; stoker.tar(..., interleave=n) "
+    "for compressed shards",
+    "listed": "use .batch(size, pad={'field': list})",
+    "map_dict": "use .map(field=fn)",
+    "map_tuple": "use .map(field=fn, other=fn), by name",
+    "padded_batch": "use .batch(size, pad={'field': 0}), with the value that fills shorter rows",
+    "prefetch": "omit it: batches are prepared ahead by default; .loader(ahead=n) says how many",
+    "ragged_batch": "use .batch(size, pad={'field': list})",
+    "rebatch": "use .unbatch().batch(size)",
+    "remove_columns": "use .drop(...)",
+    "rename_column": "use .rename(old='new')",
+    "rename_columns": "use .rename(old='new')",
+    "rename_keys": "use .rename(old='new')",
+    "resampled": "use .repeat()",
+    "set_format": "use .loader(as_='torch')",
+    "slice": "use .take(n) and .skip(n)",
+    "snapshot": _NOT_CACHED,
+    "to": "use .loader(device='cuda')",
+    "to_tuple": "use .select(...): batches unpack in that order",
+    "unbatched": "use .unbatch()",
+    "with_epoch": "omit it: an epoch's length is known; .repeat().batch(size).take(n) makes one of n batches",
+    "with_format": "use .loader(as_='torch')",
+    "with_length": "omit it: len(pipeline) is counted",
+    "with_options": "omit it: there are no global options; see .loader(...)",
+    "xdecode": "use .decode(field), once for each field",
+    "zip": "use one source with all fields, or look the other value up in a function: .map(fn)",
+}
+
+#: what WebDataset's `decode` takes in the place of a field
+_IMAGE_SPECS = {
+    "l": "color='gray', out='float32'",
+    "l8": "color='gray'",
+    "pil": "as_='pil'",
+    "pilrgb": "as_='pil'",
+    "pill": "as_='pil', color='gray'",
+    "rgb": "out='float32'",
+    "rgb8": "",
+    "torch": "as_='torch', out='float32'",
+    "torchl": "as_='torch', color='gray', out='float32'",
+    "torchl8": "as_='torch', color='gray'",
+    "torchrgb": "as_='torch', out='float32'",
+    "torchrgb8": "as_='torch'",
+}
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------------------
+
+
+def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The method itself; an argument that it does not have is refused with the name it has here."""
+    verb, parameters = method.__name__, list(inspect.signature(method).parameters.values())
+    known = [parameter.name for parameter in parameters[1:] if parameter.kind is not parameter.VAR_POSITIONAL]
+    most = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)  # self is one
+    any_number = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+
+    @functools.wraps(method)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        for name, value in kwargs.items():
+            if name not in known:
+                raise _unknown_argument(verb, name, value, known)
+        if len(args) > most and not any_number:
+            raise _too_many(verb, args[most:], known)
+        return method(*args, **kwargs)
+
+    return call
+
+
+def _unknown_argument(verb: str, name: str, value: Any, known: list[str]) -> ArgumentError:
+    """The error for an argument that a method does not have."""
+    advice = argument_advice(verb, name, value)
+    if advice is None:
+        close = get_close_matches(name, known, 1)
+        advice = f"did you mean {close[0]}=?" if close else f"its arguments are {', '.join(known) or 'none'}"
+        return ArgumentError(f"{verb}() has no argument {name!r}; {advice}")
+    return ArgumentError(f"{verb}({name}={reprlib.repr(value)}): {advice}")
+
+
+def argument_advice(verb: str, name: str, value: Any) -> str | None:
+    """What other loaders' argument is called here; None where it is none of theirs."""
+    advice = _ARGUMENTS.get(verb, {}).get(name) or _ANYWHERE.get(name)
+    return advice and advice.format(value=reprlib.repr(value))
+
+
+def _too_many(verb: str, extra: tuple[Any, ...], known: list[str]) -> ArgumentError:
+    if verb not in _POSITIONAL:
+        return ArgumentError(f"{verb}() was given too many arguments; it takes {', '.join(known) or 'none'}")
+    shown = ", ".join(map(reprlib.repr, extra))
+    return ArgumentError(f"{verb}({shown}): {_POSITIONAL[verb].format(value=reprlib.repr(extra[0]))}")
+
+
+# ---- attributes and methods -------------------------------------------------------------------------------------------------
+
+
+def unknown_attribute(owner: Any, name: str) -> AttributeError:
+    """The error for a method or attribute that a pipeline does not have."""
+    told = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    if name in _METHODS:
+        return AttributeError(f"{told}; {_METHODS[name]}")
+    return AttributeError(told, name=name, obj=owner)  # Python itself suggests names that are spelled alike
+
+
+def image_spec_advice(field: str, known: Iterable[str]) -> str:
+    """What to write for WebDataset's ``decode("pil")``; "" where the field is none of its words."""
+    if field not in _IMAGE_SPECS:
+        return ""
+    first = next(iter(known), "jpg")
+    return f"; decode() takes a field first: decode({', '.join(filter(None, [repr(first), _IMAGE_SPECS[field]]))})"

@@ -1,0 +1,63 @@
+"""torchvision's transforms in `image(...)`: the error says what to write, and that works as it is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+import stoker.image
+from stoker.errors import ConfigError
+
+from .vision import torch, v2
+
+PIPELINE = stoker.arrays(image=np.zeros((4, 40, 40, 3), np.uint8))
+
+TRANSFORMS = [
+    v2.CenterCrop(8), v2.ColorJitter(0.4, 0, (0.5, 1.5)), v2.ColorJitter(hue=0.1), v2.GaussianBlur(3, 1.0), v2.Grayscale(),
+    v2.Normalize([0.4, 0.5, 0.6], [0.2, 0.2, 0.2]), v2.Pad(2), v2.Pad((1, 2, 3, 4), padding_mode="reflect"), v2.RandAugment(2, 5),
+    v2.RandomAdjustSharpness(2, 0.3), v2.RandomAffine(10), v2.RandomAffine(10, (0.1, 0.2), (0.5, 2), 5), v2.RandomAutocontrast(),
+    v2.RandomCrop(32, padding=4), v2.RandomEqualize(), v2.RandomErasing(0.3), v2.RandomGrayscale(0.2),
+    v2.RandomHorizontalFlip(0.3), v2.RandomInvert(), v2.RandomPosterize(3), v2.RandomResizedCrop(24), v2.RandomRotation(20),
+    v2.RandomSolarize(128),
+    v2.RandomVerticalFlip(), v2.Resize(16), v2.Resize((16, 24)), v2.ToDtype(torch.float32, scale=True), v2.ToImage(),
+    v2.TrivialAugmentWide(),
+    v2.Compose([
+        v2.RandomResizedCrop(24), v2.Compose([v2.RandomHorizontalFlip()]), v2.ToImage(), v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize([0.4, 0.5, 0.6], [0.2, 0.2, 0.2]),
+    ]),
+]  # fmt: skip
+
+
+def refused(op: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        PIPELINE.image("image", op)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("op", TRANSFORMS, ids=lambda op: type(op).__name__)
+def test_what_the_error_says_to_write_works(op: Any) -> None:
+    found = re.search(r"it is torchvision's; from stoker.image, use (image\(.*\))", re.sub(r" \([^()]*\)$", "", refused(op)))
+    assert found, refused(op)
+    written = eval(f"pipeline.{found[1]}", {**vars(stoker.image), "pipeline": PIPELINE})  # noqa: S307  a text of ours
+    assert written.sample(0)["image"].shape
+
+
+def test_all_of_a_list_is_written_as_one_call() -> None:
+    assert refused(TRANSFORMS[-1]).endswith(
+        "use image('image', RandomResizedCrop((24, 24), (0.08, 1.0), (0.75, 1.333)), HorizontalFlip(0.5), "
+        "Normalize((0.4, 0.5, 0.6), (0.2, 0.2, 0.2)), layout='chw') (for float32)"
+    )
+
+
+@pytest.mark.parametrize("op", [v2.RandomPerspective(), v2.Compose([v2.Resize(8), v2.RandomPerspective()])])
+def test_a_transform_without_a_counterpart_runs_as_a_function(op: Any) -> None:
+    assert "RandomPerspective has no counterpart here: use .decode('image', as_='pil') and .map(image=transform)" in refused(op)
+
+
+def test_a_class_and_a_transform_of_batches_are_known_too() -> None:
+    assert "use image('image', HorizontalFlip(p))" in refused(v2.RandomHorizontalFlip)
+    assert "use .blend(MixUp(alpha, classes=...)) after batch()" in refused(v2.MixUp(num_classes=3))
