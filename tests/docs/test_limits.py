@@ -18,7 +18,7 @@ from stoker.observe.meters import Meters
 from stoker.pack import lmdb, tar
 from stoker.plan import cursor, order
 from stoker.plan.mixing import MAX_PATTERN
-from stoker.source import codecs, index, indexing, shards, tarstream, xml
+from stoker.source import codecs, index, indexing, shards, unpack, xml
 from stoker.storage import cache, connections, http, local
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
@@ -51,7 +51,7 @@ ROWS = {
     "different fields in a tar shard": f"{tar.MAX_FIELDS}",
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",
     "array in an `npy` field": f"{codecs.MAX_ARRAY_BYTES >> 30} GiB",
-    "a gzip or zstd shard unpacks to": f"{tarstream.MAX_RATIO:,} times",
+    "a gzip or zstd shard unpacks to": f"{unpack.MAX_RATIO:,} times",
     "index file without its seek indices": f"{index.MAX_BYTES >> 30} GiB",
     "waiting for another process that makes the same index": f"{indexing._LOCK_S:g} s",
     "pattern of `mix`": f"{MAX_PATTERN:,} places",

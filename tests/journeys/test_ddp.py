@@ -38,16 +38,18 @@ def refusal(loader):
 
 
 def work(rank, folder):
-    early = train.loader(threads=1)
+    early, begun = train.loader(threads=1), train.loader(threads=1)
+    next(iter(begun))
     dist.init_process_group("gloo", init_method=f"file://{{folder}}/meeting", rank=rank, world_size=2)
     # Workers that are forked, as by default in a process that was not itself spawned: others have to import torch again.
     workers = DataLoader(train.torch_dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
-    with early, train.loader(threads=1) as batches:
+    with early, begun, train.loader(threads=1) as batches:
         found = {{
             "loader": [batch["n"].tolist() for batch in batches],
             "pipeline": [batch["n"].tolist() for batch in train],
             "workers": [batch["n"].tolist() for batch in workers],
-            "early": refusal(early),
+            "made early": [batch["n"].tolist() for batch in early],
+            "begun early": refusal(begun),
             "explained": train.explain(),
         }}
     with open(f"{{folder}}/{{rank}}.json", "w") as file:
@@ -92,10 +94,10 @@ def check_shares(ranks: list[dict[str, Any]], way: str) -> None:
 
 def test_spawned_processes_that_form_a_process_group_share_every_epoch(tmp_path: Path) -> None:
     ranks = run(tmp_path, SPAWNED)
-    for way in ("loader", "pipeline", "workers"):
+    for way in ("loader", "pipeline", "workers", "made early"):
         check_shares(ranks, way)
     for rank, found in enumerate(ranks):
-        assert f"was alone, and now it is rank {rank} of 2 (torch.distributed)" in found["early"]
+        assert f"was alone, and now it is rank {rank} of 2 (torch.distributed)" in found["begun early"]
         assert f"ranks    rank {rank} of 2 (torch.distributed), remainder keep" in found["explained"]
 
 
