@@ -51,7 +51,7 @@ ROWS = {
     "different fields in a tar shard": f"{tar.MAX_FIELDS}",
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",
     "array in an `npy` field": f"{codecs.MAX_ARRAY_BYTES >> 30} GiB",
-    "a gzip or zstd shard unpacks to": f"{unpack.MAX_RATIO:,} times",
+    "a gzip, zlib or zstd shard unpacks to": f"{unpack.MAX_RATIO:,} times",
     "index file without its seek indices": f"{index.MAX_BYTES >> 30} GiB",
     "waiting for another process that makes the same index": f"{indexing._LOCK_S:g} s",
     "pattern of `mix`": f"{MAX_PATTERN:,} places",
