@@ -139,7 +139,8 @@ class Loader:
         iterator.progress.begun = True
         asked = self._meters.request()
         # Who asks for a batch is done with the one before it.
-        self._settle()
+        if self._unsettled:
+            self._settle()
         self._before, self._placed = self._cursor, None
         while not iterator.portions:
             try:

@@ -69,6 +69,10 @@ class Stats:
         return min(1.0, self.task_s / spent) if spent > 0 else 0.0
 
 
+#: how often the time on cores is asked for, and that without one
+_CPU_EVERY_S, _LOOK_EVERY_S = 0.02, 0.5
+
+
 class _Latest:
     """The latest rows of numbers, in memory that is taken once: a long run must not look like a leak."""
 
@@ -100,7 +104,7 @@ class Meters:
         self._queued, self._first_queued = queued, 0.0
         self._begun: float | None = None
         self._first: float | None = None
-        self._first_cpu = 0.0
+        self._first_cpu = self._next_cpu = self._next_look = 0.0
         self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
         self._waits = _Latest(self.MOST_SPANS, 2)
 
@@ -133,7 +137,9 @@ class Meters:
             return
         stats.waited_s += now - asked_s
         stats.elapsed_s = now - self._first
-        stats.process_s = time.process_time() - self._first_cpu
+        if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches a second
+            self._next_cpu = now + _CPU_EVERY_S
+            stats.process_s = time.process_time() - self._first_cpu
         self._waits.append((asked_s, now))
 
     def task(self, span: Span, cpu_s: float) -> None:
@@ -162,7 +168,10 @@ class Meters:
 
     def epoch_ended(self) -> None:
         self._stats.epochs += 1
-        self._look()
+        now = time.monotonic()
+        if now >= self._next_look:  # epochs may be short
+            self._next_look = now + _LOOK_EVERY_S
+            self._look()
 
     def _look(self) -> None:
         """Ask how long threads were queued: while workers live, because a thread that has ended is no longer counted."""
