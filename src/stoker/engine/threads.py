@@ -52,11 +52,10 @@ class _TaskQueue:
         if not self._tickets.get():
             return None
         while True:
-            for groups in (self._urgent, self._usual):
-                try:
-                    return groups.popleft()
-                except IndexError:
-                    continue
+            try:
+                return (self._urgent or self._usual).popleft()
+            except IndexError:
+                continue  # another took the urgent one: the ticket is for one of the others
 
 
 class _ThreadChannel(Channel):
