@@ -344,6 +344,8 @@ class Loader:
         """Stop all workers; idempotent. Batches handed out stay valid."""
         if not self._closed:
             self._closed = True
+            if not self._once:  # else nobody can ask for its statistics
+                self._meters.look()
             self._stop_feed()
             self._finalizer.detach()
             self._executor.close()

@@ -69,8 +69,8 @@ class Stats:
         return min(1.0, self.task_s / spent) if spent > 0 else 0.0
 
 
-#: how often the time on cores is asked for, and that without one
-_CPU_EVERY_S, _LOOK_EVERY_S = 0.02, 0.5
+#: how often the time on cores is asked for
+_CPU_EVERY_S = 0.02
 
 
 class _Latest:
@@ -104,7 +104,7 @@ class Meters:
         self._queued, self._first_queued = queued, 0.0
         self._begun: float | None = None
         self._first: float | None = None
-        self._first_cpu = self._next_cpu = self._next_look = 0.0
+        self._first_cpu = self._next_cpu = 0.0
         self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
         self._waits = _Latest(self.MOST_SPANS, 2)
 
@@ -122,6 +122,7 @@ class Meters:
         now = time.monotonic()
         if self._begun is None:
             self._begun = now
+            self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
         return now
 
     def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
@@ -131,7 +132,7 @@ class Meters:
         stats.samples += samples
         stats.bytes += nbytes
         if self._first is None:
-            self._first, self._first_cpu, self._first_queued = now, time.process_time(), self._queued() or 0.0
+            self._first, self._first_cpu = now, time.process_time()
             stats.first_samples = samples
             stats.first_batch_s = now - (self._begun or now)
             return
@@ -168,13 +169,13 @@ class Meters:
 
     def epoch_ended(self) -> None:
         self._stats.epochs += 1
-        now = time.monotonic()
-        if now >= self._next_look:  # epochs may be short
-            self._next_look = now + _LOOK_EVERY_S
-            self._look()
 
-    def _look(self) -> None:
-        """Ask how long threads were queued: while workers live, because a thread that has ended is no longer counted."""
+    def look(self) -> None:
+        """Ask how long threads were queued: while workers live, because a thread that has ended is no longer counted.
+
+        Only when somebody wants to know, or the end is near: it reads a file for each thread, and beside busy workers each read
+        may wait for the interpreter lock.
+        """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
             self._stats.queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
@@ -183,5 +184,5 @@ class Meters:
         self._stats.skipped += count
 
     def snapshot(self) -> Stats:
-        self._look()
+        self.look()
         return replace(self._stats, steps_s=dict(self._stats.steps_s))
