@@ -231,3 +231,11 @@ def test_a_batch_that_drops_nothing_drops_nothing_on_any_number_of_ranks(world: 
         assert len({len(batches) for batches in ranks}) == 1, "every rank takes the same number of steps"
         seen = [int(x) for batches in ranks for batch in batches for x in batch["x"][batch.mask]]
         assert sorted(seen) == list(range(n))
+
+
+def test_an_epoch_cut_from_endless_data_has_a_length() -> None:
+    endless = stoker.arrays(x=np.arange(6)).shuffle(seed=1).repeat().batch(4)
+    assert len(endless.take(5)) == len(list(endless.take(5))) == 5
+    assert len(endless.skip(2).take(5)) == len(list(endless.skip(2).take(5))) == 5
+    with pytest.raises(TypeError, match="repeats without end"):
+        len(endless)

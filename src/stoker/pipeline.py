@@ -31,7 +31,7 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
-from .source.named import NamedSample
+from .source.sample_names import NamedSample
 
 _log = logging.getLogger("stoker")
 
@@ -112,9 +112,9 @@ class Pipeline:
                 )
                 names = {renamed.get(name, name): names[name] for name in kept}
             else:
-                raise ConfigError(f"{n.verb_of(node)}() stands before mix(); put it behind, where it works on all samples")
+                raise ConfigError(f"{n.verb_of(node)}() comes before mix(); put it after mix(), where it works on all samples")
         if Order(tuple(verbs), len(self._source)).length == 0:
-            raise ConfigError(f"mix(): {self._source.describe()} has no sample left behind take or skip")
+            raise ConfigError(f"mix(): {self._source.describe()} has no sample left after take or skip")
         return self._source, names, tuple(verbs)
 
     # ---- order -------------------------------------------------------------------------------------------------------------
@@ -152,12 +152,12 @@ class Pipeline:
 
     @advised
     def take(self, count: int) -> Pipeline:
-        """Only the first `count` samples of the order; behind `batch`, batches."""
+        """Only the first `count` samples of the order; after `batch`, batches."""
         return self._with(n.Take(_whole("take", "count", count, 0)))
 
     @advised
     def skip(self, count: int) -> Pipeline:
-        """All but the first `count` samples of the order; behind `batch`, batches."""
+        """All but the first `count` samples of the order; after `batch`, batches."""
         return self._with(n.Skip(_whole("skip", "count", count, 0)))
 
     @advised
@@ -282,7 +282,7 @@ class Pipeline:
 
     @advised
     def unbatch(self) -> Pipeline:
-        """Split every field along its first axis: behind `batch`, back to samples; else one sample becomes several."""
+        """Split every field along its first axis: after `batch`, back to samples; else one sample becomes several."""
         return self._with(n.Unbatch())
 
     def select(self, *fields: str) -> Pipeline:
@@ -500,7 +500,8 @@ class _WorkerPart:
         return _WorkerPart, (self._pipeline, rank if rank.world > 1 else None)
 
     def __len__(self) -> int:
-        return len(self._pipeline)
+        with Loader(self._pipeline.plan, executor="inline", carried=self._carried) as loader:
+            return len(loader)
 
     @property
     def batched(self) -> bool:
@@ -533,8 +534,7 @@ def _whole(verb: str, name: str, value: Any, least: int | None) -> int:
     if isinstance(value, np.integer):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-        least_told = "" if least is None else f" from {least} on"
-        raise ConfigError(f"{verb}({name}={value!r}): give a whole number{least_told}")
+        raise ConfigError(f"{verb}({name}={value!r}): must be an integer{'' if least is None else f' >= {least}'}")
     return value
 
 

@@ -11,7 +11,7 @@ from stoker.batch.draft import Draft
 from stoker.batch.slab import Layout, SlabPool
 from stoker.errors import BatchError
 from stoker.source.chunk import BYTES, OBJECT, Chunk, array_spec
-from stoker.source.named import ListedNames
+from stoker.source.sample_names import ListedNames
 
 SPECS = {"n": array_spec(np.int64), "text": BYTES, "any": OBJECT}
 

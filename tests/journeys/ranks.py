@@ -27,7 +27,13 @@ def run_ranks(module: str, folder: Path) -> list[Any]:
     processes = []
     for rank in range(WORLD):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": WORLD}
-        settings = {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": meeting.port, "OMP_NUM_THREADS": 1}
+        settings = {
+            **place,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": meeting.port,
+            "OMP_NUM_THREADS": 1,
+            "CUDA_VISIBLE_DEVICES": "",
+        }
         command = [sys.executable, "-W", "ignore", "-c", script, str(folder)]
         with (folder / f"{rank}.log").open("wb") as log:
             env = {**environment(), **{name: str(value) for name, value in settings.items()}}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.source.named import NamedColumns, NamedSample
+from stoker.source.sample_names import NamedColumns, NamedSample
 
 torch = pytest.importorskip("torch")
 

@@ -113,13 +113,13 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no batch": (lambda: numbers(3).batch(4).loader(), "no batch of"),
     "no sample": (lambda: numbers(3).take(0).batch(1, drop_last=False).loader(), "no batch of"),
     "an empty rank": (lambda: numbers(3).shard(0, 4).batch(1).loader(), "4 ranks"),
-    "batch of nothing": (lambda: numbers().batch(0), "from 1 on"),
-    "batch of a half": (lambda: numbers().batch(2.5), "whole number"),  # type: ignore[arg-type]
-    "batch of True": (lambda: numbers().batch(True), "whole number"),
-    "negative take": (lambda: numbers().take(-1), "from 0 on"),
-    "window of 0": (lambda: numbers().shuffle(window=0), "from 1 on"),
-    "repeat 0 times": (lambda: numbers().repeat(0), "from 1 on"),
-    "seed of text": (lambda: numbers().shuffle(seed="7"), "whole number"),  # type: ignore[arg-type]
+    "batch of nothing": (lambda: numbers().batch(0), ">= 1"),
+    "batch of a half": (lambda: numbers().batch(2.5), "must be an integer"),  # type: ignore[arg-type]
+    "batch of True": (lambda: numbers().batch(True), "must be an integer"),
+    "negative take": (lambda: numbers().take(-1), ">= 0"),
+    "window of 0": (lambda: numbers().shuffle(window=0), ">= 1"),
+    "repeat 0 times": (lambda: numbers().repeat(0), ">= 1"),
+    "seed of text": (lambda: numbers().shuffle(seed="7"), "must be an integer"),  # type: ignore[arg-type]
     "map of nothing": (lambda: numbers().map(), "either"),
     "map of both": (lambda: numbers().map(abs, x=abs), "either"),
     "map of no function": (lambda: numbers().map(3), "function"),  # type: ignore[arg-type]

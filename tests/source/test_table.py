@@ -224,3 +224,13 @@ def test_what_csv_writes_comes_back(tmp_path_factory: pytest.TempPathFactory, ro
     path.write_bytes(out.getvalue().encode())
     columns = CsvTable(str(path).encode()).columns
     assert [list(row) for row in zip(columns["a"], columns["b"])] == [*rows, ["x", "y"]]
+
+
+def test_cells_that_a_number_would_change_stay_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("zip,big,gap,half,whole\n007,9007199254740993,9007199254740993,0.5,0\n012,1,,-0.25,-3\n")
+    fields = [stoker.table(path).sample(row) for row in range(2)]
+    assert dict(fields[0]) == {
+        "zip": "007", "big": 9007199254740993, "gap": "9007199254740993", "half": 0.5, "whole": 0,
+    }  # fmt: skip
+    assert fields[1]["gap"] == "" and fields[1]["whole"] == -3

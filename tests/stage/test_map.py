@@ -17,7 +17,7 @@ import pytest
 import stoker
 from stoker.errors import BatchError, FunctionError
 from stoker.source.chunk import Chunk
-from stoker.source.named import ListedNames, NamedSample
+from stoker.source.sample_names import ListedNames, NamedSample
 
 from ..loader.runs import numbers
 
@@ -166,7 +166,9 @@ def test_a_sample_is_a_dict_of_its_fields_and_of_nothing_else() -> None:
     seen: list[Any] = []
     list(numbers(1).map(lambda sample: seen.append(sample) or sample))
     sample = seen[0]
-    assert list(sample) == ["x", "y"] and "__key__" not in sample and sample.get("__key__") is None
+    assert (
+        list(sample) == ["x", "y"] and "__key__" not in sample and sample.get("__key__") == sample.key and sample.get("z") is None
+    )
     assert {**sample, "z": 1}.keys() == (sample | {"z": 1}).keys() == {"x", "y", "z"}
     assert json.dumps(NamedSample.of({"a": [1]}, ListedNames(["k"], ["o"], [0]), 0)) == '{"a": [1]}'
     with pytest.raises(KeyError, match="no field 'z'; the fields are x, y"):

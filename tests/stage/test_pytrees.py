@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker.source.named import ListedNames, NamedColumns, NamedSample
+from stoker.source.sample_names import ListedNames, NamedColumns, NamedSample
 from stoker.stage import pytrees
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 from stoker.errors import BatchError, FunctionError
-from stoker.source.named import NamedColumns, NamedSample
+from stoker.source.sample_names import NamedColumns, NamedSample
 
 from ..loader.runs import numbers, odd, spread
 
@@ -225,3 +225,15 @@ def test_keys_that_a_batch_function_returns_are_the_batchs() -> None:
 def test_keys_that_do_not_fit_the_batch_are_refused(keys: Any, why: str) -> None:
     with pytest.raises(BatchError, match=why):
         list(numbers(4).batch(4).map_batch(lambda columns: {**columns, "__key__": keys}))
+
+
+def test_a_function_that_fails_on_an_empty_inner_batch_is_named() -> None:
+    def empty(columns: Any) -> Any:
+        return {name: column[:0] for name, column in columns.items()}
+
+    def bad(columns: Any) -> Any:
+        raise ValueError("my own bug")
+
+    pipeline = stoker.arrays(x=np.arange(8)).batch(4).map_batch(empty).map_batch(bad).unbatch().batch(2)
+    with pytest.raises(FunctionError, match=r"bad raised ValueError on the batch of 0: my own bug"):
+        list(pipeline)

@@ -13,7 +13,7 @@ import stoker
 from stoker.plan.nodes import Shuffle, Skip, Take
 from stoker.plan.order import Order
 from stoker.source.chunk import Chunk
-from stoker.source.named import ListedNames
+from stoker.source.sample_names import ListedNames
 from stoker.stage.tail import Tails
 
 from ..loader.runs import numbers, samples

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import BatchError
 from ..source.chunk import OBJECT, BytesColumn, Chunk, Column, FieldSpec, Ints
-from ..source.named import Names
+from ..source.sample_names import Names
 from .collate import collate
 from .slab import Lease, SlabPool
 from .strings import ByteStrings

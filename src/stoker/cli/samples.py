@@ -16,8 +16,8 @@ from ..pack.rawtar import is_absent, raw_tar
 from ..source.base import Source
 from ..source.chunk import FieldSpec
 from ..source.codecs import PICKLES, decode_field, kind_of, spec_of
-from ..source.named import KEY
 from ..source.records import RecordSource
+from ..source.sample_names import KEY
 from ..source.sequential import TarStream
 from ..source.stream import StreamSource
 from ..source.tar import TarSource

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from ..batch.fields import Fields
-from ..batch.named import NamedFields, named
+from ..batch.named_fields import NamedFields, named
 from ..errors import ConfigError
 from .torch import import_torch
 

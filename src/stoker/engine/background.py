@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from .daemons import Daemons
 
 #: how long `close` waits for a thread that is in the middle of something; it is a daemon, and ends with the process at the latest
-_JOIN_S = 5.0
+_JOIN_S = 1.0
 
 
 class Background:

@@ -54,8 +54,10 @@ class Daemons:
             if _ending:
                 raise RuntimeError("the program is ending")
             _hook_in()
+            _running[thread] = self
             thread.start()
         except RuntimeError as error:  # a limit on threads, or an interpreter that is about to end
+            _running.pop(thread, None)
             raise ConfigError(f"{what} could not be started ({error}); use fewer threads, or executor='inline'") from error
         self._threads.append(thread)
         return thread
@@ -75,7 +77,6 @@ class Daemons:
         self._threads = []
 
     def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        _running[threading.current_thread()] = self
         try:
             work(*arguments)
         finally:

@@ -113,7 +113,7 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
             if meters.sought(notes.seeks_used, notes.seeks_unfit):
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "
-                    "pixels are the same without, decoding takes longer (`stoker index --jpeg --force` makes them anew)",
+                    "pixels are the same without, decoding takes longer (`stoker index --jpeg --force` makes them again)",
                     notes.unfit,
                 )
             if front:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,8 +225,8 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch `epoch`, from its start.
 
-        A loaded state of that epoch stays where it is, as long as no batch was taken after loading it. An iterator at work
-        goes on as it is, and the next one is epoch `epoch`.
+        A loaded state of that epoch stays where it is, as long as no batch was taken after loading it. An iterator at work goes
+        on as it is. If it is of that very epoch and comes to its end, nothing changes: trainers say so during an epoch.
         """
         _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
         self._check_open()
@@ -344,7 +345,7 @@ class Loader:
         """Stop all workers; idempotent. Batches handed out stay valid."""
         if not self._closed:
             self._closed = True
-            if not self._once:  # else nobody can ask for its statistics
+            if not self._once and not sys.is_finalizing():  # else nobody can ask for its statistics any more
                 self._meters.look()
             self._stop_feed()
             self._finalizer.detach()
@@ -495,6 +496,8 @@ class Loader:
     def _pass_steps(self) -> int | None:
         """Batches of one pass over the data; None: unknown, or without end."""
         plan = self._plan
+        if plan.counted and plan.pass_rows is None and plan.steps.end is not None:
+            return max(0, plan.steps.end - plan.steps.begin)
         if not plan.counted or plan.pass_rows is None:
             return None
         rows, stride = plan.pass_rows, self._deal.stride

@@ -27,7 +27,7 @@ def explain_plan(plan: Plan, threads: int, reason: str) -> str:
     for segment in plan.segments:
         lines += _stages(segment.nodes, specs)
         lines += [f"         {written(node)}" for node in segment.tail]
-        lines.append("         samples are numbered anew here")
+        lines.append("         samples are numbered again from here")
         specs = all_after(segment.nodes, specs)
     lines += _stages(plan.stages, specs)
     lines.append(f"batch    {_batch(plan)}")

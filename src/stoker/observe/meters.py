@@ -138,7 +138,7 @@ class Meters:
             return
         stats.waited_s += now - asked_s
         stats.elapsed_s = now - self._first
-        if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches a second
+        if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
             self._next_cpu = now + _CPU_EVERY_S
             stats.process_s = time.process_time() - self._first_cpu
         self._waits.append((asked_s, now))

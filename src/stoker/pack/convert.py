@@ -20,8 +20,8 @@ import numpy as np
 from ..errors import ConfigError, DataLossError, SampleError, StokerError, WriteError
 from ..source.base import Source, digest
 from ..source.chunk import BYTES, Ints
-from ..source.named import KEY
 from ..source.paths import printable
+from ..source.sample_names import KEY
 from ..source.stream import StreamSource
 from ..source.tar import TarSource
 from ..source.tfrecord import RECORD, TfrecordSource

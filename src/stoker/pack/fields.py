@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..source.chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..source.codecs import JSONS, NUMBERS, PICKLES, TEXTS, decode_field, encode_field, kind_of
-from ..source.named import KEY
+from ..source.sample_names import KEY
 from ..storage.names import spelled
 from .pictures import EXTENSIONS, picture_kind
 

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from ..errors import ConfigError
-from ..source.named import KEY, NamedSample
 from ..source.paths import printable
+from ..source.sample_names import KEY, NamedSample
 
 _EXAMPLE = "give mappings of field names to values, as {'__key__': 'cat/0001', 'jpg': ..., 'cls': 3}"
 #: the extension of a file's name, which may be followed by the number of an object in it

@@ -103,7 +103,7 @@ def write_shards(
     names = Pattern(pattern)
     most_bytes = None if max_bytes is None else parse_bytes(max_bytes, "max_bytes")
     if max_samples is not None and (not isinstance(max_samples, int) or isinstance(max_samples, bool) or max_samples < 1):
-        raise ConfigError(f"max_samples={max_samples!r}: give a whole number from 1 on")
+        raise ConfigError(f"max_samples={max_samples!r}: must be an integer >= 1")
     if names.text == "-":
         most_bytes = max_samples = None  # a pipe is one shard, however long
     if not overwrite and (there := names.existing()):

@@ -320,13 +320,11 @@ class _TarCheck:
         if index is None or index.keys is None or index.crc is None:
             return ""
         if number >= len(index) or index.keys[number] != sample.key:
-            return "its index says otherwise: no such sample is there; `stoker index --force` makes it anew"
+            return "its index says otherwise: no such sample is there; `stoker index --force` makes it again"
         for at, name in enumerate(index.fields):
             data = sample.fields.get(name)
             if (-1 if data is None else len(data)) != int(index.length[number, at]):
-                return (
-                    f"{name}: its index says otherwise; `stoker index --force` makes it anew, if the shard was changed on purpose"
-                )
+                return f"{name}: its index says otherwise; if that was intended, `stoker index --force` makes it again"
             if data is not None and crc32c(data) != int(index.crc[number, at]):
                 return (
                     f"{name}: does not match the checksum in the shard's index: it was damaged, or changed after it was indexed"
@@ -362,7 +360,7 @@ class _SeekCheck:
         return found
 
 
-_REMEDY = "`stoker index --jpeg --force` makes it anew"
+_REMEDY = "`stoker index --jpeg --force` makes it again"
 _DAMAGED = f"its seek index does not match its checksum, or cannot be read; {_REMEDY}"
 
 

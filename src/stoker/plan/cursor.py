@@ -52,7 +52,7 @@ def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> C
 def _count(state: Mapping[str, Any], name: str, most: int = 1 << 62) -> int:
     value = state.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < most:
-        raise StateError(f"the state's {name!r} is {value!r}; it must be a whole number from 0 on")
+        raise StateError(f"the state's {name!r} is {value!r}; it must be an integer >= 0")
     return value
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import BatchError, SampleError
 from ..kernel.files import Arena
-from .named import KEY, ListedNames, NamedSample, Names
+from .sample_names import KEY, ListedNames, NamedSample, Names, join_names
 from .seekrows import Seeks, merged
 
 Ints = NDArray[np.int64]
@@ -246,7 +246,7 @@ def join_chunks(chunks: list[Chunk]) -> Chunk:
         np.concatenate([chunk.slots for chunk in chunks]),
         np.concatenate([chunk.parents for chunk in chunks]),
         chunks[0].epoch,
-        ListedNames.of((chunk.names, len(chunk)) for chunk in chunks),
+        join_names([(chunk.names, len(chunk)) for chunk in chunks]),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 
 import numpy as np
 
@@ -14,13 +15,15 @@ from .typed_columns import Values
 
 #: larger tables are read with pandas, Polars or Arrow, and given as they are
 MAX_BYTES = 1 << 30
+_LEADING_ZERO, _DIGITS = re.compile(r"\s*[+-]?0\d"), re.compile(r"\s*[+-]?\d+\s*")
 
 
 class CsvTable:
     """The columns of a CSV file (commas, double quotes, UTF-8 with or without a byte order mark), each by its name.
 
     A column is int64 or float64 where all its values are such numbers, else text. An empty cell among numbers is NaN, which
-    makes the column float64. Empty lines, and blanks after a comma, are passed over.
+    makes the column float64. Numbers that would be changed (``007``, or integers beyond 2**53 among floats) make it text. Empty
+    lines, and blanks after a comma, are ignored.
     """
 
     def __init__(self, path: bytes) -> None:
@@ -83,9 +86,10 @@ def _check_names(path: bytes, line: int, names: list[str]) -> None:
 
 
 def _column(values: list[str]) -> Values:
-    """The values as the narrowest of int64, float64 and text that holds all of them without loss."""
+    """The values as the narrowest of int64, float64 and text that holds all of them unchanged."""
     whole = "".join(values)
-    if whole.isascii() and "_" not in whole:  # Python's numbers may hold underscores and foreign digits
+    # Python's numbers may hold underscores and foreign digits; and what begins with a zero is an identifier.
+    if whole.isascii() and "_" not in whole and not any(map(_LEADING_ZERO.match, values)):
         try:
             return np.array(list(map(int, values)), np.int64)
         except ValueError:
@@ -100,7 +104,9 @@ def _column(values: list[str]) -> Values:
 
 
 def _floats(values: list[str]) -> Values:
-    """Numbers, NaN for empty cells; ValueError if one is no number, or all are empty."""
+    """Numbers, NaN for empty cells; ValueError if one is not a number, or does not fit, or all are empty."""
     if not any(map(str.strip, values)):
         raise ValueError("no number")
+    if any(map(_DIGITS.fullmatch, values)) and any(abs(int(value)) > 1 << 53 for value in values if _DIGITS.fullmatch(value)):
+        raise ValueError("an integer that no float64 holds")
     return np.array([float(value) if value.strip() else np.nan for value in values], np.float64)

@@ -47,9 +47,7 @@ class Feature:
         if self.shape is not None and not (
             isinstance(self.shape, tuple) and all(isinstance(n, int) and n >= least for n in self.shape)
         ):
-            raise ConfigError(
-                f"a feature's shape is a tuple of whole numbers from 1 on, or None for any number; not {self.shape!r}"
-            )
+            raise ConfigError(f"a feature's shape must be a tuple of integers >= 1, or None for any number; not {self.shape!r}")
         if self.dtype is not None and (self.type not in (bytes, int) or (self.raw and self.shape is None)):
             raise ConfigError(
                 "dtype= is for bytes features that hold the raw memory of an array, and needs its shape; or for int features"
@@ -58,7 +56,7 @@ class Feature:
             raise ConfigError(f"dtype={self.dtype!r} is not one of numbers, whose memory could be read")
         if self.dtype is not None and not self.raw and np.dtype(self.dtype).kind not in "iu":
             raise ConfigError(
-                f"Feature(int, dtype={self.dtype!r}): give whole numbers, such as 'uint8'; others with .map(field=fn)"
+                f"Feature(int, dtype={self.dtype!r}): must be an integer type, such as 'uint8'; others with .map(field=fn)"
             )
         if self.default is not None and not self._holds(self.default):
             raise ConfigError(f"Feature(..., default={self.default!r}): the default is not what the feature holds")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, SourceEmpty
+from ..units import counted
 from .base import digest
 from .files import LabelledFiles, label_column
 from .labels import Labels, check_rule, label_files, label_values
@@ -55,7 +56,7 @@ class ListedFiles(LabelledFiles):
         return self._fingerprint
 
     def describe(self) -> str:
-        counts = self._counts() if self._firsts else f"{len(self):,} rows"
+        counts = self._counts() if self._firsts else counted(len(self), "row")
         return f"{self._kind}({self._title}): {counts}"
 
 
@@ -78,7 +79,7 @@ def open_listed(given: Any, labels: Any = "folder", seek: bool = True) -> Listed
     root = current_folder()
     labelled = None if labels is None else _label(paths, root, labels)
     files, (columns, classes) = {"image": paths}, label_column(labelled)
-    return ListedFiles("files", f"a list of {len(paths):,} paths", root, files, columns, classes, seek)
+    return ListedFiles("files", f"a list of {counted(len(paths), 'path')}", root, files, columns, classes, seek)
 
 
 def given_paths(given: Any, what: str, place: Place) -> list[bytes]:

@@ -12,8 +12,8 @@ from ..storage.blob import Blob
 from ..units import counted
 from .base import digest
 from .codecs import PICKLES, decode_field, kind_of
-from .named import KEY
 from .paths import printable
+from .sample_names import KEY
 from .stream import Sample, StreamSource
 from .tarstream import TarSample, open_pieces, standard_input, tar_samples
 from .unpack import Piece, check_unpacker, packing_of

@@ -32,7 +32,7 @@ KIND = "files"
 FIELD = "image"
 #: column of the files' times of change, in nanoseconds
 MTIME = "mtime_ns"
-_WITHOUT = "images are read without their seek indices; `stoker index --jpeg --force` on the folder makes it anew"
+_WITHOUT = "images are read without their seek indices; `stoker index --jpeg --force` on the folder makes it again"
 
 
 def seek_table(paths: Sequence[bytes], folder: bytes | None = None) -> SeekTable | None:

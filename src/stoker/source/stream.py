@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .base import digest
-from .named import KEY, key_text
+from .sample_names import KEY, key_text
 
 Sample = Mapping[str, Any]
 

@@ -16,8 +16,8 @@ from . import unpack
 from .chunk import Ints
 from .examples import ExampleColumns
 from .feature import Feature, about_examples, found_features, read_features
-from .named import KEY
 from .paths import unprintable
+from .sample_names import KEY
 from .sequential import ShardStream, StoredSample
 from .sniff import is_tfrecord
 from .tfrecord import RECORD

@@ -211,7 +211,8 @@ class VocImages(VocSource):
         return printable(self._names.path(index))
 
     def describe(self) -> str:
-        counts = f"{len(self):,} images with {len(self._labels):,} objects, {len(self.classes):,} classes"
+        images, objects = counted(len(self), "image"), counted(len(self._labels), "object")
+        counts = f"{images} with {objects}, {counted(len(self.classes), 'class', 'classes')}"
         return f"voc({self._title}): {counts}"
 
 

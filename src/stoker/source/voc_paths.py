@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import ConfigError, SourceEmpty, SourceNotFound
+from ..units import counted
 from .lines import Lines, split_number
 from .listed import current_folder, given_paths
 from .paths import AnyPath, absolute, inside, is_file, is_folder, joined, printable
@@ -36,7 +37,7 @@ class VocPaths:
             self.names = given_paths(listed, "voc([...])", lambda at: f"voc([...]): path {at}")
             if not self.names:
                 raise SourceEmpty("voc([...]) was given an empty list of paths")
-            self.text, self.title = b"\n".join(self.names), f"a list of {len(self.names):,} paths"
+            self.text, self.title = b"\n".join(self.names), f"a list of {counted(len(self.names), 'path')}"
             places = [self._whole(name) for name in self.names]
         else:
             self.names = [split_number(line)[0] for line in self.lines]

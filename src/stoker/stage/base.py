@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import FunctionError, SampleError
 from ..plan.nodes import Function, describe_function
 from ..source.chunk import Chunk
-from ..source.named import NamedSample
+from ..source.sample_names import NamedSample
 from ..storage.scratch import Scratch
 from .pytrees import introduce
 

@@ -19,7 +19,7 @@ from .image import as_pixels, decode_bytes, encoded, is_encoded, note_damage, pl
 
 
 class DecodeStage(Stage):
-    """Whole images, exact pixels; their sizes vary, so a batch of them is a list."""
+    """Whole images, exact pixels; a batch of them is a list unless all have one size."""
 
     def __init__(self, node: Decode) -> None:
         self.name = f"decode({node.field!r})"

@@ -11,7 +11,7 @@ from typing import Any
 from ..batch.strings import ByteStrings
 from ..errors import BatchError
 from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
-from ..source.named import KEY
+from ..source.sample_names import KEY
 from .blend import Place, blend
 from .fields import arrange
 from .map import short_name

@@ -9,7 +9,7 @@ from ..errors import BatchError
 from ..plan.nodes import Function, Map, MapFields, describe_function
 from ..plan.seeds import SampleRandom
 from ..source.chunk import Chunk, Column
-from ..source.named import KEY, RenamedNames, key_text
+from ..source.sample_names import KEY, RenamedNames, key_text
 from ..storage.scratch import Scratch
 from .base import Stage, Targets, each_row, samples_of
 

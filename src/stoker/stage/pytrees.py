@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from ..source.named import NamedColumns, NamedSample
+from ..source.sample_names import NamedColumns, NamedSample
 
 _MODULES = ("torch.utils._pytree", "jax.tree_util")
 _known: set[str] = set()

@@ -13,7 +13,7 @@ from ..batch.fields import Batch
 from ..errors import BatchError
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
 from ..source.chunk import OBJECT, Chunk, Ints
-from ..source.named import KEY, NamedColumns, key_text
+from ..source.sample_names import KEY, NamedColumns, Names, key_text
 from ..storage.scratch import Scratch
 from .base import Stage, Targets, each_row, function_error, samples_of
 from .fields import arrange
@@ -77,7 +77,7 @@ class RegroupStage(Stage):
         for node in self._node.inner:
             if isinstance(node, MapBatch):
                 count = _count(columns, len(chunk))
-                columns = map_batch(node.fn, columns, count, partial(_keys, chunk, count, given))
+                columns = map_batch(node.fn, columns, count, partial(_keys, chunk.names, len(chunk), count, given))
                 given = columns.pop(KEY, given)
             else:
                 columns = arrange(node, columns)
@@ -99,7 +99,8 @@ def map_batch(fn: Function, columns: dict[str, Any], rows: int, keys: Keys) -> d
     try:
         result = fn(NamedColumns.of(columns, rows, keys))
     except Exception as error:
-        raise function_error(error, f"the batch of {rows} that begins with sample {keys()[0]!r}", fn) from error
+        which = f" that begins with sample {names[0]!r}" if (names := keys()) else ""
+        raise function_error(error, f"the batch of {rows}{which}", fn) from error
     if isinstance(result, Batch):
         result = dict(result.items())
     if not isinstance(result, Mapping):
@@ -117,11 +118,11 @@ def _key_list(given: Any, fn: Function) -> list[str]:
     return [key_text(key) for key in given]
 
 
-def _keys(chunk: Chunk, count: int, given: list[str] | None) -> list[str]:
-    """The keys of an inner batch of `count` rows: as given, or those of the source rows they stand for."""
+def _keys(names: Names, rows: int, count: int, given: list[str] | None) -> list[str]:
+    """The keys of an inner batch of `count` rows: as given, or those of the `rows` source rows they stand for."""
     if given is not None and len(given) == count:
         return given
-    return [chunk.name(min(row, len(chunk) - 1)) for row in range(count)]
+    return [names.key(min(row, rows - 1)) for row in range(count)]
 
 
 def _count(columns: Mapping[str, Any], default: int) -> int:

@@ -31,7 +31,7 @@ from ..plan.order import Places
 from ..source.base import Rows as SourceRows
 from ..source.base import Source
 from ..source.chunk import Chunk, numbers
-from ..source.named import SourceNames
+from ..source.sample_names import SourceNames
 from ..storage.scratch import Notes, Scratch
 from .base import Stage, Targets
 from .decode import DecodeStage

@@ -278,7 +278,7 @@ class LocalBlob(Blob):
             raise refused from error
         if _stat_of(os.fstat(fd)) != told:
             os.close(fd)
-            why = "was changed or replaced since it was first looked at; make the pipeline anew"
+            why = "was changed or replaced since it was first looked at; create the pipeline again"
             raise ShardChanged(f"{self.url}: {why}", shard=self.url)
         return fd
 

@@ -190,7 +190,8 @@ def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> 
     """The error a user sees for a fault that stays."""
     if fault.changed:
         return ShardChanged(
-            f"{remote.url}: changed since it was first looked at ({fault.why}{place}); make the pipeline anew", shard=remote.url
+            f"{remote.url}: changed since it was opened ({fault.why}{place}); create the pipeline again",
+            shard=remote.url,
         )
     if fault.status in (404, 410) and not place:
         return SourceNotFound(f"{remote.url}: {fault.why}; check the spelling, and that it was uploaded")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.batch.fields import Sample
-from stoker.batch.named import NamedFields, named
+from stoker.batch.named_fields import NamedFields, named
 
 NAMES = st.lists(
     st.one_of(st.text(max_size=5), st.sampled_from(["seg.png", "0", "_x", "class", "to", "count", "index"])), unique=True

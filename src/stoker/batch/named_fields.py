@@ -13,7 +13,7 @@ class NamedFields(tuple[Any, ...]):
     """Values in order, with names: ``a, b = fields`` unpacks them, ``fields["label"]`` takes one, ``fields[0]`` the first.
 
     Like any named tuple it has `_fields`, and is made from its values one by one; each tuple of names has a class of its own.
-    Names need not be identifiers ("seg.png"), so they are no attributes: one called "to" or "pin_memory" would be taken for a
+    Names need not be identifiers ("seg.png"), so they are not attributes: one called "to" or "pin_memory" would be taken for a
     method by those who move tensors.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -62,6 +62,26 @@ class SourceNames(Names):
     def take(self, rows: Rows) -> SourceNames:
         return SourceNames(self._source, self._indices[rows])
 
+    def joined(self, others: Sequence[tuple[Names, int]]) -> SourceNames | None:
+        """The first rows, as many as said, of each of these one after another; None if they are not all of this source."""
+        indices = [
+            names._indices[:count] for names, count in others if isinstance(names, SourceNames) and names._source is self._source
+        ]
+        return SourceNames(self._source, np.concatenate(indices)) if len(indices) == len(others) else None
+
+
+def join_names(parts: Sequence[tuple[Names, int]]) -> Names:
+    """Names of several chunks one after another: of each, those of so many rows."""
+    first = parts[0][0] if parts else None
+    if isinstance(first, SourceNames) and (joined := first.joined(parts)) is not None:
+        return joined
+    rows = [(names, row) for names, count in parts for row in range(count)]
+    return ListedNames(
+        [names.key(row) for names, row in rows],
+        [names.origin(row) for names, row in rows],
+        [names.index(row) for names, row in rows],
+    )
+
 
 class ListedNames(Names):
     """Names that are known already."""
@@ -70,16 +90,6 @@ class ListedNames(Names):
 
     def __init__(self, keys: Sequence[str], origins: Sequence[str], indices: Sequence[int]) -> None:
         self._keys, self._origins, self._indices = keys, origins, indices
-
-    @classmethod
-    def of(cls, parts: Iterable[tuple[Names, int]]) -> ListedNames:
-        """Names of several chunks one after another: of each, those of so many rows."""
-        rows = [(names, row) for names, count in parts for row in range(count)]
-        return cls(
-            [names.key(row) for names, row in rows],
-            [names.origin(row) for names, row in rows],
-            [names.index(row) for names, row in rows],
-        )
 
     def key(self, row: int) -> str:
         return self._keys[row]
@@ -170,6 +180,9 @@ class NamedSample(dict[str, Any]):
             return self.key
         _no_field(name, self)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.key if name == KEY else super().get(name, default)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # In another process, or in a copy, with names that stand for themselves: a source may be large.
         return NamedSample.of, (dict(self), ListedNames([self.key], [self.origin], [self.index]), 0)
@@ -209,6 +222,9 @@ class NamedColumns(dict[str, Any]):
         if name == KEY:
             return self.sample_keys
         _no_field(name, self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.sample_keys if name == KEY else super().get(name, default)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _listed_columns, (dict(self), self.rows, self.sample_keys)
