@@ -161,7 +161,7 @@ def test_a_host_that_cannot_be_found_is_tried_a_few_times(monkeypatch: pytest.Mo
 def test_a_changed_file_is_noticed(server: Server, blob: RemoteBlob) -> None:
     read(blob)
     server.put("/dir/a.tar", DATA[::-1])
-    with pytest.raises(ShardChanged, match="changed since it was first looked at"):
+    with pytest.raises(ShardChanged, match="changed since it was opened"):
         read(blob)
 
 
