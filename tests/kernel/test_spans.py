@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,3 +71,19 @@ def test_arrays_that_do_not_match_are_refused(fds: list[int]) -> None:
     frozen.flags.writeable = False
     with pytest.raises(KernelError, match="read-only"):
         read([fds[0]], [0], [1], frozen, [0])
+
+
+def test_a_child_forked_while_a_worker_takes_memory_does_not_wait_for_that_worker() -> None:
+    script = """
+import os, signal
+from stoker.kernel import files
+with files._buffers._lock:
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        files._buffers.take(100)
+        os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "7\n", done.stderr

@@ -41,7 +41,12 @@ CASES: dict[str, tuple[Stats, str]] = {
         stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"read": 18.0, "map f": 1.0}),
         "storage.*threads",
     ),
-    "a Python function": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"map f": 18.0}), "interpreter lock"),
+    "a Python function": (
+        stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, process_s=10.0, steps_s={"map f": 18.0}), "function holds the interp"
+    ),
+    "a function that waits": (
+        stats(waited_s=8.0, task_s=19.0, cpu_s=0.6, process_s=1.0, steps_s={"map f": 18.0}), "waits for something outside"
+    ),
     "a function over batches": (stats(**WAITING | {"steps_s": {"map_batch f": 30.0, "read": 9.0}}), "function holds the interp"),
     "more threads than cores": (
         stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "queued_s": 50.0}),

@@ -246,8 +246,8 @@ def test_images_that_cannot_be_mixed_are_found_before_running(image_folder: Path
     files = stoker.files(image_folder)
     with pytest.raises(ConfigError, match=r"decode it with \.image"):
         files.batch(4).blend(*BOTH).explain()
-    with pytest.raises(ConfigError, match="varying size"):
-        files.image("image", Resize(20)).batch(4).blend(*BOTH).explain()
+    with pytest.raises(BatchError, match="have one size, so crop or resize them first"):
+        list(files.image("image", Resize(20)).batch(4).blend(*BOTH))
     with pytest.raises(ConfigError, match="uint8 or float32"):
         source(PIXELS.astype(np.float64)).batch(4).blend(*BOTH).explain()
     with pytest.raises(ConfigError, match=r"'picture'.*fields here are image, label, row"):
@@ -258,6 +258,13 @@ def test_images_that_cannot_be_mixed_are_found_before_running(image_folder: Path
         list(source().map(image=lambda v: v / 255.0).batch(4).blend(*BOTH))
     with pytest.raises(BatchError, match=r"'picture'.*batch has"):
         list(source().map(lambda s: s).batch(4).blend(*BOTH, image="picture"))
+
+
+def test_images_whose_size_only_the_samples_tell_are_mixed_where_they_have_one_size() -> None:
+    known, unknown = source().image("image"), source().map(image=lambda image: image).image("image")
+    for expected, batch in zip(known.batch(4).blend(*BOTH), unknown.batch(4).blend(*BOTH)):
+        np.testing.assert_array_equal(batch["label"], expected["label"])
+        assert isinstance(batch["image"], np.ndarray) and batch["image"].shape == expected["image"].shape
 
 
 def test_padded_images_of_varying_size_may_be_mixed() -> None:

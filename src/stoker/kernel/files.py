@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -60,6 +61,9 @@ class Buffers:
         self._lent[key] = weakref.ref(array, lambda _: self._back(key)), memory
         return array
 
+    def renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
     def _back(self, key: int) -> None:
         # Called from wherever the last reference was dropped, perhaps in the middle of `take`: a lock could be held already.
         _, memory = self._lent.pop(key)
@@ -72,6 +76,7 @@ class Buffers:
 
 
 _buffers = Buffers(256 << 20)
+os.register_at_fork(after_in_child=_buffers.renew_lock)  # a thread of the parent may have held it
 
 
 class Arena:

@@ -15,6 +15,8 @@ _ON_CORE = 0.6
 _QUEUED = 0.5
 #: threads beside the workers that use this share of the cores are in their way
 _OTHERS = 0.2
+#: where somebody always holds the interpreter lock, the process uses at least so many cores
+_LOCKED = 0.6
 #: from so many workers per core on they are in each other's way
 _CROWDED = 1.5
 #: from this share of the images on it matters who decodes them
@@ -80,6 +82,8 @@ def _waiting(stats: Stats, training: bool) -> str:
         return _cores_taken(stats, training)
     if name == "read":
         return "Reading waits for storage: more threads than cores help."
+    if not name.startswith(_COMPUTING) and stats.process_s < _LOCKED * stats.elapsed_s:
+        return "It waits for something outside this program (a network, a disk, a sleep): more threads than cores help."
     if not name.startswith(_COMPUTING):
         return "A Python function holds the interpreter lock, so that others wait: make it do less, or vectorise it."
     if _many_by_pillow(stats) and stats.workers > 1:

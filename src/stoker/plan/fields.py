@@ -231,14 +231,11 @@ def _check_blend(node: Blend, specs: Mapping[str, FieldSpec]) -> None:
     image, label, classes = _of(specs, node.image, node), _of(specs, node.label, node), node.ops[0].classes
     if image.kind == "bytes":
         raise ConfigError(f"blend(image={node.image!r}): the field holds encoded bytes; decode it with .image(...) first")
-    if image.kind == "array" and not image.fixed:
-        raise ConfigError(
-            f"blend(image={node.image!r}): the field holds {image}, images of varying size; crop or resize them to one size"
-        )
     if image.kind == "array":
         if np.dtype(image.dtype) not in (np.uint8, np.float32) or len(image.shape) not in (2, 3):
             raise ConfigError(f"blend(image={node.image!r}): the field holds {image}; it takes uint8 or float32 images")
-        is_planar(tuple(n or 0 for n in image.shape), node)
+        if image.fixed:
+            is_planar(tuple(n or 0 for n in image.shape), node)
     whole = label.kind == "array" and np.dtype(label.dtype).kind in "iu" and label.shape == ()
     soft = label.kind == "array" and np.dtype(label.dtype).kind in "iuf" and label.shape == (classes,)
     if label.kind != "object" and not whole and not soft:
