@@ -239,3 +239,13 @@ def test_an_epoch_cut_from_endless_data_has_a_length() -> None:
     assert len(endless.skip(2).take(5)) == len(list(endless.skip(2).take(5))) == 5
     with pytest.raises(TypeError, match="repeats without end"):
         len(endless)
+
+
+def test_an_iterator_nobody_asks_for_a_batch_is_not_an_epoch() -> None:
+    pipeline = numbers().shuffle(seed=1).batch(5)
+    first, second = (
+        [batch["x"].tolist() for batch in numbers().shuffle(seed=1).batch(5).loader(epoch=epoch)][:2] for epoch in (0, 1)
+    )
+    iter(pipeline)
+    assert [batch["x"].tolist() for batch in pipeline] == first
+    assert [batch["x"].tolist() for batch in pipeline] == second

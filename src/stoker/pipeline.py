@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -391,10 +391,21 @@ class Pipeline:
 
     def __iter__(self) -> Iterator[Any]:
         """One epoch; iterating this very object again gives the next."""
+        _warn_unsharded(self.plan)
+        return self._one_epoch()
+
+    def _one_epoch(self) -> Iterator[Any]:
+        """An epoch by a loader of its own, which closes when the iteration ends, however it ends."""
+        # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
         with self._lock:
             epoch, self._iterations = self._iterations, self._iterations + 1
-        _warn_unsharded(self.plan)
-        return _one_epoch(self.plan, epoch)
+        with Loader(self.plan, epoch=epoch, once=True) as loader:
+            yield from loader
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise ArgumentError(
+            "a pipeline has no items by number; pipeline.sample(i) gives a sample, and DataLoader takes pipeline.torch_dataset()"
+        )
 
     def torch_dataset(self, *, batches: str = "tuple") -> Any:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
@@ -474,12 +485,6 @@ def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], NamedSample]:
     return note
 
 
-def _one_epoch(plan: Plan, epoch: int) -> Iterator[Any]:
-    """An epoch by a loader of its own, which closes when the iteration ends, however it ends."""
-    with Loader(plan, epoch=epoch, once=True) as loader:
-        yield from loader
-
-
 class _WorkerPart:
     """One torch worker's share of an epoch; a class, so that it can travel to a spawned process."""
 
@@ -502,6 +507,9 @@ class _WorkerPart:
     def __len__(self) -> int:
         with Loader(self._pipeline.plan, executor="inline", carried=self._carried) as loader:
             return len(loader)
+
+    def warn_unsharded(self) -> None:
+        _warn_unsharded(self._pipeline.plan)
 
     @property
     def batched(self) -> bool:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.batch.fields import Sample
 from stoker.batch.named_fields import NamedFields, named
 
 NAMES = st.lists(
@@ -20,7 +19,7 @@ NAMES = st.lists(
 
 
 def make(**values: Any) -> NamedFields:
-    return named(Sample(values, "key"))
+    return named(values)
 
 
 @settings(max_examples=25)

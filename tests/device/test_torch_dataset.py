@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +20,7 @@ from stoker.errors import ConfigError
 from ..loader.runs import PIPELINES, SINGLES, expand, numbers, odd
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -214,15 +219,74 @@ def test_a_data_set_without_a_known_length_says_so_and_is_true() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("batches", ["tuple", "dict"])
-@pytest.mark.parametrize("arguments", [{}, {"batch_size": 8}, {"collate_fn": list}], ids=repr)
+@pytest.mark.parametrize("arguments", [{}, {"batch_size": 8}], ids=repr)
 def test_batches_are_not_batched_again(arguments: dict[str, Any], batches: str, workers: int) -> None:
     dataset = numbers().batch(4).torch_dataset(batches=batches)
     with pytest.raises(ConfigError, match="pass batch_size=None"):
         next(iter(DataLoader(dataset, num_workers=workers, **arguments)))
-    assert len(list(DataLoader(dataset, batch_size=None, num_workers=workers, collate_fn=arguments.get("collate_fn")))) == 15
+    assert len(list(DataLoader(dataset, batch_size=None, num_workers=workers))) == 15
+    (first, *_), *rest = DataLoader(dataset, batch_size=1, num_workers=workers, collate_fn=list)
+    assert len(rest) == 14 and len(first["x"]) == 4, "who collates has said what is wanted"
 
 
 def test_set_epoch_takes_an_epoch() -> None:
     for wrong in (-1, 1 << 32, 0.5, True, None):
         with pytest.raises(ConfigError, match="set_epoch\\("):
             numbers().torch_dataset().set_epoch(wrong)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("batches", ["tuple", "dict"])
+def test_fields_of_bytes_are_lists(batches: str, workers: int, image_folder: Path) -> None:
+    pipeline = stoker.files(image_folder, labels=None).take(6).batch(3)
+    expected = [list(batch["image"]) for batch in pipeline.loader()]
+    dataset = pipeline.torch_dataset(batches=batches)
+    assert [batch["image"] for batch in DataLoader(dataset, batch_size=None, num_workers=workers)] == expected
+
+
+class Inner(IterableDataset):  # type: ignore[type-arg]
+    """A data set of the user's own around ours."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Any:
+        yield from self.inner
+
+
+def test_accelerate_is_seen_through_a_data_set_of_the_users_own() -> None:
+    class DataLoaderDispatcher:
+        state = SimpleNamespace(num_processes=2)
+        batch_size = None
+
+        def read(self, dataset: Any) -> list[Any]:
+            return list(DataLoader(Inner(dataset), batch_size=None))
+
+    DataLoaderDispatcher.__module__ = "accelerate.data_loader"
+    with pytest.raises(ConfigError, match=r"leave out \.shard\(\)"):
+        DataLoaderDispatcher().read(numbers().shard(rank=0, world=2).batch(4).torch_dataset())
+    assert len(DataLoaderDispatcher().read(numbers().batch(4).torch_dataset())) == 15
+
+
+def test_a_pipeline_in_the_place_of_its_data_set_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"DataLoader takes pipeline\.torch_dataset\(\)"):
+        next(iter(DataLoader(numbers().batch(4))))
+
+
+def test_numpy_numbers_are_epochs_and_unknown_devices_are_named() -> None:
+    dataset = numbers().batch(4).torch_dataset()
+    dataset.set_epoch(np.int64(3))
+    with numbers().batch(4).loader(epoch=np.int64(2), threads=np.int64(1)) as loader:
+        loader.set_epoch(np.int64(3))
+        assert loader.state_dict()["epoch"] == 3
+        json.dumps(loader.state_dict())
+    for device in ("gpu", 3.5):
+        with pytest.raises(ConfigError, match="torch has no such device"):
+            numbers().batch(4).loader(device=device)
+
+
+def test_a_loader_says_that_it_cannot_be_sent_to_another_process() -> None:
+    with numbers().batch(4).loader() as loader:
+        for copying in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(ConfigError, match=r"send the pipeline and call \.loader"):
+                copying(loader)  # type: ignore[operator]

@@ -149,6 +149,29 @@ def test_a_finishing_task_goes_before_all_look_ahead_work() -> None:
     assert all(first == (number == FINISH) for number, first in submitted)
 
 
+def test_tasks_of_a_feed_that_takes_what_others_give_go_before_theirs() -> None:
+    begun, release = threading.Event(), threading.Event()
+    ran: list[Any] = []
+
+    def work(content: Any, _: Any) -> Any:
+        begun.set()
+        release.wait(60)
+        ran.append(content)
+
+    executor = ThreadExecutor(1, Scratch)
+    try:
+        front = feed_of(executor, [Numbers(n, rows=1) for n in range(2)], work)
+        last = feed_of(executor, [Numbers(9, rows=1)], work, first=True)
+        assert front.take(block=False) is None and begun.wait(60)
+        assert last.take(block=False) is None
+        release.set()
+        take_all(front), take_all(last)
+        assert ran == [(0, 0), (9, 0), (1, 0)]
+    finally:
+        release.set()
+        executor.close()
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), MemoryError("x")], ids=repr)
 def test_a_task_that_raises_reaches_its_unit_and_no_other(executor: Executor, error: BaseException) -> None:
     def work(content: Any, _: Any) -> Any:

@@ -37,17 +37,20 @@ def refusal(loader):
         return str(error)
 
 
-def work(rank, folder):
+def work(rank, folder, handed):
     early, begun = train.loader(threads=1), train.loader(threads=1)
     next(iter(begun))
     dist.init_process_group("gloo", init_method=f"file://{{folder}}/meeting", rank=rank, world_size=2)
     # Workers that are forked, as by default in a process that was not itself spawned: others have to import torch again.
     workers = DataLoader(train.torch_dataset(), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    alone = DataLoader(handed, batch_size=None, num_workers=1, multiprocessing_context="fork")
     with early, begun, train.loader(threads=1) as batches:
         found = {{
             "loader": [batch["n"].tolist() for batch in batches],
             "pipeline": [batch["n"].tolist() for batch in train],
             "workers": [batch["n"].tolist() for batch in workers],
+            "handed over": [[batch["n"].tolist() for batch in handed] for _ in range(2)],
+            "handed over, with a worker": [[batch["n"].tolist() for batch in alone] for _ in range(2)],
             "made early": [batch["n"].tolist() for batch in early],
             "begun early": refusal(begun),
             "explained": train.explain(),
@@ -58,7 +61,7 @@ def work(rank, folder):
 
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(sys.argv[1],), nprocs=2)
+    mp.spawn(work, args=(sys.argv[1], train.torch_dataset()), nprocs=2)
 """
 
 # The launcher knows the ranks; torch itself is not needed in them.
@@ -96,6 +99,9 @@ def test_spawned_processes_that_form_a_process_group_share_every_epoch(tmp_path:
     ranks = run(tmp_path, SPAWNED)
     for way in ("loader", "pipeline", "workers", "made early"):
         check_shares(ranks, way)
+    for way in ("handed over", "handed over, with a worker"):
+        for epoch in range(2):
+            check_shares([{way: found[way][epoch]} for found in ranks], way)
     for rank, found in enumerate(ranks):
         assert f"was alone, and now it is rank {rank} of 2 (torch.distributed)" in found["begun early"]
         assert f"ranks    rank {rank} of 2 (torch.distributed), remainder keep" in found["explained"]

@@ -297,6 +297,16 @@ def test_one_of_several_processes_that_does_not_shard_is_warned_once(
     assert "rank 1 of 2 (torch.distributed)" in record.message and "every rank gets all samples" in record.message
 
 
+@pytest.mark.usefixtures("_torch")
+def test_a_data_set_that_does_not_shard_is_warned_about_too(group: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+    group.rank = 1
+    with caplog.at_level(logging.WARNING, "stoker"):
+        list(numbers(8).shard().batch(2).torch_dataset())
+        assert not caplog.records
+        list(numbers(8).batch(2).torch_dataset())
+    assert "every rank gets all samples" in caplog.records[0].message
+
+
 # ---- what a user may give --------------------------------------------------------------------------------------------------
 
 

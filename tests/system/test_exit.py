@@ -293,7 +293,7 @@ def late():
     "workers that are not waited for": Program(
         """
 import stoker.engine.daemons
-stoker.engine.daemons._EXIT_S = 0.0
+stoker.engine.daemons._EXIT_S = stoker.engine.daemons._BUSY_S = 0.0
 class Last:  # goes when all else is gone, and gives the workers time to finish what they are at
     def __del__(self, sleep=time.sleep):
         sleep(0.5)
@@ -303,6 +303,20 @@ last = Last()
 """,
         "",
         ("files", "shard", "decode"),
+    ),
+    "a function at work in torch, whose C++ does not bear being ended": Program(
+        """
+import numpy as np, torch
+def feature(x):
+    end = time.thread_time() + (0.8 if x >= 4 else 0)
+    while time.thread_time() < end:
+        torch.tanh(torch.randn(400, 400) @ torch.randn(400, 400))
+    return x
+loader = stoker.arrays(x=np.arange(40)).map(x=feature).batch(4).loader(threads=2)
+next(iter(loader))
+""",
+        "",
+        ("files",),
     ),
     "a worker that never returns": Program("loader = load(); next(iter(loader)); print('seen')", "seen\n", tuple(STUCK)),
     "Ctrl-C while workers are waited for": Program(

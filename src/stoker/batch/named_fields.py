@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from .fields import Fields, brief
+from .fields import brief
 
 
 class NamedFields(tuple[Any, ...]):
@@ -55,9 +55,9 @@ def _class_of(names: tuple[str, ...]) -> type[NamedFields]:
     return type("NamedFields", (NamedFields,), {"__slots__": (), "_fields": names})
 
 
-def named(fields: Fields) -> NamedFields:
-    """The fields of a batch or a sample, without its keys and mask."""
-    return _class_of(tuple(fields.keys()))(*fields)
+def named(fields: Mapping[str, Any]) -> NamedFields:
+    """Values by name, in this order."""
+    return _class_of(tuple(fields))(*fields.values())
 
 
 def _rebuilt(names: tuple[str, ...], values: tuple[Any, ...]) -> NamedFields:

@@ -25,7 +25,11 @@ def import_torch(wanted_by: str) -> Any:
 
 def choose_torch_output(device: Any) -> Output:
     torch = import_torch("loader(as_='torch')")
-    target = None if device is None else torch.device(device)
+    try:
+        target = None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise ConfigError(f"loader(device={device!r}): torch has no such device ({first_line})") from error
     if target is None or target.type != "cuda":
         return TorchOutput(torch, target)
     if not torch.cuda.is_available():

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
+from itertools import chain
+from types import FrameType
 from typing import Any, Protocol
+
+import numpy as np
 
 from ..batch.fields import Fields
 from ..batch.named_fields import NamedFields, named
+from ..batch.strings import ByteStrings
 from ..errors import ConfigError
 from .torch import import_torch
 
@@ -24,6 +31,9 @@ class Part(Protocol):
     @property
     def sharded(self) -> bool:
         """Whether it gives this rank's share, one of several."""
+
+    def warn_unsharded(self) -> None:
+        """Log that every rank gets all samples, where this process is one of several and the pipeline does not share them."""
 
     def __len__(self) -> int:
         """Batches or samples of one epoch; TypeError where that is not known."""
@@ -46,17 +56,30 @@ def torch_dataset(part: Part, batches: str) -> Any:
     class StokerDataset(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             # Iterations begun, one counter a worker, in memory that worker processes share: DataLoader starts new processes
-            # every epoch and tells them nothing, so this is the only place an epoch number can survive.
+            # every epoch and tells them nothing, so this is the only place an epoch number can survive. It belongs to the
+            # process that has the DataLoader: ranks that were handed one data set count for themselves (`own`).
             self._begun = torch.zeros(_MOST_WORKERS, dtype=torch.int64).share_memory_()
+            self._owner = os.getpid()
+            self._dealt = False  # whether Accelerate shares what this gives among ranks
+            _data_sets.add(self)
+
+        def own(self) -> None:
+            """Count in memory of this process's own, and of the workers it starts, from here on."""
+            if self._owner != os.getpid() and torch.utils.data.get_worker_info() is None:
+                self._begun, self._owner = self._begun.clone().share_memory_(), os.getpid()
 
         def set_epoch(self, epoch: int) -> None:
-            _check_consumer(_caller(), part, batches)
+            self._dealt |= _check_consumer(_callers(sys._getframe(1)), part, batches)
+            self.own()
             self._begun.fill_(_checked_epoch(epoch))
 
         def __iter__(self) -> Iterator[NamedFields | dict[str, Any]]:
-            _check_consumer(_caller(), part, batches)
+            dealt = _check_consumer(_callers(sys._getframe(1)), part, batches) or self._dealt
+            self.own()
             info = torch.utils.data.get_worker_info()
             number, count = (0, 1) if info is None else (info.id, info.num_workers)
+            if not number and not dealt:
+                part.warn_unsharded()
             # Counted now and not with the first batch: a worker that is never asked for one has begun this epoch like the others.
             epoch = int(self._begun[number])
             self._begun[number] += 1
@@ -69,29 +92,46 @@ def torch_dataset(part: Part, batches: str) -> Any:
             return True  # a length that is not known is no reason to fail in `if dataset:`
 
         def __reduce__(self) -> Any:
-            return _rebuilt, (part, batches, self._begun)
+            self.own()
+            return _rebuilt, (part, batches, self._begun, self._owner, self._dealt)
 
     return StokerDataset()
 
 
 def _as_dict(fields: Fields) -> dict[str, Any]:
-    return dict(fields.items())
+    # Lists of bytes: DataLoader takes every other sequence apart, and puts it together by its class.
+    return {name: list(value) if isinstance(value, ByteStrings) else value for name, value in fields.items()}
 
 
-_FORMS: dict[str, Callable[[Fields], NamedFields | dict[str, Any]]] = {"tuple": named, "dict": _as_dict}
+def _as_tuple(fields: Fields) -> NamedFields:
+    return named(_as_dict(fields))
 
 
-def _rebuilt(part: Part, batches: str, begun: Any) -> Any:
+_FORMS: dict[str, Callable[[Fields], NamedFields | dict[str, Any]]] = {"tuple": _as_tuple, "dict": _as_dict}
+
+
+def _rebuilt(part: Part, batches: str, begun: Any, owner: int, dealt: bool) -> Any:
     """A dataset in a spawned process: its class is made where torch is imported, so it cannot be found by name."""
     dataset = torch_dataset(part, batches)
-    dataset._begun = begun
+    dataset._begun, dataset._owner, dataset._dealt = begun, owner, dealt
     return dataset
 
 
+_data_sets: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _own_all() -> None:
+    for data_set in list(_data_sets):
+        data_set.own()
+
+
+os.register_at_fork(before=_own_all)  # a worker that is forked can no longer know whose it is
+
+
 def _checked_epoch(epoch: Any) -> int:
-    if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 32:
+    if not isinstance(epoch, (int, np.integer)) or isinstance(epoch, bool) or not 0 <= epoch < 1 << 32:
         raise ConfigError(f"set_epoch({epoch!r}): must be an integer >= 0 and < {1 << 32:,}")
-    return epoch
+    return int(epoch)
 
 
 # ---- who iterates a data set ----------------------------------------------------------------------------------------------
@@ -104,35 +144,53 @@ def _checked_epoch(epoch: Any) -> int:
 _DISPATCHER, _TURNS = "DataLoaderDispatcher", "IterableDatasetShard"
 
 
-def _caller() -> object:
-    """The object whose method called a method of the data set."""
-    return sys._getframe(2).f_locals.get("self")
+def _callers(frame: FrameType | None) -> Iterator[object]:
+    """The objects whose methods led to a call, which came from this frame; the innermost first."""
+    while frame is not None:
+        yield frame.f_locals.get("self")
+        frame = frame.f_back
 
 
-def _check_consumer(consumer: object, part: Part, batches: str) -> None:
-    kind = type(consumer)
-    framework = kind.__module__.partition(".")[0]
-    if framework in ("accelerate", "transformers") and kind.__name__ in (_DISPATCHER, _TURNS):
-        _check_dealer(consumer, kind.__name__, part)
-    elif framework in ("torch", "torchdata") and getattr(consumer, "auto_collation", False):
-        if part.batched:
+def _check_consumer(callers: Iterator[object], part: Part, batches: str) -> bool:
+    """Refuse what would give wrong shapes or lose data; whether Accelerate shares what the data set gives among its ranks."""
+    consumer = next(callers, None)
+    if _framework(consumer) in ("torch", "torchdata") and getattr(consumer, "auto_collation", False):
+        module = str(getattr(getattr(consumer, "collate_fn", None), "__module__", ""))
+        if part.batched and module.startswith(("torch.", "transformers.")):
             raise _batched_twice()
-        collate_module = str(getattr(getattr(consumer, "collate_fn", None), "__module__", ""))
-        if batches == "tuple" and collate_module.startswith("transformers."):
+        if batches == "tuple" and module.startswith("transformers."):
             raise ConfigError("Hugging Face's Trainer takes samples as dicts: use torch_dataset(batches='dict')")
+    # A data set of the user's own may stand between.
+    dealer = next((caller for caller in chain([consumer], callers) if _deals(caller)), None)
+    if dealer is not None:
+        _check_shares(dealer, part)
+    if dealer is not None and dealer is consumer:
+        _check_batches(dealer, part)
+    return dealer is not None
 
 
-def _check_dealer(dealer: Any, kind: str, part: Part) -> None:
-    ranks = (dealer if kind == _TURNS else dealer.state).num_processes
+def _framework(caller: object) -> str:
+    return type(caller).__module__.partition(".")[0]
+
+
+def _deals(caller: object) -> bool:
+    return type(caller).__name__ in (_DISPATCHER, _TURNS) and _framework(caller) in ("accelerate", "transformers")
+
+
+def _check_shares(dealer: Any, part: Part) -> None:
+    ranks = (dealer if type(dealer).__name__ == _TURNS else dealer.state).num_processes
     if ranks > 1 and part.sharded:
         raise ConfigError(
             f"this pipeline has .shard(), and Accelerate shares what torch_dataset() gives among its {ranks} processes once "
             "more, so most samples would never be seen: leave out .shard(), or keep it and iterate the loader without "
             "accelerator.prepare()"
         )
+
+
+def _check_batches(dealer: Any, part: Part) -> None:
     if part.batched and dealer.batch_size is not None:
         raise _batched_twice()
-    if part.batched and kind == _TURNS:
+    if part.batched and type(dealer).__name__ == _TURNS:
         raise ConfigError(
             "Accelerate with dispatch_batches=False takes single samples, but this pipeline makes batches: leave out .batch() "
             "and pass batch_size to DataLoader, or leave out dispatch_batches=False"

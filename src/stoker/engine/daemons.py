@@ -23,6 +23,9 @@ from typing import Any
 from ..errors import ClosedError, ConfigError
 
 _EXIT_S = 1.0
+#: threads that still compute by then are waited for so much longer: up to Python 3.13 they are ended by unwinding their stacks,
+#: and libraries in C++, torch for one, abort the process when that happens
+_BUSY_S, _LOOK_S = 10.0, 0.1
 
 #: every thread of the engine that is alive and may still be waited for. It is changed and copied in single steps, and so needs
 #: no lock, which a fork or a finalizer could meet held
@@ -117,6 +120,7 @@ def _stop_all() -> None:
         for daemons in running.values():
             daemons.stop()
         _join(running, _EXIT_S)
+        _join_busy(running)
     except KeyboardInterrupt:
         return  # whoever presses Ctrl-C now has waited long enough; the rules above hold without the waiting
 
@@ -126,6 +130,24 @@ def _join(threads: Iterable[threading.Thread], wait_s: float) -> None:
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _join_busy(threads: Iterable[threading.Thread]) -> None:
+    """Wait for threads as long as they use a core; one that sleeps or hangs is left alone."""
+    deadline, used = time.monotonic() + _BUSY_S, dict.fromkeys(threads, -1.0)
+    while used and time.monotonic() < deadline:
+        used = {thread: seconds for thread, last in used.items() if (seconds := _core_seconds(thread)) > last}
+        _join(used, _LOOK_S)
+
+
+def _core_seconds(thread: threading.Thread) -> float:
+    """How long a thread was on a core; -1 where that cannot be known, or it has ended."""
+    if not thread.is_alive() or thread.ident is None or not hasattr(time, "pthread_getcpuclockid"):
+        return -1.0
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    except OSError:
+        return -1.0
 
 
 def _start_over() -> None:

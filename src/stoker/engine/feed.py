@@ -108,12 +108,21 @@ class Feed(Generic[U]):
     """Units from a supply, made by an executor, handed over in order."""
 
     def __init__(
-        self, supply: Supply[U], channel: Channel, executor: Executor, *, window: Window, budget: int, watchdog_s: float
+        self,
+        supply: Supply[U],
+        channel: Channel,
+        executor: Executor,
+        *,
+        window: Window,
+        budget: int,
+        watchdog_s: float,
+        first: bool = False,
     ) -> None:
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
         self._pace = Pace(executor.workers, window.most)
         self._watchdog_s = watchdog_s
+        self._first = first  # its tasks go before those of other feeds, because it takes what these give
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
         self._contents: dict[int, list[Any]] = {}
@@ -226,10 +235,10 @@ class Feed(Generic[U]):
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)
             if len(group) >= most or rows >= enough:
-                self._channel.submit(group)
+                self._channel.submit(group, first=self._first)
                 group, rows = [], 0
         if group:
-            self._channel.submit(group)
+            self._channel.submit(group, first=self._first)
 
     def _stall_report(self) -> str:
         waiting = [number for number in self._units if number not in self._ready]

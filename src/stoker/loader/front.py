@@ -32,6 +32,8 @@ from .units import ChunkUnit, Observer, chunk_work
 
 #: samples a task of a segment takes, when it may choose
 ROWS = 16
+#: memory that the look-ahead of a segment fills, where that is enough for all workers
+_AHEAD_BYTES = 64 << 20
 
 
 class Flow(ABC):
@@ -144,17 +146,21 @@ class Through(Flow):
         skipped: list[SampleError],
         budget: int,
         watchdog_s: float,
+        first: bool,
     ) -> None:
         self._inner, self._skipped = inner, skipped
         self._failure: BaseException | None = None
-        units = 4 * executor.workers + 4 if executor.workers > 1 else 2
+        # A unit is one task: with fewer of them than workers, some would have nothing to do.
+        workers = executor.workers
+        window = Window(workers + 2, 4 * workers + 4, _AHEAD_BYTES) if workers > 1 else Window(2, 2)
         self._feed = Feed(
             _Units(inner, observe),
             executor.channel(chunk_work(runner)),
             executor,
-            window=Window(units, units),
+            window=window,
             budget=budget,
             watchdog_s=watchdog_s,
+            first=first,
         )
 
     def next(self, block: bool) -> Any:
@@ -231,7 +237,7 @@ def open_front(
         if segment.unit and not indexed:
             flow = Regrouped(flow, segment.unit, _whole(segment))
         if segment.nodes or indexed:
-            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s)
+            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s, first=number > 0)
         flow = Numbered(flow, segment, epoch, 0)
     return flow
 

@@ -7,7 +7,9 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from ..batch.collate import STACK_EQUAL
 from ..batch.draft import Draft
@@ -87,7 +89,7 @@ class Loader:
         self._maker, self._fronts = compile_work(plan, self._layout)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
-        self._cursor = Cursor(epoch, row)
+        self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
         self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
         self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
@@ -231,9 +233,9 @@ class Loader:
         _check_count("set_epoch(", epoch, 0, MOST_EPOCHS)
         self._check_open()
         if self._progress is not None and self._progress.begun:
-            self._wanted = epoch
+            self._wanted = int(epoch)
             return
-        cursor = self._cursor
+        epoch, cursor = int(epoch), self._cursor
         if self._placed is not None and self._placed.epoch == epoch:
             cursor = self._placed
         elif cursor.epoch != epoch:
@@ -351,6 +353,12 @@ class Loader:
             self._finalizer.detach()
             self._executor.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            "a loader cannot be copied or sent to another process, because its workers belong to this one; send the pipeline "
+            "and call .loader() there"
+        )
+
     def __bool__(self) -> bool:
         return True  # a loader is never "empty", and its length may be unknown
 
@@ -423,6 +431,7 @@ class Loader:
             window=self._window,
             budget=self._share_bytes,
             watchdog_s=self._watchdog_s,
+            first=not self._plan.counted,
         )
 
     def _stop_feed(self) -> None:
@@ -585,5 +594,5 @@ def _nbytes(batch: Batch) -> int:
 
 
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < most:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not least <= value < most:
         raise ConfigError(f"{call}{value!r}): must be an integer >= {least}{'' if most == 1 << 62 else f' and < {most:,}'}")

@@ -81,7 +81,7 @@ def find_rank(environ: Environ | None = None, carried: Rank | None = None) -> Ra
     if found is None and (world := _world_without_rank(environ)):
         raise ConfigError(
             f"the environment says {world}, but not which rank this process is; call init_process_group() before the loader is "
-            "made, set RANK too, or use shard(rank=, world=)"
+            "made (with Lightning, make it in train_dataloader()), set RANK too, or use shard(rank=, world=)"
         )
     return found or ALONE
 
