@@ -264,7 +264,7 @@ def test_where_shards_go_is_read_from_dest(tmp_path: Path) -> None:
         choose_dest(f"{tmp_path}/x.tar", "tfrecord")
 
 
-@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.parquet", "x-{:04d}.zip"])
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.parquet", "x.7z", "x-{:04d}.zip"])
 def test_a_file_that_cannot_be_written_is_wrong_usage_and_makes_no_folder(
     stoker: Any, image_folder: Path, tmp_path: Path, name: str
 ) -> None:
@@ -275,7 +275,7 @@ def test_a_file_that_cannot_be_written_is_wrong_usage_and_makes_no_folder(
 
 def test_a_folder_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
     (tmp_path / "there.d").mkdir()
-    for name in ("v1.2", "new.d/", "there.d"):
+    for name in ("v1.2", "v1.0rc1", ".hidden", "new.d/", "there.d"):
         dest = f"{tmp_path}/{name}"
         assert choose_dest(dest, None)[1] == os.path.join(dest, "{:06d}.tar")
 

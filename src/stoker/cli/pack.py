@@ -31,8 +31,8 @@ from .sources import SourceName, find_source, open_source
 #: bad samples named in the text
 _NAMED = 20
 _ENDINGS = {"tar": (".tar",), "tfrecord": (".tfrecord", ".tfrecords"), "lmdb": (".lmdb", ".mdb")}
-#: what ends the name of a file, and not that of a folder (`v1.2`)
-_FILE_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
+#: what ends the name of a file, and not that of a folder (`v1.2`, `.hidden`)
+_FILE_ENDING = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9]{0,9}|\d[A-Za-z]{1,3})$")
 _MAX_BYTES = "1GB"
 
 
