@@ -112,6 +112,10 @@ def test_packed_shards_and_pipes_are_read_in_sequence(
     result = stoker("pack", tmp_path / "a.tar.gz", tmp_path / "gz-{}.tar", "--max-samples", 9)
     assert result.exit_code == 0 and "in sequence" in result.stderr
     assert [path.name for path in sorted(tmp_path.glob("gz-*.tar"))] == ["gz-000000.tar", "gz-000001.tar", "gz-000002.tar"]
+    stoker("pack", tmp_path / "a.tar", tmp_path / "a.tfrecord")
+    (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "a.tfrecord").read_bytes(), 1))
+    assert stoker("pack", tmp_path / "a.tfrecord.gz", tmp_path / "b.tfrecord").exit_code == 0
+    assert (tmp_path / "b.tfrecord").read_bytes() == (tmp_path / "a.tfrecord").read_bytes()
     command = [sys.executable, "-m", "stoker.cli.main", "pack", "-", str(tmp_path / "piped.tar"), "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     done = subprocess.run(command, input=(tmp_path / "a.tar").read_bytes(), capture_output=True, env=environment, timeout=60)

@@ -105,7 +105,7 @@ def _open_closed() -> None:
     """Let output go nowhere that was closed when the program began (`>&-`): Python has None in its place."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  open to the end
 
 
 def _say(text: str) -> None:

@@ -98,8 +98,8 @@ def pack(
 
     Each shard appears whole, with its index, or not at all. Stopped or killed, the same command resumes where it stopped, and
     the result is the same, byte for byte. A bad sample is named, and its shard is not written; with `--skip-bad` the sample is
-    left out. A source read in sequence (`-`, `.tar.gz`) is written by one writer, from the start each time. `--max-bytes`
-    counts the sizes in the source, before pictures are made smaller.
+    left out. A source read in sequence (`-`, `.tar.gz`, `.tfrecord.gz`) is written by one writer, from the start each time.
+    `--max-bytes` counts the sizes in the source, before pictures are made smaller.
 
     Example: `stoker pack photos/train shards/train-{:06d}.tar --resize-max 500 --shuffle`
     """
@@ -272,8 +272,6 @@ def _open(name: str) -> Source | StreamSource:
         opened = open_source(name)
     source = opened.plan.source
     assert isinstance(source, (Source, StreamSource))
-    if found.kind == "tfrecord" and isinstance(source, StreamSource):
-        raise ConfigError(f"{name}: compressed TFRecords cannot be packed; decompress them first, e.g. with gunzip")
     return source
 
 

@@ -38,9 +38,7 @@ def _rate(stats: Stats, training: bool) -> str:
     waited = f"; the training loop waited {stats.wait_share:.1%} of that time" if training else ""
     skipped = f" {counted(stats.skipped, 'bad sample')} left out." if stats.skipped else ""
     damaged = f" {counted(stats.damaged, 'damaged image')} decoded as far as possible." if stats.damaged else ""
-    return (
-        f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{waited}.{skipped}{damaged}{_seeks(stats)}"
-    )
+    return f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{waited}.{skipped}{damaged}{_seeks(stats)}"
 
 
 def _seeks(stats: Stats) -> str:
