@@ -95,6 +95,28 @@ def test_a_reader_that_has_gone_is_status_141_without_a_word(words: list[str], i
         os.close(writing)
 
 
+def test_a_broken_pipe_of_the_users_code_is_an_error_like_others(stoker: Any, tmp_path: Path) -> None:
+    (tmp_path / "breaking.py").write_text(
+        "import stoker\n"
+        "def lost(sample=None):\n"
+        "    raise BrokenPipeError(32, 'the feature server has gone')\n"
+        "mapped = stoker.arrays(x=list(range(4))).map(lost).batch(2)\n"
+    )
+    for name, status in (("mapped", 1), ("lost", 2)):
+        result = stoker("run", f"{tmp_path / 'breaking.py'}:{name}")
+        assert result.exit_code == status and "the feature server has gone" in result.stderr
+
+
+def test_output_that_was_closed_at_the_start_goes_nowhere(tmp_path: Path, image_folder: Path) -> None:
+    closed = [sys.executable, "-m", "stoker", "show", str(image_folder), "--html", str(tmp_path / "page.html")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *closed], stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "page.html").exists()
+
+
 @pytest.mark.parametrize("words", PRINTING[:2], ids=" ".join)
 def test_a_full_disk_is_status_74_and_one_line(words: list[str], image_folder: Path) -> None:
     with open("/dev/full", "w") as full:

@@ -112,6 +112,10 @@ def test_packed_shards_and_pipes_are_read_in_sequence(
     result = stoker("pack", tmp_path / "a.tar.gz", tmp_path / "gz-{}.tar", "--max-samples", 9)
     assert result.exit_code == 0 and "in sequence" in result.stderr
     assert [path.name for path in sorted(tmp_path.glob("gz-*.tar"))] == ["gz-000000.tar", "gz-000001.tar", "gz-000002.tar"]
+    stoker("pack", tmp_path / "a.tar", tmp_path / "a.tfrecord")
+    (tmp_path / "a.tfrecord.gz").write_bytes(gzip.compress((tmp_path / "a.tfrecord").read_bytes(), 1))
+    assert stoker("pack", tmp_path / "a.tfrecord.gz", tmp_path / "b.tfrecord").exit_code == 0
+    assert (tmp_path / "b.tfrecord").read_bytes() == (tmp_path / "a.tfrecord").read_bytes()
     command = [sys.executable, "-m", "stoker.cli.main", "pack", "-", str(tmp_path / "piped.tar"), "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     done = subprocess.run(command, input=(tmp_path / "a.tar").read_bytes(), capture_output=True, env=environment, timeout=60)
@@ -264,7 +268,7 @@ def test_where_shards_go_is_read_from_dest(tmp_path: Path) -> None:
         choose_dest(f"{tmp_path}/x.tar", "tfrecord")
 
 
-@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.parquet", "x-{:04d}.zip"])
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.parquet", "x.7z", "x-{:04d}.zip"])
 def test_a_file_that_cannot_be_written_is_wrong_usage_and_makes_no_folder(
     stoker: Any, image_folder: Path, tmp_path: Path, name: str
 ) -> None:
@@ -275,7 +279,7 @@ def test_a_file_that_cannot_be_written_is_wrong_usage_and_makes_no_folder(
 
 def test_a_folder_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
     (tmp_path / "there.d").mkdir()
-    for name in ("v1.2", "new.d/", "there.d"):
+    for name in ("v1.2", "v1.0rc1", ".hidden", "new.d/", "there.d"):
         dest = f"{tmp_path}/{name}"
         assert choose_dest(dest, None)[1] == os.path.join(dest, "{:06d}.tar")
 

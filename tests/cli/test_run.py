@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -25,6 +26,14 @@ def test_text_has_figures_and_the_verdict(stoker: Any, module: Path) -> None:
     result = stoker("run", f"{module}:made")
     assert result.exit_code == 0
     assert "24 samples, 4 batches" in result.stdout and "samples/s" in result.stdout and "verdict" in result.stdout
+
+
+def test_one_batch_has_no_rate(stoker: Any, module: Path, tmp_path: Path) -> None:
+    result = stoker("run", f"{module}:train", "--limit", 1, "--html", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in (result.stdout, page):
+        assert "6 samples" in text and "--epochs 5" in text
+        assert not re.search(r"samples/s|Samples per second|busy", text)
 
 
 def test_where_nothing_is_trained_no_word_is_lost_on_waiting(stoker: Any, module: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -80,6 +81,23 @@ def test_shards_without_an_index_are_noted(stoker: Any, folder: Path) -> None:
     (folder / "t-000000.tar.stk").unlink()
     result = stoker("verify", folder)
     assert result.exit_code == 0 and "1 shard without checksums" in result.stdout and "stoker index" in result.stdout
+
+
+def test_packed_shards_are_checked_in_sequence(stoker: Any, folder: Path) -> None:
+    packed = folder.parent / "a.tgz"
+    packed.write_bytes(gzip.compress((folder / "t-000000.tar").read_bytes()))
+    result = stoker("verify", packed)
+    assert result.exit_code == 0 and "4 samples" in result.stdout and "stoker index" not in result.stdout
+    stoker_package.write_tfrecord(folder / "r.tfrecord", stoker_package.tar(folder / "t-000000.tar"))
+    records = folder / "r.tfrecord"
+    packed = folder.parent / "r.tfrecord.gz"
+    packed.write_bytes(gzip.compress(records.read_bytes()))
+    result = stoker("verify", packed, "--decode")
+    assert result.exit_code == 0 and "4 samples" in result.stdout and "all good" in result.stdout
+    damage(records, jpeg_bytes(60, 40, seed=2))
+    packed.write_bytes(gzip.compress(records.read_bytes()[:-3]))
+    result = stoker("verify", packed)
+    assert result.exit_code == 1 and "r.tfrecord.gz#2" in result.stdout and "2 problems" in result.stderr
 
 
 def test_images_are_checked_too(stoker: Any, image_folder: Path, tmp_path: Path) -> None:

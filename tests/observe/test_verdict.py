@@ -102,6 +102,10 @@ def test_too_little_is_said_to_be_too_little(few: Stats) -> None:
     assert "Too little" in verdict(few)
 
 
+def test_bytes_that_nobody_counted_are_not_told() -> None:
+    assert "(10.0 MB/s)" in verdict(stats()) and "B/s" not in verdict(stats(bytes=0))
+
+
 def test_a_verdict_without_steps_or_tasks_is_still_a_sentence() -> None:
     for changes in (
         {"steps_s": {}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from stoker.source.files import FilesSource
 from stoker.source.index import ShardIndex
 from stoker.source.sequential import TarStream
 from stoker.source.tar import TarSource
+from stoker.source.tfrecordstream import TfrecordStream
 from stoker.storage.local import LocalBlob
 
 from ..support import image_bytes, jpeg_bytes, read
@@ -496,6 +498,27 @@ def test_what_comes_in_sequence_is_written_too(rich_tar: str, tmp_path: Path, fo
     written, bad = convert_stream(stream, str(tmp_path / f"o{ENDINGS[format]}"), Options(format))
     assert written.samples == 7 and not bad
     assert decoded(packed(opened(written.paths[0]), tmp_path / "back.tar")) == decoded(rich_tar)
+
+
+@pytest.mark.parametrize("key", [None, "__key__"])
+@pytest.mark.parametrize("format", ENDINGS)
+def test_compressed_tfrecords_become_what_plain_ones_become(tmp_path: Path, format: str, key: str | None) -> None:
+    needs(format)
+    plain, ending = tmp_path / "plain.tfrecord", ENDINGS[format]
+    samples = [{"__key__": f"k/{n}", "image": jpeg_bytes(seed=n), "label": n, "ids": [n] * n, "b": [b"x"] * n} for n in range(3)]
+    stoker.write_tfrecord(plain, samples, key=key)
+    (tmp_path / "a.zlib").write_bytes(zlib.compress(plain.read_bytes()))
+    stream = TfrecordStream([LocalBlob(os.fsencode(tmp_path / "a.zlib"))], ["zlib"])
+    written, bad = convert_stream(stream, str(tmp_path / f"o{ending}"), Options(format))
+    assert written.samples == 3 and not bad
+    expected = packed(opened(str(plain)), tmp_path / f"p{ending}")
+    one, other = (
+        decoded(packed(opened(path), tmp_path / f"{Path(path).stem}-back.tar")) for path in (written.paths[0], expected)
+    )
+    assert list(one.values()) == list(other.values()) and "jpg" in one[min(one)]
+    assert [int(name) if key is None else name for name in one] == [int(name) if key is None else name for name in other]
+    if format == "tfrecord":
+        assert Path(written.paths[0]).read_bytes() == plain.read_bytes()
 
 
 def test_what_comes_in_sequence_is_not_shuffled(rich_tar: str, tmp_path: Path) -> None:

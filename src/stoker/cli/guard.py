@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 import traceback
 from collections import namedtuple
@@ -29,6 +30,7 @@ class Guard(PlainGroup):
     """
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        _open_closed()
         with _guarded():  # `--help` and `--version` print here
             return super().make_context(*args, **kwargs)
 
@@ -46,8 +48,7 @@ def _guarded() -> Iterator[None]:
             finally:
                 sys.stdout.flush()  # what it cannot take is to be known here, not when the interpreter ends
     except (Exception, SystemExit) as error:
-        # Of a broken pipe rich makes an exit with the status of bad data.
-        if not _pipe_broke(error.__context__ if type(error) is SystemExit else error):
+        if not _pipe_broke(error):
             raise
         for stream in (sys.stdout, sys.stderr):
             _forget(stream)
@@ -81,12 +82,30 @@ def status_of(error: StokerError) -> int:
     return OUTPUT if isinstance(error, WriteError) else DATA
 
 
-def _pipe_broke(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, BrokenPipeError):
-            return True
-        error = error.__cause__
-    return False
+def _pipe_broke(error: BaseException) -> bool:
+    """Whether the program that reads our output has ended; the user's code may have pipes and sockets of its own that break."""
+    if type(error) is SystemExit:  # rich makes one of a broken pipe, with the status of bad data, and closes the pipe
+        return isinstance(error.__context__, BrokenPipeError)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, BrokenPipeError):
+        cause = cause.__cause__
+    return cause is not None and any(map(_lost_reader, (sys.stdout, sys.stderr)))
+
+
+def _lost_reader(stream: TextIO) -> bool:
+    try:
+        watched = select.poll()
+        watched.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):  # it is not a file of the system's, or closed
+        return False
+    return any(seen & (select.POLLERR | select.POLLHUP) for _, seen in watched.poll(0))
+
+
+def _open_closed() -> None:
+    """Let output go nowhere that was closed when the program began (`>&-`): Python has None in its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  open to the end
 
 
 def _say(text: str) -> None:

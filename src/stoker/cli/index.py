@@ -136,7 +136,8 @@ class _Maker:
     def _made(self, number: int, blob: Blob, kind: str) -> Made:
         if is_compressed(blob.name):
             raise CorruptIndex(
-                f"{blob.url}: a packed shard is read in sequence, and has no index; unpack it first", shard=blob.url
+                f"{blob.url}: a packed shard is read in sequence, and has no index; unpack it, or convert it with `stoker pack`",
+                shard=blob.url,
             )
         # An index that contradicts its shard raises here: only who says --force means to replace it.
         there = None if self._force else find_index(blob, kind)

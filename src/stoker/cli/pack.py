@@ -31,8 +31,8 @@ from .sources import SourceName, find_source, open_source
 #: bad samples named in the text
 _NAMED = 20
 _ENDINGS = {"tar": (".tar",), "tfrecord": (".tfrecord", ".tfrecords"), "lmdb": (".lmdb", ".mdb")}
-#: what ends the name of a file, and not that of a folder (`v1.2`)
-_FILE_ENDING = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
+#: what ends the name of a file, and not that of a folder (`v1.2`, `.hidden`)
+_FILE_ENDING = re.compile(r"(?<=[^/])\.([A-Za-z][A-Za-z0-9]{0,9}|\d[A-Za-z]{1,3})$")
 _MAX_BYTES = "1GB"
 
 
@@ -98,8 +98,8 @@ def pack(
 
     Each shard appears whole, with its index, or not at all. Stopped or killed, the same command resumes where it stopped, and
     the result is the same, byte for byte. A bad sample is named, and its shard is not written; with `--skip-bad` the sample is
-    left out. A source read in sequence (`-`, `.tar.gz`) is written by one writer, from the start each time. `--max-bytes`
-    counts the sizes in the source, before pictures are made smaller.
+    left out. A source read in sequence (`-`, `.tar.gz`, `.tfrecord.gz`) is written by one writer, from the start each time.
+    `--max-bytes` counts the sizes in the source, before pictures are made smaller.
 
     Example: `stoker pack photos/train shards/train-{:06d}.tar --resize-max 500 --shuffle`
     """
@@ -272,8 +272,6 @@ def _open(name: str) -> Source | StreamSource:
         opened = open_source(name)
     source = opened.plan.source
     assert isinstance(source, (Source, StreamSource))
-    if found.kind == "tfrecord" and isinstance(source, StreamSource):
-        raise ConfigError(f"{name}: compressed TFRecords cannot be packed; decompress them first, e.g. with gunzip")
     return source
 
 

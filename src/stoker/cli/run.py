@@ -96,15 +96,17 @@ def stats_json(stats: Stats) -> dict[str, Any]:
 
 def tell_stats(stats: Stats) -> None:
     """The figures of a run without training, and its steps as bars."""
-    tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
-    handed_out = f"{counted(stats.samples, 'sample')}, {counted(stats.batches, 'batch', 'batches')}"
+    size = f", {show_bytes(stats.bytes)}" if stats.bytes else ""
     rows = {
-        "handed out": f"{handed_out}, {show_bytes(stats.bytes)}",
+        "handed out": f"{counted(stats.samples, 'sample')}, {counted(stats.batches, 'batch', 'batches')}{size}",
         "first batch": f"after {stats.first_batch_s:.2f} s",
-        "measured": f"{stats.elapsed_s:.1f} s after that",
-        "workers": f"{counted(stats.workers, 'thread')} on {counted(stats.cores, 'core')}, "
-        f"busy {stats.busy_share:.0%} of the time",
     }
+    busy = ""
+    if stats.measured:
+        tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
+        rows["measured"] = f"{stats.elapsed_s:.1f} s after that"
+        busy = f", busy {stats.busy_share:.0%} of the time"
+    rows["workers"] = f"{counted(stats.workers, 'thread')} on {counted(stats.cores, 'core')}{busy}"
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"
     if stats.damaged:

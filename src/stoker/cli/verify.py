@@ -15,7 +15,7 @@ from ..pack.convert import Moved
 from ..pack.verify import Findings, Problem, Verifier, lacking, repeated
 from ..source.shards import is_remote
 from ..source.sidecar import sidecar_trouble
-from ..source.tarstream import standard_input
+from ..source.tarstream import is_compressed, standard_input
 from ..storage.open import open_blob
 from ..units import counted, show_bytes
 from .guard import DATA
@@ -102,7 +102,7 @@ def _check(found: Found, name: str, decode: bool, jobs: int | None, shown: Progr
 
 def _total(found: Found) -> int | None:
     """Bytes there are to read, where that costs no looking."""
-    if not found.shards or any(shard == "-" or is_remote(shard) for shard in found.shards):
+    if not found.shards or any(shard == "-" or is_remote(shard) or is_compressed(shard) for shard in found.shards):
         return None
     return sum(os.stat(shard).st_size for shard in found.shards)  # noqa: PTH116  names may be any bytes
 

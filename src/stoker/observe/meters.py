@@ -48,6 +48,11 @@ class Stats:
     steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
 
     @property
+    def measured(self) -> bool:
+        """Whether there are rates and shares: they are taken from the first batch to the last."""
+        return self.batches > 1 and self.elapsed_s > 0
+
+    @property
     def samples_per_s(self) -> float:
         later = self.samples - self.first_samples  # the first batch was there when the clock started
         return later / self.elapsed_s if self.elapsed_s > 0 else 0.0

@@ -68,12 +68,13 @@ def report_page(
     parts = [_tiles(stats, training), _card("Verdict", f"<div>{escape(why)}</div>", "verdict")]
     if lesson:
         parts.append(_card("Learning", _curve(lesson) + _lesson_table(lesson)))
-    if training:
+    if training and stats.measured:
         parts.append(_card("The training loop's time", _loop_bar(stats)))
     parts.append(_card("What a sample costs", _step_bars(stats)))
     if plan:
         parts.append(_card("The pipeline", f"<pre>{escape(plan)}</pre>"))
-    told = under or f"{stats.samples:,} samples in {stats.batches:,} batches, {show_bytes(stats.bytes)}"
+    size = f", {show_bytes(stats.bytes)}" if stats.bytes else ""
+    told = under or f"{counted(stats.samples, 'sample')} in {counted(stats.batches, 'batch', 'batches')}{size}"
     return page(title, told, "\n".join(parts))
 
 
@@ -87,12 +88,11 @@ def _card(title: str, body: str, kind: str = "") -> str:
 
 
 def _tiles(stats: Stats, training: bool) -> str:
-    tiles = [
-        ("Samples per second", f"{stats.samples_per_s:,.0f}", f"over {stats.elapsed_s:.1f} s"),
-        ("First batch", f"{stats.first_batch_s:.2f} s", "after it was asked for"),
-        ("Workers busy", f"{stats.busy_share:.0%}", f"of the time of {counted(stats.workers, 'worker')}"),
-    ]
-    if training:
+    tiles = [("First batch", f"{stats.first_batch_s:.2f} s", "after it was asked for")]
+    if stats.measured:
+        tiles.insert(0, ("Samples per second", f"{stats.samples_per_s:,.0f}", f"over {stats.elapsed_s:.1f} s"))
+        tiles.append(("Workers busy", f"{stats.busy_share:.0%}", f"of the time of {counted(stats.workers, 'worker')}"))
+    if training and stats.measured:
         tiles.insert(1, ("The loop waited", f"{stats.wait_share:.1%}", f"{stats.waited_s:.2f} s for data"))
     cards = (_card(title, f'<div class="figure">{figure}</div><div class="note">{note}</div>') for title, figure, note in tiles)
     return f'<div class="tiles">{"".join(cards)}</div>'

@@ -28,20 +28,19 @@ def verdict(stats: Stats, *, training: bool = True) -> str:
 
     Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
     """
-    if stats.batches < 2 or stats.elapsed_s <= 0:
-        return "Too little has run to say anything: take some batches first."
+    if not stats.measured:
+        more = "take some batches first" if training else "run at least 2 batches, with `--epochs 5` or a larger `--limit`"
+        return f"Too little has run to say anything: {more}."
     return f"{_rate(stats, training)} {_limit(stats, training)}"
 
 
 def _rate(stats: Stats, training: bool) -> str:
-    per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
+    bytes_per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
+    size = f" ({show_bytes(bytes_per_s)}/s)" if stats.bytes else ""
     waited = f"; the training loop waited {stats.wait_share:.1%} of that time" if training else ""
     skipped = f" {counted(stats.skipped, 'bad sample')} left out." if stats.skipped else ""
     damaged = f" {counted(stats.damaged, 'damaged image')} decoded as far as possible." if stats.damaged else ""
-    return (
-        f"{stats.samples_per_s:,.0f} samples/s ({show_bytes(per_s)}/s) over {stats.elapsed_s:.1f} s"
-        f"{waited}.{skipped}{damaged}{_seeks(stats)}"
-    )
+    return f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{waited}.{skipped}{damaged}{_seeks(stats)}"
 
 
 def _seeks(stats: Stats) -> str:

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,15 @@ from ..errors import ConfigError, DataLossError, SampleError, StokerError, Write
 from ..source.base import Source, digest
 from ..source.chunk import BYTES, Ints
 from ..source.paths import printable
-from ..source.sample_names import KEY
+from ..source.sample_names import KEY, key_text
 from ..source.stream import StreamSource
 from ..source.tar import TarSource
 from ..source.tfrecord import RECORD, TfrecordSource
+from ..source.tfrecordstream import TfrecordStream
 from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from ..units import counted
-from .fields import Kept, choose_fields, own_key, picture_kinds
+from .fields import Kept, choose_fields, own_key, picture_kinds, spec_of
 from .jpegs import SeekMaker
 from .keys import UniqueKeys, key_reader, safe_key
 from .lmdb import write_lmdb
@@ -317,14 +319,17 @@ def convert_stream(
 ) -> tuple[Written, tuple[Bad, ...]]:
     """Write what comes in sequence, from a pipe or from packed shards: one writer, shards as they fill, nothing to resume.
 
-    The source gives a tar's fields as bytes (`TarStream(..., decode=False)`). When a sample is bad, and none may be, shards that
-    were full before it stay, and what is returned says that nothing was written.
+    A tar's fields come as bytes (`TarStream(..., decode=False)`), those of compressed TFRecords as their values. When a sample is
+    bad, and none may be, shards that were full before it stay, and what is returned says that nothing was written.
     """
     if options.seed is not None:
         raise ConfigError(
             "--shuffle needs samples that can be read at random, and these come in sequence; pack them, then shuffle that"
         )
-    stream = _Stream(ordered(_StreamRows(options).rows, _gathered(source)), moved or Moved(), skip_bad)
+    chunks = _gathered(source.whole() if isinstance(source, TfrecordStream) and _stay_whole(options) else source)
+    first = next(chunks)
+    rows = _StreamRows(options, first, raw=not isinstance(source, TfrecordStream))
+    stream = _Stream(ordered(rows.rows, chain([first], chunks)), moved or Moved(), skip_bad)
     samples, most, count = stream.whole(), options.max_bytes, options.max_samples
     try:
         if options.format == "lmdb":
@@ -357,33 +362,42 @@ def shape_sample(kept: Sequence[Kept], values: Mapping[str, Any], options: Optio
 
 
 class _StreamRows:
-    """Shapes samples that come in sequence; fields are named by those of the first, which all have to have."""
+    """Shapes samples that come in sequence; fields are named by the `first` ones, and all have to have these."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, first: Sequence[Mapping[str, Any]], raw: bool) -> None:
         self._options = options
-        self._kept: tuple[Kept, ...] = ()
+        fields = {name: BYTES if raw else spec_of(value) for name, value in first[0].items() if name != KEY}
+        looked = {} if raw else {name: [sample[name] for sample in first[:_LOOKED]] for name in fields}
+        self._kept = choose_fields(fields, looked, options.format, raw=raw, chosen=options.fields, by_content=options.by_content)
+        self._whole_records = not raw and _stay_whole(options)
 
     def rows(self, samples: Sequence[Mapping[str, Any]]) -> list[Any]:
         return [self._row(sample) for sample in samples]
 
     def _row(self, sample: Mapping[str, Any]) -> Any:
-        if not self._kept:
-            fields = {name: BYTES for name in sample if name != KEY}
-            self._kept = choose_fields(fields, {}, self._options.format, raw=True, chosen=self._options.fields)
-        key = bytes(sample[KEY])
+        if self._whole_records:
+            return sample[RECORD], _size(sample)
+        key = sample[KEY]
+        own = {KEY: safe_key(key)} if isinstance(key, bytes) else {}  # a number of the writer's, where it has none of its own
         try:
-            return {KEY: safe_key(key), **shape_sample(self._kept, sample, self._options)}, sum(map(len, sample.values()))
+            return {**own, **shape_sample(self._kept, sample, self._options)}, _size(sample)
         except SampleError as error:
-            return Bad(printable(key), printable(key), str(error))
+            told = key_text(key)
+            return Bad(told, told, str(error))
 
 
 def _as_stored(source: Source, options: Options) -> Source:
     """The source such that what need not change is not taken apart: a tar's fields as bytes, records whole where they stay so."""
     if isinstance(source, TarSource):
         return raw_tar(source.blobs, source.indexes)
-    if isinstance(source, TfrecordSource) and options.format == "tfrecord" and not options.resize_max and not options.fields:
+    if isinstance(source, TfrecordSource) and _stay_whole(options):
         return TfrecordSource(source.blobs, source.indexes, "raw")
     return source
+
+
+def _stay_whole(options: Options) -> bool:
+    """Whether the records of a TFRecord file are written as they are."""
+    return options.format == "tfrecord" and not options.resize_max and not options.fields
 
 
 def _look(source: Source) -> dict[str, list[Any]]:
@@ -400,12 +414,16 @@ def _gathered(source: StreamSource) -> Iterator[list[Mapping[str, Any]]]:
     held = 0
     for sample in source.open():
         chunk.append(sample)
-        held += sum(map(len, sample.values()))
+        held += _size(sample)
         if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_SAMPLES:
             yield chunk
             chunk, held = [], 0
     if chunk:
         yield chunk
+
+
+def _size(sample: Mapping[str, Any]) -> int:
+    return sum(value.nbytes if isinstance(value, (np.ndarray, np.generic)) else len(value) for value in sample.values())
 
 
 class _Spoiled(Exception):

@@ -126,12 +126,13 @@ def renaming(sample: Mapping[str, Any]) -> dict[str, str]:
     >>> renaming({"image": b"\\xff\\xd8\\xff...", "label": 3, "txt": "a cat"})
     {'image': 'jpg', 'label': 'cls'}
     """
-    specs = {name: _spec_of(value) for name, value in sample.items()}
+    specs = {name: spec_of(value) for name, value in sample.items()}
     names = _tar_names(specs, {name: [value] for name, value in sample.items()}, dict.fromkeys(specs, ""), raw=False)
     return {old: new for old, new in names.items() if new != old}
 
 
-def _spec_of(value: Any) -> FieldSpec:
+def spec_of(value: Any) -> FieldSpec:
+    """What a value is, as a source says it of a field."""
     if isinstance(value, (np.ndarray, np.generic)):
         return array_spec(value.dtype, *value.shape)
     whole = isinstance(value, int) and not isinstance(value, bool)

@@ -27,9 +27,11 @@ from ..source.chunk import BytesColumn, Ints
 from ..source.codecs import PICKLES, decode_field, kind_of
 from ..source.index import ShardIndex
 from ..source.indexing import PIECE, find_index
+from ..source.opening import tfrecord_packing
 from ..source.paths import printable, unprintable
 from ..source.seeks import seek_tables
 from ..source.tarstream import TarSample, is_compressed, open_pieces, tar_samples
+from ..source.unpack import check_unpacker, unpacked
 from ..storage.blob import Blob
 from ..storage.scratch import Scratch
 from ..units import counted
@@ -65,7 +67,7 @@ class Findings:
     bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    checksums: bool = True  # whether there were any to compare with
+    checksums: bool = True  # False: an index would have some to compare with
     keys: list[Any] = field(default_factory=list)  # bytes, as they are stored
     offsets: list[int] = field(default_factory=list)
     #: fields of the samples: sets of names, and for each sample the number of its set
@@ -90,8 +92,9 @@ class Verifier:
         found = Findings(blob.url)
         if pieces is None and not self._is_there(blob, found):
             return found
-        index = None if pieces is not None or is_compressed(blob.name) else self._index(blob, "tar", found)
-        found.checksums = index is not None and index.crc is not None
+        in_sequence = pieces is not None or is_compressed(blob.name)
+        index = None if in_sequence else self._index(blob, "tar", found)
+        found.checksums = in_sequence or (index is not None and index.crc is not None)
         ended: list[StokerError] = []
         strays = _Strays(open_pieces(blob) if pieces is None else pieces)
         samples = _until_error(tar_samples(strays, blob.url), ended)
@@ -144,15 +147,17 @@ class Verifier:
     # ---- TFRecord -----------------------------------------------------------------------------------------------------------
 
     def tfrecord(self, blob: Blob) -> Findings:
-        """Check a TFRecord file: both checksums of every record, and that it is a tf.train.Example."""
+        """Check a TFRecord file, plain or packed: both checksums of every record, and that it is a tf.train.Example."""
         found = Findings(blob.url)
         if not self._is_there(blob, found):
             return found
-        index = self._index(blob, "tfrecord", found)
+        packing = tfrecord_packing(blob)
+        check_unpacker(packing, blob.url)
+        index = self._index(blob, "tfrecord", found) if packing is None else None
         ended: list[StokerError] = []
         check = _RecordCheck(blob, self._checked_fields if self._decode else None, self._seek_check(index))
         foreign: list[Problem] = []
-        for count, size, problems, others in self._ordered(check, _until_error(_records(blob), ended)):
+        for count, size, problems, others in self._ordered(check, _until_error(_records(blob, packing), ended)):
             self._count(found, count, size)
             found.problems += problems
             foreign += others
@@ -463,24 +468,25 @@ class _RecordCheck:
         return Problem(f"{self._blob.name}#{number}", self._blob.url, start - 12, reason)
 
 
-def _records(blob: Blob) -> Iterator[tuple[int, int, NDArray[np.uint8], Ints, Ints]]:
+def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArray[np.uint8], Ints, Ints]]:
     """Whole records of a TFRecord file, in pieces: number of the first, place, bytes, and where in them the payloads lie.
 
-    The checksums of payloads are left to the caller, so that one damaged record does not hide the next.
+    Places in a packed file are those in what it unpacks to. The checksums of payloads are left to the caller, so that one damaged
+    record does not hide the next.
     """
     size = blob.stat().size
     if not size:
         raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
     parts: list[NDArray[np.uint8]] = []
     number, base, held, need = 0, 0, 0, 0
-    for piece in blob.stream(0, PIECE):
+    for piece in unpacked(blob.stream(0, PIECE), packing, blob.url):
         parts.append(np.frombuffer(bytes(piece), np.uint8))
         held += len(piece)
         if held < need:
             continue
         data = np.concatenate(parts) if len(parts) > 1 else parts[0]
         starts, lengths, used, need = _scan(blob, data, base)
-        if need > size - base - used:
+        if packing is None and need > size - base - used:
             break
         yield number, base, data, starts, lengths
         parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)

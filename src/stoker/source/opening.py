@@ -85,7 +85,7 @@ def open_tfrecord(
         raise ConfigError("tfrecord() needs files that can be read at random; standard input cannot")
     blobs = _blobs(urls, cache, patience)
     each = _at_once(blobs, crew)
-    packings = each(lambda blob: compression or _tfrecord_packing(blob), blobs)
+    packings = each(lambda blob: compression or tfrecord_packing(blob), blobs)
     if any(packings):
         each(lambda blob: blob.stat(), blobs)  # a shard that is not there is named now
         return TfrecordStream(blobs, packings, 1 if interleave is None else interleave, features)
@@ -94,7 +94,7 @@ def open_tfrecord(
     return _reading(TfrecordSource(blobs, _indexes(blobs, "tfrecord", each), features, seek), each)
 
 
-def _tfrecord_packing(blob: Blob) -> str | None:
+def tfrecord_packing(blob: Blob) -> str | None:
     """What a TFRecord file is compressed with: by its name, and where that says nothing, by its first bytes.
 
     Those of a remote file are not fetched for this, because in a cache that may take the whole of it.

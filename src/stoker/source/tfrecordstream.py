@@ -44,6 +44,10 @@ class TfrecordStream(ShardStream):
         self._raw = isinstance(features, str) and features == "raw"
         self._features = None if self._raw or features is None else read_features(features)
 
+    def whole(self) -> TfrecordStream:
+        """The same, each sample a record as it is stored."""
+        return TfrecordStream(self._blobs, self._packings, self._interleave, "raw")
+
     def _identity(self) -> tuple[bytes | str | int, ...]:
         return self._raw, repr(self._features)
 
