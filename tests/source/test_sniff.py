@@ -7,11 +7,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import stoker
-from stoker.errors import CorruptIndex, StokerError
+from stoker.errors import ConfigError, CorruptIndex, StokerError
 from stoker.source.sniff import kind_of, seen_as
 
 from ..support import jpeg_bytes
@@ -37,6 +38,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "photos" / "cat").mkdir(parents=True)
     (root / "photos" / "cat" / "1.jpg").write_bytes(jpeg_bytes(8, 8))
     (root / "list.txt").write_text("photos/cat/1.jpg\n")
+    (root / "rows.csv").write_text("path,label\nphotos/cat/1.jpg,1\n")
+    (root / "rows.parquet").write_bytes(b"PAR1...PAR1")
     yield root
 
 
@@ -56,11 +59,12 @@ READ_BY = {
     "photos": r"a folder of images; use stoker\.files\(",
     "photos/cat/1.jpg": r"a single image; use stoker\.files\(\.\.\.\) with its folder",
     "list.txt": r"a list of images; use stoker\.filelist\(",
+    "rows.csv": r"a CSV file; use stoker\.table\(",
     "x.tar.stk": "the index of a shard; name the shard itself",
 }
 
 
-@pytest.mark.parametrize("asked", ["tar", "tfrecord", "lmdb", "files", "filelist"])
+@pytest.mark.parametrize("asked", ["tar", "tfrecord", "lmdb", "files", "filelist", "table"])
 def test_the_source_that_reads_it_is_named_and_nothing_is_called_damaged(data: Path, asked: str) -> None:
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
     for name, told in READ_BY.items():
@@ -76,6 +80,32 @@ def test_the_source_that_reads_it_is_named_and_nothing_is_called_damaged(data: P
 def test_a_shard_read_in_sequence_is_known_too(data: Path) -> None:
     with pytest.raises(StokerError, match=r"a TFRecord file, not a tar shard; use stoker\.tfrecord"):
         list(stoker.tar(data / "x.tfrecord", index="never"))
+
+
+def test_a_parquet_file_is_read_by_another_library(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a Parquet file, not a CSV file; .* stoker\.table\(frame\)"):
+        stoker.table(data / "rows.parquet")
+
+
+def test_a_folder_given_to_voc_keeps_its_boxes(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"voc\(sorted\(glob\.glob\("):
+        stoker.voc(data / "photos" / "cat")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda url: stoker.files(url),
+        lambda url: stoker.files(["a.jpg", url], labels=None),
+        lambda url: stoker.filelist(url),
+        lambda url: stoker.table(url),
+        lambda url: stoker.table({"path": [url]}, image="path"),
+        lambda url: stoker.voc([url]),
+    ],
+)
+def test_a_url_is_not_taken_for_a_path(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"'https://example\.org/1\.jpg',? is a URL; only local files"):
+        wrong("https://example.org/1.jpg")
 
 
 @pytest.mark.parametrize(
