@@ -49,6 +49,14 @@ def double(x: Any) -> Any:
         (lambda p: p.decode("image", format="pil"), "as_='pil'"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
         (lambda p: p.repeat(1, 2), "too many arguments; it takes count"),
+        (lambda p: stoker.tfrecord("x", compression_type="GZIP"), r"tfrecord\(compression_type='GZIP'\): use compression='gzip'"),
+        (lambda p: stoker.tfrecord("x", num_parallel_reads=4), "interleave="),
+        (lambda p: stoker.tar("x", shardshuffle=100), r"\.shuffle\(\)"),
+        (lambda p: stoker.tar("x", nodesplitter=double), r"\.shard\(\)"),
+        (lambda p: stoker.tar("x", handler=double), r"on_error\(stoker.skip"),
+        (lambda p: stoker.files("x", transform=double), r"\.image\("),
+        (lambda p: stoker.files("x", label=None), "did you mean labels="),
+        (lambda p: stoker.lmdb("x", ["a"], 3), "too many arguments; it takes path, fields"),
     ],
 )
 def test_an_argument_of_another_loader_is_answered_with_ours(wrong: Any, told: str) -> None:
@@ -68,6 +76,10 @@ def test_a_field_may_have_the_name_of_such_an_argument() -> None:
         (lambda p: p.decode("pil").plan, r"decode\('image', as_='pil'\)"),
         (lambda p: p.decode("torchrgb").plan, r"decode\('image', as_='torch', out='float32'\)"),
         (lambda p: p.select(double), r"filter\(fn\)"),
+        (lambda p: p.map(function=double).plan, r"^map names the field 'function', .*passed as map\(fn\)"),
+        (lambda p: p.image(stoker.image.Resize(4)), r"the first argument must be the name of a field, e\.g\. image\('image', "),
+        (lambda p: p.decode(stoker.image.Resize(4)), r"e\.g\. decode\('image', "),
+        (lambda p: p.batch(2).flat_map(double).plan, r"flat_map\(\) works on samples"),
         (lambda p: p.image("image", double), r"\.decode\('image'\) and \.map\(image=fn\)"),
     ],
 )
@@ -84,6 +96,7 @@ def test_a_value_meant_for_another_loader_is_answered_too(wrong: Any, told: str)
         ("to_tuple", r"\.select"),
         ("map_dict", r"\.map\(field=fn\)"),
         ("cache", "remote shards"),
+        ("enumerate", r"sample\.index"),
         ("with_options", "omit it"),
         ("as_numpy_iterator", "for batch in pipeline"),
     ],

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from . import errors
 from .errors import StokerError
+from .foreign_names import advised
 from .pipeline import Pipeline, skip
 from .pipeline import mix as _mix
 
@@ -37,6 +38,7 @@ Labels = Any
 Shards = Union[str, "PathLike[str]", Sequence[Union[str, "PathLike[str]"]]]
 
 
+@advised
 def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
     """Images in folders, or on a list of paths: fields `image` (bytes) and `label`.
 
@@ -63,6 +65,7 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
     return Pipeline(FilesSource(root, pattern, labels, seek))
 
 
+@advised
 def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
     """Images listed in a text file, one path a line: fields `image` (bytes) and `label` (from the parent folder)."""
     from .source.filelist import FilelistSource
@@ -82,6 +85,7 @@ def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **fil
     return Pipeline(TableSource(columns, files, root, seek))
 
 
+@advised
 def voc(
     path: Path | Paths,
     *,
@@ -111,6 +115,7 @@ def arrays(**arrays: Any) -> Pipeline:
     return Pipeline(ArraysSource(arrays))
 
 
+@advised
 def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
     """Samples from ``factory()``, an iterable of mappings, called once an epoch; they are numbered as they come."""
     from .source.stream import StreamSource
@@ -118,6 +123,7 @@ def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
     return Pipeline(StreamSource(factory))
 
 
+@advised
 def tar(
     shards: Shards,
     *,
@@ -160,6 +166,7 @@ def tar(
     )
 
 
+@advised
 def tfrecord(
     shards: Shards,
     features: Any = None,
@@ -196,6 +203,7 @@ def tfrecord(
     )
 
 
+@advised
 def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     """An LMDB database, in the order of its keys: what `write_lmdb` wrote comes back as it was.
 
@@ -207,6 +215,7 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     return Pipeline(LmdbSource(path, fields))
 
 
+@advised
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions, with the fields they have in common.
 

@@ -30,7 +30,13 @@ _RANK = "use shard(rank={value}, world=...)"
 _OPERATIONS = "operations are given one by one: image(field, Resize(224), ...), from stoker.image"
 _SKIP = "use .on_error(stoker.skip(budget=...))"
 
-#: arguments, by the method they were given to
+_COMPRESSION = "use compression='gzip' or compression='zlib', or omit it to have it found out"
+_TOGETHER = "shards are read in parallel; for those read in sequence, interleave=... is how many are open at once"
+_SHARDS = "the order belongs to the pipeline: .shuffle() is over the samples of all shards"
+_SPLIT = "ranks belong to the pipeline: .shard(); workers share every batch by themselves"
+_TRANSFORM = "what happens to samples belongs to the pipeline: .image('image', Resize(224), ...) or .map(fn)"
+
+#: arguments, by the method or source they were given to
 _ARGUMENTS: dict[str, dict[str, str]] = {
     "loader": {
         "batch_sampler": _ORDER,
@@ -99,6 +105,27 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
         "format": "use decode(field, as_={value})",
         "mode": "use decode(field, as_=...), one of 'numpy', 'pil' and 'torch', and color='rgb' or color='gray'",
     },
+    "files": {
+        "extensions": "use pattern='**/*.jpg'; without a pattern, all image files count",
+        "is_valid_file": "use pattern='**/*.jpg', or a list of paths",
+        "loader": "files are read as bytes; decode them with .image(...), .decode(...) or .map(image=fn)",
+        "target_transform": "use .map(label=fn)",
+    },
+    "tar": {
+        "cache_dir": "use cache={value}",
+        "cache_size": "use cache=stoker.Cache(folder, limit={value})",
+        "detshuffle": _SHARDS,
+        "nodesplitter": _SPLIT,
+        "resampled": "use .repeat()",
+        "shardshuffle": _SHARDS,
+        "splitter": _SPLIT,
+        "workersplitter": _SPLIT,
+    },
+    "tfrecord": {
+        "compression_type": _COMPRESSION,
+        "cycle_length": _TOGETHER,
+        "num_parallel_reads": _TOGETHER,
+    },
 }
 
 #: arguments that others have in many places
@@ -108,6 +135,8 @@ _ANYWHERE = {
     "name": "omit it: steps are named after their functions and fields",
     "num_parallel_calls": _ALWAYS,
     "num_proc": _ALWAYS,
+    "transform": _TRANSFORM,
+    "transforms": _TRANSFORM,
 }
 
 #: what to say to arguments without a name
@@ -131,7 +160,7 @@ _METHODS = {
     "compose": "call your function on the pipeline itself: fn(pipeline)",
     "concatenate": "give one source a list of all shards, or use stoker.mix([...])",
     "element_spec": "print(pipeline.explain()) shows the fields",
-    "enumerate": "use batch.keys_, or sample.key_ without batch()",
+    "enumerate": "use sample.index in .map(fn), a number; or batch.keys_ and, without batch(), sample.key_, which are names",
     "extract_keys": "use .select(...)",
     "ignore_errors": _SKIP,
     "interleave": "omit it: shards are read in parallel, and .shuffle() is over all of them; stoker.tar(..., interleave=n) "
@@ -183,11 +212,11 @@ _IMAGE_SPECS = {
 
 
 def advised(method: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The method itself; an argument that it does not have is refused with the name it has here."""
+    """The method or source itself; an argument that it does not have is refused with the name it has here."""
     verb, parameters = method.__name__, list(inspect.signature(method).parameters.values())
-    known = [parameter.name for parameter in parameters[1:] if parameter.kind is not parameter.VAR_POSITIONAL]
-    most = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)  # self is one
-    any_number = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    known = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL and each.name != "self"]
+    most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters)  # self is one
+    any_number = any(each.kind is each.VAR_POSITIONAL for each in parameters)
 
     @functools.wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Result:

@@ -197,6 +197,7 @@ class Pipeline:
         ``relative_boxes=True`` both are shares of their image, 0 to 1. A box becomes the smallest upright one around where its
         corners went, clipped to the image; one that is left outside has no area and lies on the border.
         """
+        _field("image", field)
         for op in ops:
             if not isinstance(op, Operation):
                 raise ConfigError(f"image({field!r}, {_short(op)}): not an operation of stoker.image; {_instead(field, op)}")
@@ -239,6 +240,7 @@ class Pipeline:
         ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Where sizes vary within a batch, it
         holds a list of images. `lenient` as for `image`.
         """
+        _field("decode", field)
         _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
         _choice("decode", "out", out, ("uint8", "float32"))
@@ -544,6 +546,11 @@ def _whole(verb: str, name: str, value: Any, least: int | None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
         raise ConfigError(f"{verb}({name}={value!r}): must be an integer{'' if least is None else f' >= {least}'}")
     return value
+
+
+def _field(verb: str, field: Any) -> None:
+    if not isinstance(field, str):
+        raise ConfigError(f"{verb}({_short(field)}): the first argument must be the name of a field, e.g. {verb}('image', ...)")
 
 
 def _instead(field: str, op: Any) -> str:

@@ -34,12 +34,13 @@ def _declare_operators() -> Any:
 _declared = _declare_operators()  # declarations last as long as this
 pytest.importorskip("torchvision")
 
+from torchvision import transforms as v1  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 from torchvision.transforms.v2 import functional  # noqa: E402
 
 BILINEAR = v2.InterpolationMode.BILINEAR
 
-__all__ = ["BILINEAR", "as_array", "as_tensor", "functional", "torch", "v2"]
+__all__ = ["BILINEAR", "as_array", "as_tensor", "functional", "torch", "v1", "v2"]
 
 
 def as_tensor(pixels: NDArray[Any]) -> Any:

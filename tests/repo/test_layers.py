@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "loader": {"errors", "units", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device"},
     "pipeline": {"errors", "foreign_names", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "units", "kernel", "storage", "source", "image"},
-    "__init__": {"errors", "engine", "pipeline", "source", "storage", "pack"},
+    "__init__": {"errors", "foreign_names", "engine", "pipeline", "source", "storage", "pack"},
     "__main__": {"cli"},
     "cli": {
         "errors", "units", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",

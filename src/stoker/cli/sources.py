@@ -20,9 +20,8 @@ from ..source.index import SUFFIX
 from ..source.lines import Lines, split_number
 from ..source.paths import printable
 from ..source.shards import expand, is_remote
-from ..source.sniff import BEGIN, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, kind_of, seen_as
+from ..source.sniff import BEGIN, GZIP, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, ZSTD, kind_of, seen_as
 from ..source.stream import StreamSource
-from ..source.unpack import GZIP, ZSTD
 from ..source.walk import is_image
 from ..storage.blob import Blob
 from ..storage.open import open_blob

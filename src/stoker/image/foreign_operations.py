@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -14,63 +14,108 @@ from .operation import Operation
 
 
 class Ours(NamedTuple):
-    """What to write: an operation, an argument of `image(...)`, or both. `{p}` stands for the parameter `p` of the other one."""
+    """What to write: an operation, an argument of `image(...)`, or both. `{p}` stands for the parameter `p` of the other one.
+
+    `only` tests parameters of the other one: where one fails, the call would do something else, and `otherwise` is to be written.
+    """
 
     call: str
     option: str = ""
     note: str = ""
+    only: Mapping[str, Callable[[Any], bool]] = {}
+    otherwise: Ours | None = None
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: value in values or str(value) in values
+
+
+def _is_level(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and 0 <= value <= 255)
+
+
+def _is_colour(value: Any) -> bool:
+    return _is_level(value) or (isinstance(value, tuple) and len(value) == 3 and all(map(_is_level, value)))
 
 
 _FLIPS = Ours("HorizontalFlip({p})", note="VerticalFlip for the other axis")
 _FIRST = Ours("", "layout='chw'")
 _CUTOUT = Ours("Cutout(size)")
+_NONE = _one_of(None)
+_BORDER = _one_of("constant", "edge", "reflect")
+_SCALED = {"interpolation": _one_of("bilinear"), "antialias": _one_of(True, None, "warn")}
+_WARPED = {"interpolation": _one_of("bilinear", "nearest"), "fill": _is_level, "center": _NONE, "expand": _one_of(False)}
+_BILINEAR = "interpolation is bilinear"
+_BEFORE = "it comes before Normalize, so the value 0 is black and not the mean"
+_FLOAT = Ours(
+    "ToFloat()",
+    only={"dtype": _one_of("torch.float32"), "scale": _one_of(True)},
+    otherwise=Ours("", only={"dtype": _one_of("torch.uint8")}),  # as pixels are already
+)
 
 _NAMES = {
-    "AutoAugment": Ours("AutoAugment('imagenet')", note="or 'cifar10', 'svhn'"),
+    "AutoAugment": Ours("AutoAugment({policy}, fill={fill})", note=_BILINEAR, only=_WARPED),
     "CenterCrop": Ours("CenterCrop({size})"),
     "CoarseDropout": _CUTOUT,
     "ColorJiggle": Ours("ColorJitter(brightness, contrast, saturation, hue)"),
     "ColorJitter": Ours("ColorJitter(brightness={brightness}, contrast={contrast}, saturation={saturation}, hue={hue})"),
-    "ConvertImageDtype": Ours("ToFloat()"),
+    "ConvertImageDtype": _FLOAT,
     "CutOut": _CUTOUT,
     "Flip": _FLIPS,
-    "GaussianBlur": Ours("GaussianBlur({kernel_size}, {sigma})"),
-    "Grayscale": Ours("", "color='gray'"),
+    "GaussianBlur": Ours("GaussianBlur({kernel_size}, {sigma})", only={"kernel_size": lambda size: not isinstance(size, tuple)}),
+    "Grayscale": Ours(
+        "",
+        "color='gray'",
+        only={"num_output_channels": _one_of(1)},
+        otherwise=Ours("Grayscale(1)"),
+    ),
     "HFlip": Ours("HorizontalFlip({p})"),
     "Normalize": Ours("Normalize({mean}, {std})"),
     "PILToTensor": _FIRST,
-    "Pad": Ours("Pad({padding}, {padding_mode!r})"),
-    "RandAugment": Ours("RandAugment({num_ops}, {magnitude})"),
+    "Pad": Ours("Pad({padding}, {padding_mode}, fill={fill})", only={"padding_mode": _BORDER, "fill": _is_colour}),
+    "RandAugment": Ours("RandAugment({num_ops}, {magnitude}, {num_magnitude_bins}, fill={fill})", note=_BILINEAR, only=_WARPED),
     "RandomAdjustSharpness": Ours("Sharpness({sharpness_factor}, {p})"),
-    "RandomAffine": Ours("Affine({degrees}, translate={translate}, scale={scale}, shear={shear})"),
+    "RandomAffine": Ours(
+        "Affine({degrees}, translate={translate}, scale={scale}, shear={shear}, fill={fill})", note=_BILINEAR, only=_WARPED
+    ),
     "RandomAutocontrast": Ours("AutoContrast({p})"),
     "RandomBrightnessContrast": Ours("ColorJitter(brightness, contrast)"),
-    "RandomCrop": Ours("RandomCrop({size})", note="padding=4 is pad=4, pad_mode='constant' here"),
+    "RandomCrop": Ours(
+        "RandomCrop({size}, pad={padding}, pad_mode={padding_mode})",
+        only={"padding_mode": _BORDER, "pad_if_needed": _one_of(False), "fill": _one_of(0, None)},
+    ),
     "RandomCutout": _CUTOUT,
     "RandomEqualize": Ours("Equalize({p})"),
-    "RandomErasing": Ours("RandomErasing({p}, {scale}, {ratio})", note="it stands before Normalize"),
+    "RandomErasing": Ours(
+        "RandomErasing({p}, {scale}, {ratio})",
+        note=_BEFORE,
+        only={"value": _one_of(0)},
+        otherwise=Ours("RandomErasing({p}, {scale}, {ratio}, 'random')", only={"value": _one_of(None, "random")}),
+    ),
     "RandomFlip": _FLIPS,
     "RandomGrayscale": Ours("Grayscale({p})"),
     "RandomHorizontalFlip": Ours("HorizontalFlip({p})"),
     "RandomInvert": Ours("Invert({p})"),
     "RandomPosterize": Ours("Posterize({bits}, {p})"),
-    "RandomResizedCrop": Ours("RandomResizedCrop({size}, {scale}, {ratio})"),
-    "RandomRotation": Ours("Rotate({degrees})"),
-    "RandomSolarize": Ours("Solarize({threshold}, {p})"),
+    "RandomResizedCrop": Ours("RandomResizedCrop({size}, {scale}, {ratio})", only=_SCALED),
+    "RandomRotation": Ours("Rotate({degrees}, fill={fill})", note=_BILINEAR, only=_WARPED),
+    "RandomSolarize": Ours("Solarize({threshold}, {p})", note="the threshold is a level from 0 to 255"),
     "RandomVerticalFlip": Ours("VerticalFlip({p})"),
-    "Resize": Ours("Resize({size})"),
+    "Resize": Ours("Resize({size})", only={**_SCALED, "max_size": _NONE}),
     "SmallestMaxSize": Ours("Resize({max_size})"),
-    "ToDtype": Ours("ToFloat()", note="for float32"),
+    "ToDtype": _FLOAT,
     "ToImage": _FIRST,
     "ToTensor": Ours("ToFloat()", "layout='chw'"),
     "ToTensorV2": _FIRST,
-    "TrivialAugmentWide": Ours("TrivialAugment()"),
+    "TrivialAugmentWide": Ours("TrivialAugment({num_magnitude_bins}, fill={fill})", note=_BILINEAR, only=_WARPED),
     "VFlip": Ours("VerticalFlip({p})"),
 }
 #: operations over whole batches
 _BLENDS = {"CutMix": "CutMix", "Cutmix": "CutMix", "MixUp": "MixUp", "Mixup": "MixUp"}
 _LISTS = ("Compose", "Sequential")
-_UNSET = re.compile(r"\b\w+=None, |, \w+=None\b")
+_UNSET = re.compile(r"\b\w+=None, |, \w+=None\b|, fill=0\b")
+#: what makes floats, which is done last here
+_FLOATS = ("ToFloat(", "Normalize(")
 _LIBRARIES = ("albumentations", "kornia", "torchvision")
 
 
@@ -107,14 +152,34 @@ def instead_of(op: Any, field: str) -> str:
     if name in _BLENDS:
         return f"it is {library}'s; {_blend_advice(name)}"
     parts = _parts(op)
-    missing = [part for part in parts if _class_of(part).__name__ not in _NAMES]
-    if missing:
+    ours = [_counterpart(part) for part in parts]
+    if None in ours:
         return (
-            f"it is {library}'s, and {_class_of(missing[0]).__name__} has no counterpart here: "
+            f"it is {library}'s, and {_shown(parts[ours.index(None)])} has no counterpart here: "
             f"use .decode({field!r}, as_='pil') and .map({field}=transform)"
         )
-    ours = [_NAMES[_class_of(part).__name__] for part in parts]
-    return f"it is {library}'s; from stoker.image, use {_written(ours, parts, repr(field))}"
+    found = [one for one in ours if one is not None]
+    return f"it is {library}'s; from stoker.image, use {_written(found, parts, repr(field))}"
+
+
+def _counterpart(op: Any) -> Ours | None:
+    """What to write for an operation; None where nothing here does the same."""
+    ours = _NAMES.get(_class_of(op).__name__)
+    while ours is not None and _odd(ours, op):
+        ours = ours.otherwise
+    return ours
+
+
+def _odd(ours: Ours, op: Any) -> list[str]:
+    """The parameters that would be lost."""
+    return [name for name, test in ours.only.items() if _has(op, name) and not test(_parameter(op, name))]
+
+
+def _shown(op: Any) -> str:
+    """An operation's name, and the parameters it has no counterpart for."""
+    name = _class_of(op).__name__
+    odd = _odd(_NAMES[name], op) if name in _NAMES else []
+    return f"{name}({', '.join(f'{each}={_parameter(op, each)!r}' for each in odd)})" if odd else name
 
 
 def _parts(op: Any) -> list[Any]:
@@ -135,11 +200,13 @@ def _blend_advice(name: str) -> str:
 def _written(ours: Sequence[Ours], others: Sequence[Any], field: str = "field") -> str:
     """A call of `image` with these operations, and the parameters of the other ones; those of a class, or of None, by name."""
     calls = [_UNSET.sub("", one.call.format_map(_Parameters(other))) for one, other in zip(ours, others) if one.call]
-    if any(call.startswith("Normalize") for call in calls):
-        calls = [call for call in calls if call != "ToFloat()"]  # Normalize gives floats already
+    floats = list(dict.fromkeys(call for call in calls if call.startswith(_FLOATS)))
+    if len(floats) > 1:
+        floats = [call for call in floats if call != "ToFloat()"]  # Normalize gives floats already
+    calls = [call for call in calls if not call.startswith(_FLOATS)]
     options = dict.fromkeys(one.option for one in ours if one.option)
-    notes = "; ".join(one.note for one in ours if one.note)
-    return f"image({', '.join([field, *calls, *options])}){f' ({notes})' if notes else ''}"
+    notes = "; ".join(dict.fromkeys(one.note for one in ours if one.note))
+    return f"image({', '.join([field, *calls, *floats, *options])}){f' ({notes})' if notes else ''}"
 
 
 class _Parameters(dict[str, str]):
@@ -149,16 +216,20 @@ class _Parameters(dict[str, str]):
         self._op = op
 
     def __missing__(self, name: str) -> str:
-        if self._op is None or isinstance(self._op, type):
-            return name
-        value = getattr(self._op, name, None)
-        if isinstance(value, (list, tuple)) and (len(value) == 1 or name == "kernel_size"):  # kernels are square here
-            value = value[0]
-        return str(_rounded(value))
+        return repr(_parameter(self._op, name)) if _has(self._op, name) else name
 
 
-def _rounded(value: Any) -> Any:
-    """Numbers as people write them: four digits of 4 / 3."""
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    return tuple(map(_rounded, value)) if isinstance(value, (list, tuple)) else value
+def _has(op: Any, name: str) -> bool:
+    """Whether it is an operation, not just its class, and has such a parameter."""
+    return not isinstance(op, type) and hasattr(op, name)
+
+
+def _parameter(op: Any, name: str) -> Any:
+    """A parameter as it is written here: numbers, texts, and tuples of several."""
+    value = getattr(op, name)
+    value = getattr(value, "value", value)  # of an enumeration
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    same = name == "kernel_size" and len(set(value)) == 1  # kernels are square here
+    return value[0] if len(value) == 1 or same else tuple(value)

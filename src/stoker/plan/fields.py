@@ -13,7 +13,7 @@ from ..image.fusion import last_write, passes
 from ..image.geometry import CropBox
 from ..image.operation import Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
-from .nodes import Blend, Decode, Drop, Filter, FinishNode, Image, MapFields, Rename, Select, StageNode
+from .nodes import Blend, Decode, Drop, Filter, FinishNode, Image, MapFields, Rename, Select, StageNode, verb_of
 
 #: fields by name; None when a user's function decides them
 Specs = Union[Mapping[str, FieldSpec], None]
@@ -187,15 +187,22 @@ def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
         return OBJECT
     if name not in specs:
         raise ConfigError(
-            f"{type(node).__name__.lower()} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}"
-            f"{image_spec_advice(name, specs) if isinstance(node, Decode) else ''}"
+            f"{verb_of(node)} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}"
+            f"{_instead(node, name, specs)}"
         )
     return specs[name]
 
 
+def _instead(node: StageNode | FinishNode, name: str, known: Iterable[str]) -> str:
+    """What was meant by a name that is not a field's."""
+    if isinstance(node, MapFields):
+        return "; a function over whole samples, which may add fields, is passed as map(fn)"
+    return image_spec_advice(name, known) if isinstance(node, Decode) else ""
+
+
 def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
     if spec.kind == "array" and (spec.dtype != "|u1" or not _is_image(spec.shape)):
-        verb = type(node).__name__.lower()
+        verb = verb_of(node)
         hint = ""
         if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
             hint = "; its channels stand first, and have to be last"

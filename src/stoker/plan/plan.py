@@ -187,7 +187,7 @@ class _Compiler:
             self.finish.append(node)
         elif self.batch is not None:
             if not isinstance(node, (Select, Rename, Drop)):
-                verb = type(node).__name__.lower()
+                verb = verb_of(node)
                 raise ConfigError(f"{verb}() works on samples: put it before batch(), or use map_batch()")
             self.finish.append(node)
         else:
@@ -238,7 +238,7 @@ class _Compiler:
         elif isinstance(node, Repeat) and not repeated:
             self.steps = Steps(steps.begin, steps.end, node.count)
         else:
-            verb = type(node).__name__.lower()
+            verb = verb_of(node)
             raise ConfigError(f"{verb}() cannot stand here behind batch(): put it before batch()")
 
     def _close(self, *tail: TailNode) -> None:
@@ -254,7 +254,7 @@ class _Compiler:
         """`batch ... unbatch`: an inner batch, whose functions may change its number of rows."""
         for node in inner:
             if not isinstance(node, (MapBatch, Select, Rename, Drop)):
-                verb = type(node).__name__.lower()
+                verb = verb_of(node)
                 raise ConfigError(f"{verb}() stands between batch() and unbatch(); only map_batch, select, rename and drop can")
         if self.ragged or not isinstance(self.source, Source):
             self._close()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError, SourceNotFound
 from .paths import printable
+from .sniff import seen_at
 from .typed_columns import Values
 
 #: larger tables are read with pandas, Polars or Arrow, and given as they are
@@ -40,6 +41,8 @@ class CsvTable:
         if not rows:
             raise ConfigError(f"{printable(path)} is empty; its first line must hold the names of the columns")
         names = [name.strip() for name in rows.pop(0)]
+        if not rows:
+            _refuse_other_kinds(path)
         _check_names(path, lines.pop(0), names)
         for row, line in zip(rows, lines):
             if len(row) != len(names):
@@ -60,17 +63,27 @@ def _text(path: bytes) -> str:
             size = os.fstat(file.fileno()).st_size
             data = file.read(MAX_BYTES + 1)
     except OSError as exc:
-        raise SourceNotFound(f"{printable(path)}: the table cannot be read: {exc.strerror}; check its path") from exc
+        raise SourceNotFound(
+            f"{printable(path)}: the table cannot be read: {exc.strerror}; {seen_at('table', path) or 'check its path'}"
+        ) from exc
     except ValueError as exc:  # a NUL in the path
         raise SourceNotFound(f"{printable(path)}: no file has such a name; check the table's path") from exc
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{printable(path)} has {size:,} bytes, more than {MAX_BYTES:,}; read it yourself and pass its columns")
     if b"\0" in data:
+        _refuse_other_kinds(path)
         raise ConfigError(f"{_line(path, data.count(10, 0, data.index(0)) + 1)}: a NUL byte; save the table as UTF-8 text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
+        _refuse_other_kinds(path)
         raise ConfigError(f"{_line(path, data.count(10, 0, exc.start) + 1)}: not UTF-8; save the table as UTF-8 text") from exc
+
+
+def _refuse_other_kinds(path: bytes) -> None:
+    """What is not text, or has no rows, may be something else."""
+    if known := seen_at("table", path):
+        raise ConfigError(f"{printable(path)}: {known}")
 
 
 def _line(path: bytes, number: int) -> str:

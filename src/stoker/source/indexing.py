@@ -24,8 +24,8 @@ from ..units import show_bytes
 from .feature import about_examples
 from .index import SUFFIX, Keys, ShardIndex
 from .paths import printable
-from .sniff import BEGIN, seen_as, seen_at
-from .tfrecordstream import packing_by_content, whole_records
+from .sniff import BEGIN, PACKINGS, packing_by_content, seen_as, seen_at
+from .tfrecordstream import whole_records
 
 #: bytes read at once while making an index
 PIECE = 1 << 21
@@ -131,7 +131,7 @@ def _seen(kind: str, blob: Blob) -> str:
     begin = bytearray(min(BEGIN, blob.stat().size))
     blob.read_into(0, memoryview(begin))
     packing = packing_by_content(bytes(begin)) if kind == "tfrecord" else None
-    if packing is not None:
+    if packing in PACKINGS:
         return f"is compressed ({packing}); read it with stoker.tfrecord(..., compression={packing!r})"
     return seen_at(kind, blob.path) if isinstance(blob, LocalBlob) else seen_as(kind, bytes(begin))
 

@@ -39,6 +39,8 @@ class Lines:
                 raise ConfigError(f"{printable(path)}: {known}")
             raise ConfigError(f"{self._told(self._text.index(0))} holds a NUL byte; save the list as UTF-8 text")
         self._starts = np.array(named, np.int64)
+        if path.lower().endswith(b".csv") and b"," in self[0]:
+            raise ConfigError(f"{printable(path)}: {seen_at('filelist', path)}")
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -14,7 +14,7 @@ from ..units import counted
 from .base import digest
 from .files import LabelledFiles, label_column
 from .labels import Labels, check_rule, label_files, label_values
-from .paths import inside, joined, parent_name, printable
+from .paths import inside, joined, parent_name, printable, refuse_url
 from .typed_columns import Place, Values, as_list, column_digest, is_list
 
 
@@ -93,6 +93,8 @@ def given_paths(given: Any, what: str, place: Place) -> list[bytes]:
             f"{place(at)} is {values[at]!r}, a {type(values[at]).__name__}; paths are str, bytes or PathLike"
         ) from None
     for at, path in enumerate(paths):
+        if b"://" in path:
+            refuse_url(values[at], f"{place(at)}, {values[at]!r},")
         if not path or b"\0" in path:
             raise ConfigError(
                 f"{place(at)} is {printable(path)!r}, and no file has such a name; correct it, or leave the row out"

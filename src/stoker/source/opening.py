@@ -19,14 +19,13 @@ from .indexing import index_of
 from .records import RecordSource
 from .sequential import TarStream
 from .shards import Spec, expand
-from .sniff import PACKED_TAR, TAR_ENDINGS, TFRECORD_ENDINGS, is_packed_tar
+from .sniff import BEGIN, PACKED_TAR, PACKINGS, TAR_ENDINGS, TFRECORD_ENDINGS, is_packed_tar, packing_by_content
 from .tar import TarSource
 from .tarstream import is_compressed
 from .tfrecord import TfrecordSource
-from .tfrecordstream import TfrecordStream, packing_by_content
+from .tfrecordstream import TfrecordStream
 from .unpack import packing_of
 
-PACKINGS = ("gzip", "zlib")
 #: how many shards, or records, are asked for at once
 _LOCAL, _REMOTE = 8, 64
 Records = TypeVar("Records", bound=RecordSource)
@@ -104,7 +103,7 @@ def tfrecord_packing(blob: Blob) -> str | None:
     told = packing_of(blob.name)
     if told is not None or not isinstance(blob, LocalBlob):
         return told
-    begin = bytearray(min(12, blob.stat().size))
+    begin = bytearray(min(BEGIN, blob.stat().size))
     blob.read_into(0, memoryview(begin))
     return packing_by_content(bytes(begin))
 

@@ -15,8 +15,8 @@ from ..kernel.records import TarScan
 from ..storage.blob import Blob
 from . import unpack
 from .paths import printable
-from .sniff import BEGIN, seen_as
-from .unpack import GZIP, ZSTD, Piece, packing_of, unpacked
+from .sniff import BEGIN, GZIP, ZSTD, seen_as
+from .unpack import Piece, packing_of, unpacked
 
 
 @dataclass(frozen=True, slots=True)

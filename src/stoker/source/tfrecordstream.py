@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from .feature import Feature, about_examples, found_features, read_features
 from .paths import unprintable
 from .sample_names import KEY
 from .sequential import ShardStream, StoredSample
-from .sniff import is_tfrecord
+from .sniff import BEGIN, seen_as
 from .tfrecord import RECORD
-from .unpack import GZIP, Piece, check_unpacker, is_zlib, unpacked
+from .unpack import Piece, check_unpacker, unpacked
 
 #: bytes held at first, for whole records; more where one is larger
 _HELD = 1 << 21
@@ -62,9 +63,11 @@ def _shard(blob: Blob, packing: str | None, parser: _Parser) -> Iterator[StoredS
     if not size:
         raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
     pieces = unpacked(blob.stream(0, unpack.PIECE), packing, blob.url)
-    number = 0
+    number, begin = 0, b""
     try:
-        for _, data, starts, lengths in whole_records(pieces, size if packing is None else None):
+        first = next(pieces, b"")
+        begin = bytes(first[:BEGIN])
+        for _, data, starts, lengths in whole_records(chain([first], pieces), size if packing is None else None):
             for sample in parser.samples(data, starts, lengths, blob.url, number):
                 sample.setdefault(KEY, f"{blob.name}#{number}")
                 yield sample
@@ -72,16 +75,11 @@ def _shard(blob: Blob, packing: str | None, parser: _Parser) -> Iterator[StoredS
     except CorruptShard as error:
         if error.shard:
             raise
+        if not number and (known := seen_as("tfrecord", begin)):
+            raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0) from error
         where = "" if packing is None else f" (bytes counted in what the {packing} unpacks to)"
         told = f"{blob.url}, record {number:,}: {error}{where}"
         raise CorruptShard(told, shard=blob.url, offset=error.offset) from error
-
-
-def packing_by_content(begin: bytes) -> str | None:
-    """What a file that begins with these 12 bytes is compressed with; None: nothing, as far as they tell."""
-    if is_tfrecord(begin):
-        return None  # the length of a record may look like either
-    return "gzip" if begin.startswith(GZIP) else "zlib" if is_zlib(begin) else None
 
 
 class _Parser:

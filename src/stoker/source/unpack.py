@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Union
 
 from ..errors import CorruptShard, MissingExtra
+from .sniff import BEGIN, seen_packed
 
 Piece = Union[bytes, memoryview]
 
@@ -14,7 +16,6 @@ Piece = Union[bytes, memoryview]
 PIECE = 1 << 20
 #: a compressed shard that grows by more than this factor is refused (zeros compress a thousandfold; photographs do not)
 MAX_RATIO = 2000
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ENDINGS = {
     ".gz": "gzip", ".tgz": "gzip", ".zlib": "zlib", ".zst": "zstd", ".zstd": "zstd", ".tzst": "zstd",
 }  # fmt: skip
@@ -32,11 +33,6 @@ def packing_of(name: str) -> str | None:
     return next((packing for ending, packing in _ENDINGS.items() if lower.endswith(ending)), None)
 
 
-def is_zlib(begin: bytes) -> bool:
-    """Whether bytes may begin a zlib stream: deflate with a window of up to 32 KiB, and two bytes that 31 divides."""
-    return len(begin) >= 2 and begin[0] & 15 == 8 and begin[0] >> 4 <= 7 and int.from_bytes(begin[:2], "big") % 31 == 0
-
-
 def check_unpacker(packing: str | None, told: str) -> None:
     """Raise MissingExtra when what `told` is packed with cannot be unpacked here."""
     if packing == "zstd":
@@ -45,9 +41,15 @@ def check_unpacker(packing: str | None, told: str) -> None:
 
 def unpacked(pieces: Iterator[Piece], packing: str | None, told: str) -> Iterator[Piece]:
     """The bytes that were packed, at most `PIECE` at once; CorruptShard with the name `told` where they are damaged."""
-    if packing is None:
-        return pieces
-    return _unzstd(pieces, told) if packing == "zstd" else _inflated(pieces, packing, told)
+    return pieces if packing is None else _unpacked(pieces, packing, told)
+
+
+def _unpacked(pieces: Iterator[Piece], packing: str, told: str) -> Iterator[Piece]:
+    first = next(pieces, b"")
+    if known := seen_packed(packing, bytes(first[:BEGIN])):
+        raise CorruptShard(f"{told}: {known}", shard=told, offset=0)
+    pieces = chain([first], pieces)
+    yield from _unzstd(pieces, told) if packing == "zstd" else _inflated(pieces, packing, told)
 
 
 class _Growth:

@@ -31,6 +31,11 @@ class VocPaths:
     """
 
     def __init__(self, listed: Any, images: AnyPath | None, annotations: Any) -> None:
+        if isinstance(listed, (str, bytes, os.PathLike)) and is_folder(absolute(listed)):
+            raise ConfigError(
+                f"{printable(absolute(listed))}: this is a folder; voc() takes a list of image paths, or a text file with a path "
+                "per line: voc(sorted(glob.glob('folder/*.jpg')), annotations='folder')"
+            )
         self.lines = Lines(absolute(listed)) if isinstance(listed, (str, bytes, os.PathLike)) else None
         self.folder = None if images is None else _folder(images, "images")
         if self.lines is None:

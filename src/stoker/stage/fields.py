@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BatchError
-from ..plan.nodes import Drop, Rename, Select
+from ..plan.nodes import Drop, Rename, Select, verb_of
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
 from .base import Stage, Targets
@@ -16,7 +16,7 @@ class FieldsStage(Stage):
     """Keeps or renames columns; touches no data."""
 
     def __init__(self, node: Select | Rename | Drop) -> None:
-        self.name = type(node).__name__.lower()
+        self.name = verb_of(node)
         self._node = node
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
