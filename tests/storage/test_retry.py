@@ -123,9 +123,7 @@ def test_what_may_pass_is_tried_again(status: int, clock: FakeClock) -> None:
 
 def test_a_changed_file_is_told_at_once(clock: FakeClock) -> None:
     remote = FakeRemote((10_000, Fault("reset")), refused(412))
-    with pytest.raises(
-        ShardChanged, match=r"fake://host/a.tar: changed since it was opened .* at byte 10,100"
-    ) as caught:
+    with pytest.raises(ShardChanged, match=r"fake://host/a.tar: changed since it was opened .* at byte 10,100") as caught:
         read(remote, clock)
     assert caught.value.shard == "fake://host/a.tar" and len(remote.asked) == 2
 

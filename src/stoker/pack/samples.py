@@ -34,7 +34,7 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
         elif name == KEY:
             key = value
     if key is None:
-        own = sample.key if isinstance(sample, NamedSample) else getattr(sample, "key_", None)
+        own = getattr(sample, "key" if isinstance(sample, NamedSample) else "key_", None)
         key = _EXTENSION.sub("", own) if own and stem else own
     return _key_bytes(key), fields
 
