@@ -234,3 +234,11 @@ def test_cells_that_a_number_would_change_stay_text(tmp_path: Path) -> None:
         "zip": "007", "big": 9007199254740993, "gap": "9007199254740993", "half": 0.5, "whole": 0,
     }  # fmt: skip
     assert fields[1]["gap"] == "" and fields[1]["whole"] == -3
+
+
+def test_paths_that_look_like_numbers_are_paths(tmp_path: Path) -> None:
+    fill(tmp_path, "1", "2.50")
+    assert columns_of(TableSource(table(tmp_path, "id,n\n1,1\n2.50,2\n"), {"image": "id"})) == {
+        "image": [b"1", b"2.50"],
+        "n": [1, 2],
+    }

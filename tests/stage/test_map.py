@@ -176,8 +176,9 @@ def test_a_sample_is_a_dict_of_its_fields_and_of_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    "again", [copy.copy, copy.deepcopy, lambda sample: sample.copy(), lambda sample: pickle.loads(pickle.dumps(sample))]
-)  # noqa: S301
+    "again",
+    [copy.copy, copy.deepcopy, lambda sample: sample.copy(), lambda sample: pickle.loads(pickle.dumps(sample))],  # noqa: S301
+)
 def test_a_copy_of_a_sample_is_named_like_it_and_does_not_take_its_source_along(again: Any) -> None:
     sample = stoker.arrays(x=np.zeros((200_000, 1))).sample(7)
     assert len(pickle.dumps(sample)) < 1000

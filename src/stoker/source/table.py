@@ -33,7 +33,8 @@ class TableSource(ListedFiles):
     def __init__(
         self, columns: Columns | AnyPath | Any, files: Mapping[str, str], root: AnyPath | None = None, seek: bool = True
     ) -> None:
-        self._csv = CsvTable(absolute(columns)) if isinstance(columns, (str, bytes, os.PathLike)) else None
+        of_files = [name for name in files.values() if isinstance(name, str)]  # paths, which may look like numbers
+        self._csv = CsvTable(absolute(columns), of_files) if isinstance(columns, (str, bytes, os.PathLike)) else None
         given = _named_columns(columns) if self._csv is None else self._csv.columns
         _check_files(files, given)
         folder = current_folder() if self._csv is None else self._csv.folder
