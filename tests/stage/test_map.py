@@ -132,7 +132,7 @@ def shards(tmp_path: Path) -> Path:
     ("ending", "key", "place"),
     [
         (".tar", "s/4", "000001.tar, byte 1,536"),
-        (".tar.gz", "s/4", "000001.tar.gz, byte 1,024"),
+        (".tar.gz", "s/4", "000001.tar.gz, byte 1,536"),
         (".tfrecord", "000001.tfrecord#1", "000001.tfrecord, byte "),
         (".tfrecord.gz", "000001.tfrecord.gz#1", "000001.tfrecord.gz, record 1"),
     ],
