@@ -17,9 +17,8 @@ from ..units import show_bytes
 def explain_plan(plan: Plan, threads: int, reason: str) -> str:
     """Source, order, stages, batch and the memory it takes, ranks; and the default number of threads, with its reason."""
     lines = [f"source   {plan.source.describe()}"]
-    specs: Specs = None
+    specs: Specs = plan.source.fields
     if isinstance(plan.source, Source):
-        specs = plan.source.fields
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
         lines.append(f"         reads {fields or 'no field'}")
         lines += [f"         {told}" for told in _seeks(plan, plan.source)]

@@ -26,7 +26,7 @@ class VocPaths:
     are tried).
 
     An annotation is the same path below the folder `annotations`, ending in ``.xml``; of an image that is not below `images`
-    it is the file of the same name there. `annotations` may be a list of paths, one for each image, which must be there. Without it
+    it is the file of the same name there. `annotations` may be a list of paths, one for each image; all must be there. Without it
     annotations lie beside their images.
     """
 
