@@ -11,7 +11,7 @@ from ..plan.plan import Plan
 from ..plan.ranks import one_of_several, rank_of
 from ..source.base import Source
 from ..source.chunk import FieldSpec
-from ..units import show_bytes
+from ..units import counted, show_bytes
 
 
 def explain_plan(plan: Plan, threads: int, reason: str) -> str:
@@ -73,7 +73,8 @@ def _order(plan: Plan) -> str:
         return "as the stream gives them"
     verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
     length = plan.order.length
-    return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
+    told = "endless" if length is None else f"{counted(length, 'sample')} an epoch"
+    return f"{verbs}: {told}"
 
 
 def _ranks(plan: Plan) -> str:

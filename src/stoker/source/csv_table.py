@@ -11,6 +11,7 @@ from collections.abc import Collection
 import numpy as np
 
 from ..errors import ConfigError, SourceNotFound
+from ..units import counted
 from .paths import printable
 from .typed_columns import Values
 
@@ -45,7 +46,8 @@ class CsvTable:
         for row, line in zip(rows, lines):
             if len(row) != len(names):
                 raise ConfigError(
-                    f"{_line(path, line)}: {len(row):,} values, where the header names {len(names):,} columns; correct the line"
+                    f"{_line(path, line)}: {counted(len(row), 'value')}, where the header names "
+                    f"{counted(len(names), 'column')}; correct the line"
                 )
         self._lines = np.array(lines, np.int64)
         self.columns = {
