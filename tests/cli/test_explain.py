@@ -60,4 +60,4 @@ def test_text_tells_what_every_operation_drew(stoker: Any, image_folder: Path, t
     assert told.count("image('image') 2: Rotate(degrees=5.0)") == 2 and "blend: CutMix(share=0." in told and "box=(top=" in told
     assert "RandomResizedCrop(" not in told, "the table has it"
     alone = stoker("explain", f"{tmp_path / 'drawn.py'}:train", "--step", 1).stdout
-    assert "1 rows" in alone and "blend: nothing" in alone, "a single row has no partner"
+    assert ": 1 row\n" in alone and "blend: nothing" in alone, "a single row has no partner"

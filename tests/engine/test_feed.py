@@ -160,8 +160,8 @@ def test_tasks_of_a_feed_that_takes_what_others_give_go_before_theirs() -> None:
 
     executor = ThreadExecutor(1, Scratch)
     try:
-        front = feed_of(executor, [Numbers(n, rows=1) for n in range(2)], work)
-        last = feed_of(executor, [Numbers(9, rows=1)], work, first=True)
+        front = feed_of(executor, [Numbers(n, rows=8) for n in range(2)], work)
+        last = feed_of(executor, [Numbers(9, rows=8)], work, first=True)
         assert front.take(block=False) is None and begun.wait(60)
         assert last.take(block=False) is None
         release.set()

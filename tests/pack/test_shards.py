@@ -162,6 +162,23 @@ def test_a_users_generator_is_not_closed(tmp_path: Path) -> None:
     assert next(generator) == {"a": b"3"}
 
 
+def test_paths_of_any_kind_become_keys_that_a_tar_can_hold(
+    tmp_path: Path, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    picture = (image_folder / "cat/cat_00.jpg").read_bytes()
+    (tmp_path / "a.b.jpg").write_bytes(picture)
+    paths = [str(image_folder / "cat/cat_00.jpg"), "../a.b.jpg"]
+    stoker.write_tar(tmp_path / "x.tar", stoker.files(paths, labels=[3, 4]).rename(image="jpg", label="cls"))
+    found = list(stoker.tar(str(tmp_path / "x.tar")).map(lambda sample: {**sample, "key": sample.key}))
+    assert [sample["key"] for sample in found] == [f"{image_folder}/cat/cat_00".lstrip("/"), "__/a_b"]
+    twice = stoker.files([paths[1], "../a_b.jpg"], labels=None).rename(image="jpg")
+    (tmp_path / "a_b.jpg").write_bytes(picture)
+    with pytest.raises(ConfigError, match="'__/a_b' was written before"):
+        stoker.write_tar(tmp_path / "y.tar", twice)
+
+
 def test_a_pipeline_is_written_with_its_keys(tmp_path: Path, image_folder: Path) -> None:
     pipeline = stoker.files(image_folder).rename(image="jpg", label="cls")
     done = write_tar(tmp_path / "a.tar", pipeline)

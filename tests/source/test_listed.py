@@ -78,19 +78,32 @@ def test_a_dict_a_function_class_names_or_nothing_label_too() -> None:
     ("labels", "told"),
     [
         ([1, 2, 3], "2 paths and 3 labels"),
-        (["a"], "2 paths and 1 labels"),
+        (["a"], "2 paths and 1 label;"),
         ([1, None], "label 1, of b/2.jpg: None; a value is a number"),
         ([1, "x"], "label 1, of b/2.jpg: 'x' is a text, where label 0, of a/1.jpg has the integer 1"),
         ([[1], [1, 2]], "label 1, of b/2.jpg: 2 numbers"),
         ([1, 1 << 70], "label 1, of b/2.jpg: 1180591620717411303424 does not fit"),
         (np.array([1, 1 << 63], np.uint64), "label 1, of b/2.jpg: a label fits 64 bits"),
         (np.array(["2020", "2021"], "M8[D]"), r"datetime64\[D\] values"),
+        (["x", 1], "1 is an integer, where"),
+        ((n for n in range(2)), "a list with a label for each path"),
+        ({"a": 0, "b": 1}.values(), "a list with a label for each path"),
+        (np.ma.masked_equal([[1, 2], [3, 4]], 4), "label 1, of b/2.jpg: a masked value"),
         ("parent", r"files\(labels='parent'\): use 'folder', None"),
     ],
 )
 def test_labels_that_do_not_fit_the_paths_are_refused_with_the_place(labels: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         open_listed(["a/1.jpg", "b/2.jpg"], labels)
+
+
+def test_tensors_that_numpy_cannot_read_are_refused() -> None:
+    import torch
+
+    weight = torch.zeros(2, requires_grad=True)
+    for labels in (weight, list(weight), torch.zeros(2, dtype=torch.bfloat16)):
+        with pytest.raises(ConfigError, match=r"NumPy cannot read this Tensor: .*; convert it \(PyTorch: tensor\.detach\(\)"):
+            open_listed(["a/1.jpg", "b/2.jpg"], labels)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,15 @@ from tests.source.test_listed import Series
 from tests.support import jpeg_bytes, read, value
 
 
+class Lazy:
+    """A frame that is not computed yet, as Polars has them."""
+
+    columns = ("a",)
+
+    def __getitem__(self, name: Any) -> Any:
+        raise TypeError("only slices")
+
+
 def table(folder: Path, text: str | bytes) -> Path:
     path = folder / "train.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -111,8 +120,8 @@ def test_lists_arrays_and_frames_hold_any_kind_of_value() -> None:
     ("columns", "files", "told"),
     [
         ({}, {}, "at least one column"),
-        ({"a": [1, 2], "b": [1]}, {}, "columns of one length: 'a' has 2, 'b' has 1 rows"),
-        ({"p": ["x"], "b": [1, 2]}, {"image": "p"}, "'p' has 1, 'b' has 2 rows"),
+        ({"a": [1, 2], "b": [1]}, {}, "columns of one length: 'a' has 2 rows, 'b' has 1 row"),
+        ({"p": ["x"], "b": [1, 2]}, {"image": "p"}, "'p' has 1 row, 'b' has 2 rows"),
         ({"a": [1, None]}, {}, r"row 1, column 'a': None; a value is a number"),
         ({"a": ["x", 2.0]}, {}, r"row 1, column 'a': 2.0 is a float, where .*row 0, column 'a' has the text 'x'"),
         ({"a": "text"}, {}, "column 'a' cannot be a str"),
@@ -121,6 +130,9 @@ def test_lists_arrays_and_frames_hold_any_kind_of_value() -> None:
         ({"p": ["x"], "image": [1]}, {"image": "p"}, r"there is a column 'image' too"),
         ({"p": ["x", ""]}, {"image": "p"}, "row 1, column 'p' is ''"),
         ({"p": ["x", None]}, {"image": "p"}, "row 1, column 'p' is None"),
+        ({"p": ["x"]}, {"image": ["x"]}, r"table\(image=...\) must be the name of a column of paths, not a list"),
+        (Lazy(), {}, r"table\(Lazy\): its columns cannot be read: only slices; .*LazyFrame: collect\(\)"),
+        ({"a": np.ma.masked_equal([1, 2], 2)}, {}, "row 1, column 'a': a masked value; remove the row"),
         (5, {}, r"table\(int\): use a dict of columns, a data frame, or the path of a CSV file"),
     ],
 )
@@ -173,7 +185,7 @@ def test_a_columns_type_is_found_from_all_its_cells(tmp_path: Path, cells: list[
     [
         (b"", "is empty; its first line must hold the names"),
         (b"a,b\n1,2\n\n1,2,3\n", "line 4 of .*train.csv: 3 values, where the header names 2 columns"),
-        (b"a,b\n1\n", "line 2 of .*: 1 values"),
+        (b"a,b\n1\n", "line 2 of .*: 1 value, where"),
         (b"a,a\n1,2\n", "line 1 of .*: two columns are called 'a'"),
         (b",a\n1,2\n", r"line 1 of .*: column 1 has no name; name it \(pandas"),
         (b'a\n"x\n', "of .*train.csv: unexpected end of data"),
@@ -234,3 +246,11 @@ def test_cells_that_a_number_would_change_stay_text(tmp_path: Path) -> None:
         "zip": "007", "big": 9007199254740993, "gap": "9007199254740993", "half": 0.5, "whole": 0,
     }  # fmt: skip
     assert fields[1]["gap"] == "" and fields[1]["whole"] == -3
+
+
+def test_paths_that_look_like_numbers_are_paths(tmp_path: Path) -> None:
+    fill(tmp_path, "1", "2.50")
+    assert columns_of(TableSource(table(tmp_path, "id,n\n1,1\n2.50,2\n"), {"image": "id"})) == {
+        "image": [b"1", b"2.50"],
+        "n": [1, 2],
+    }

@@ -337,7 +337,7 @@ def test_a_key_split_between_shards_is_told(tmp_path: Path) -> None:
 
 def test_a_bad_field_names_sample_and_shard(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(sample_tar([("one", {"cls": b"1"}), ("two", {"cls": b"x"})]))
-    with pytest.raises(RecordError, match=r"a\.tar, byte 1,024: sample 'two': .*b'x'"):
+    with pytest.raises(RecordError, match=r"a\.tar, byte 1,536: sample 'two': .*b'x'"):
         list(stoker.tar(tmp_path, index="never"))
 
 

@@ -655,6 +655,24 @@ def test_features_are_named_found_or_left_alone_as_in_plain_files(tmp_path: Path
     assert stoker.tfrecord(packed(tmp_path, "zlib", [b"no", b"Example"], names="n")[0]).sample(1) == {"record": b"Example"}
 
 
+@pytest.mark.parametrize("features", [None, {"tokens": [int], "label": int, "box": (float, 2)}])
+def test_features_of_any_length_are_lists_in_batches_as_in_plain_files(tmp_path: Path, features: Any) -> None:
+    rows = [*rows_of(4), *rows_of(2, 4)]
+    rows[4]["tokens"] = rows[5]["tokens"] = [7, 8]  # a batch of one length is a list nevertheless
+    for path in (*packed(tmp_path, "gzip", rows), *store(tmp_path, rows)):
+        renamed = stoker.tfrecord(path, features).rename(tokens="ids").filter(lambda sample: True)
+        batches = list(renamed.batch(4, drop_last=False))
+        assert [[ids.tolist() for ids in batch["ids"]] for batch in batches] == [[[], [0], [0, 1], []], [[7, 8], [7, 8]]]
+        assert all(isinstance(batch["ids"], list) and batch["box"].shape == (len(batch["ids"]), 2) for batch in batches)
+        short = stoker.tfrecord(path, features).map(tokens=lambda ids: ids[:0]).select("tokens").batch(4)
+        assert next(iter(short))["tokens"].shape == (4, 0)
+
+
+def test_a_feature_that_is_empty_in_all_records_is_not_missed(tmp_path: Path) -> None:
+    path = packed(tmp_path, "gzip", [{"label": n, "none": []} for n in range(3)])[0]
+    assert [dict(sample) for sample in stoker.tfrecord(path)] == [{"label": n} for n in range(3)]
+
+
 def test_a_feature_that_only_later_records_have_is_not_lost_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpack, "PIECE", 64)
     path = packed(tmp_path, "gzip", [*({"label": n} for n in range(30)), {"label": 30, "late": 1}])[0]

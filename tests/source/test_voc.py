@@ -285,8 +285,21 @@ def test_annotations_lie_beside_the_images_or_are_listed(data: Set) -> None:
     path = data.root / "images/a/1.jpg"
     assert open_voc([path]).classes == ("owl",)
     assert open_voc([path], annotations=[data.root / "boxes/other.xml"]).classes == ("cat",)
-    with pytest.raises(ConfigError, match="1 images and 2 annotations; give one for each image"):
+    with pytest.raises(ConfigError, match="1 image and 2 annotations; give one for each image"):
         open_voc([path], annotations=["a.xml", "b.xml"])
+    with pytest.raises(SourceNotFound, match=r"voc\(annotations=\[...\]\): path 1, /none\.xml: there is no such file"):
+        open_voc([path, path], annotations=[data.root / "boxes/other.xml", "/none.xml"])
+
+
+@pytest.mark.parametrize("objects", ["each", "together"])
+def test_how_many_images_have_no_annotation_is_said(data: Set, objects: str) -> None:
+    for name in ("1", "2", "3"):
+        data.image(f"{name}.jpg")
+    data.boxes("2", thing("owl"))
+    paths = [data.root / f"images/{name}.jpg" for name in ("1", "2", "3")]
+    opened = stoker.voc(paths, annotations=data.root / "boxes", objects=objects)
+    assert "1 class; 2 images without an annotation" in str(opened.explain())
+    assert "without" not in open_voc(paths[1:2], annotations=data.root / "boxes").describe()
 
 
 def test_lines_may_be_whole_paths_or_relative_to_their_list(data: Set) -> None:

@@ -119,6 +119,18 @@ def test_image_takes_them_all_too(kind: str) -> None:
     np.testing.assert_array_equal(sample["image"], expected)
 
 
+@pytest.mark.parametrize("kind", ["PNG", "npy"])
+def test_an_encoded_file_may_be_an_array_or_a_tensor(kind: str) -> None:
+    import torch
+
+    data, expected = SAME[kind]
+    read = np.frombuffer(data, np.uint8).copy()
+    for given in (read, torch.from_numpy(read)):
+        source = stoker.stream(lambda given=given: [{"image": given}])
+        for pipeline in (source.image("image", Resize(expected.shape[:2])), source.decode("image", orient=True)):
+            np.testing.assert_array_equal(next(iter(pipeline))["image"], expected)
+
+
 @pytest.mark.parametrize("kind", ["PNG", "npy", "16 bit PGM", "palette"])
 def test_pillow_and_torch_get_what_they_expect(kind: str) -> None:
     import torch

@@ -17,7 +17,7 @@ import pytest
 import stoker
 from stoker.errors import BatchError, FunctionError
 from stoker.source.chunk import Chunk
-from stoker.source.sample_names import ListedNames, NamedSample
+from stoker.source.sample_names import ListedNames, NamedColumns, NamedSample
 
 from ..loader.runs import numbers
 
@@ -132,7 +132,7 @@ def shards(tmp_path: Path) -> Path:
     ("ending", "key", "place"),
     [
         (".tar", "s/4", "000001.tar, byte 1,536"),
-        (".tar.gz", "s/4", "000001.tar.gz, byte 1,024"),
+        (".tar.gz", "s/4", "000001.tar.gz, byte 1,536"),
         (".tfrecord", "000001.tfrecord#1", "000001.tfrecord, byte "),
         (".tfrecord.gz", "000001.tfrecord.gz#1", "000001.tfrecord.gz, record 1"),
     ],
@@ -175,12 +175,35 @@ def test_a_sample_is_a_dict_of_its_fields_and_of_nothing_else() -> None:
         sample["z"]
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda sample: pickle.loads(pickle.dumps(sample))])  # noqa: S301
+@pytest.mark.parametrize(
+    "again",
+    [copy.copy, copy.deepcopy, lambda sample: sample.copy(), lambda sample: pickle.loads(pickle.dumps(sample))],  # noqa: S301
+)
 def test_a_copy_of_a_sample_is_named_like_it_and_does_not_take_its_source_along(again: Any) -> None:
     sample = stoker.arrays(x=np.zeros((200_000, 1))).sample(7)
     assert len(pickle.dumps(sample)) < 1000
     same = again(sample)
     assert same == sample and (same.key, same.origin, same.index) == ("7", "7", 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(NamedSample, "key"), (NamedSample, "origin"), (NamedSample, "index"), (NamedColumns, "sample_keys")]
+)
+def test_one_that_a_function_makes_itself_is_a_dict_without_a_key(kind: Any, name: str) -> None:
+    made = pickle.loads(pickle.dumps(kind({"x": 1}))).copy()  # noqa: S301
+    assert type(made) is kind and made == {"x": 1} and made.get("__key__", "none") == "none"
+    with pytest.raises(KeyError, match="no field '__key__'; the fields are x"):
+        made["__key__"]
+    with pytest.raises(AttributeError, match="made of a dict"):
+        getattr(made, name)
+    made["__key__"] = "own"
+    assert made.get("__key__") == made.copy()["__key__"] == "own"
+
+
+def test_a_copy_of_columns_has_their_keys() -> None:
+    seen: list[Any] = []
+    list(numbers(2).batch(2).map_batch(lambda columns: seen.append(columns.copy()) or columns))
+    assert (seen[0].sample_keys, seen[0].rows) == (["0", "1"], 2)
 
 
 def test_a_sample_that_is_kept_does_not_keep_those_read_with_it() -> None:

@@ -220,11 +220,13 @@ def test_keys_that_a_batch_function_returns_are_the_batchs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "why"), [(["a"], "made 1 rows of 4 in the field '__key__'"), ("abcd", "a str; it must be a list")]
+    ("keys", "why"), [(["a"], "gave 1 key for 4 rows; '__key__' must be"), ("abcd", "a str; it must be a list")]
 )
-def test_keys_that_do_not_fit_the_batch_are_refused(keys: Any, why: str) -> None:
+@pytest.mark.parametrize("inner", [False, True])
+def test_keys_that_do_not_fit_the_batch_are_refused(keys: Any, why: str, inner: bool) -> None:
+    pipeline = numbers(4).batch(4).map_batch(lambda columns: {**columns, "__key__": keys})
     with pytest.raises(BatchError, match=why):
-        list(numbers(4).batch(4).map_batch(lambda columns: {**columns, "__key__": keys}))
+        list(pipeline.unbatch() if inner else pipeline)
 
 
 def test_a_function_that_fails_on_an_empty_inner_batch_is_named() -> None:

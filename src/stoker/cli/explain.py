@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..pipeline import Pipeline
+from ..units import counted
 from .pipelines import PipelineName, load_pipeline
 from .screen import AsJson, print_json, tell, tell_plan, tell_table
 
@@ -51,7 +52,7 @@ def explain(
     if json:
         print_json({"pipeline": pipeline, "seed": seed, "epoch": epoch, "step": step, "rows": len(told), "batch": shown})
         return
-    _tell_batch(f"epoch {epoch}, step {step}, seed {seed}: {len(told):,} rows", shown, len(told))
+    _tell_batch(f"epoch {epoch}, step {step}, seed {seed}: {counted(len(told), 'row')}", shown, len(told))
 
 
 def _tell_plan(chosen: Pipeline, json: bool) -> None:

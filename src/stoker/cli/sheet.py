@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ..observe.report import page
-from ..units import show_bytes
+from ..units import counted, show_bytes
 from .pictures import Picture
 
 _STYLE = """
@@ -25,7 +25,7 @@ figcaption b { display: block; font-weight: 600; }
 def sheet_page(title: str, pictures: Sequence[Picture]) -> str:
     """Thumbnails in a grid, each with its name, label and size; the images are in the page itself."""
     figures = "\n".join(_figure(picture) for picture in pictures)
-    return page(title, f"{len(pictures):,} samples, spread evenly", f'<div class="sheet">{figures}</div>', _STYLE)
+    return page(title, f"{counted(len(pictures), 'sample')}, spread evenly", f'<div class="sheet">{figures}</div>', _STYLE)
 
 
 def _figure(picture: Picture) -> str:

@@ -68,7 +68,7 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     skip = plan.policy is not None
     reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
     runners, stream = [], 0
-    specs: Specs = plan.source.fields if isinstance(plan.source, Source) else None
+    specs: Specs = plan.source.fields
     for number, segment in enumerate(plan.segments):
         stages = make_stages(segment.nodes, plan.seed, stream, specs)
         specs = all_after(segment.nodes, specs)

@@ -278,10 +278,10 @@ class Loader:
         cursor = decode(state, self._pipeline_identity(), force=force)
         rows = self._plan.order.length if self._plan.counted and self._plan.order else None
         if rows is not None and cursor.row > rows:
-            raise StateError(f"the state's 'row' is {cursor.row:,}, but an epoch has {rows:,} rows")
+            raise StateError(f"the state's 'row' is {cursor.row:,}, but an epoch has {counted(rows, 'row')}")
         length = self._plan.order.length if self._plan.order else None
         if cursor.at is not None and length is not None and cursor.at[0] > length:
-            raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {length:,} samples")
+            raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {counted(length, 'sample')}")
         self._stop_feed()
         self._progress = self._wanted = None
         self._trainer = Trainer()

@@ -11,15 +11,14 @@ from ..plan.plan import Plan
 from ..plan.ranks import one_of_several, rank_of
 from ..source.base import Source
 from ..source.chunk import FieldSpec
-from ..units import show_bytes
+from ..units import counted, show_bytes
 
 
 def explain_plan(plan: Plan, threads: int, reason: str) -> str:
     """Source, order, stages, batch and the memory it takes, ranks; and the default number of threads, with its reason."""
     lines = [f"source   {plan.source.describe()}"]
-    specs: Specs = None
+    specs: Specs = plan.source.fields
     if isinstance(plan.source, Source):
-        specs = plan.source.fields
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
         lines.append(f"         reads {fields or 'no field'}")
         lines += [f"         {told}" for told in _seeks(plan, plan.source)]
@@ -74,7 +73,8 @@ def _order(plan: Plan) -> str:
         return "as the stream gives them"
     verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
     length = plan.order.length
-    return f"{verbs}: {'endless' if length is None else f'{length:,} samples an epoch'}"
+    told = "endless" if length is None else f"{counted(length, 'sample')} an epoch"
+    return f"{verbs}: {told}"
 
 
 def _ranks(plan: Plan) -> str:

@@ -118,7 +118,7 @@ def _many_by_pillow(stats: Stats) -> bool:
 
 
 def _pillow_told(stats: Stats) -> str:
-    return f"{stats.pillow:,} images of {counted(stats.worked, 'sample')} were decoded by Pillow (PNG, WebP and others)"
+    return f"{counted(stats.pillow, 'image')} of {counted(stats.worked, 'sample')} were decoded by Pillow (PNG, WebP and others)"
 
 
 def _crowded(stats: Stats) -> bool:

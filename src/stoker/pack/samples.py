@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..source.paths import printable
 from ..source.sample_names import KEY, NamedSample
+from .keys import safe_key
 
 _EXAMPLE = "give mappings of field names to values, as {'__key__': 'cat/0001', 'jpg': ..., 'cls': 3}"
 #: the extension of a file's name, which may be followed by the number of an object in it
@@ -18,8 +19,9 @@ _EXTENSION = re.compile(r"(?<=[^/])\.[^./#]+(?=(#\d+)?$)")
 def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list[tuple[str, Any]]]:
     """The key of a sample (None without one) and its fields, in its order.
 
-    The key is its ``__key__``, or that of a pipeline's sample. The latter often names a file, ``cat/0001.jpg``; with `stem`
-    its extension is left out. Other names such as ``__url__`` are notes that other tools make about a sample, and not written.
+    The key is its ``__key__``, or that of a pipeline's sample. The latter often names a file, ``/data/cat/0001.jpg``; with
+    `stem` it is made a name that a tar can hold, without the extension: ``data/cat/0001``. Other
+    names such as ``__url__`` are notes that other tools make about a sample, and not written.
     """
     if not hasattr(sample, "items"):
         raise ConfigError(f"a sample cannot be a {type(sample).__name__}; {_EXAMPLE}")
@@ -33,10 +35,11 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
             fields.append((name, value))
         elif name == KEY:
             key = value
-    if key is None:
-        own = sample.key if isinstance(sample, NamedSample) else getattr(sample, "key_", None)
-        key = _EXTENSION.sub("", own) if own and stem else own
-    return _key_bytes(key), fields
+    if key is not None:
+        return _key_bytes(key), fields
+    own = getattr(sample, "key" if isinstance(sample, NamedSample) else "key_", None)
+    stored = _key_bytes(_EXTENSION.sub("", own) if own and stem else own)
+    return safe_key(stored) if stored and stem else stored, fields
 
 
 def told_sample(number: int, key: bytes | None) -> str:

@@ -28,6 +28,7 @@ from ..source.sidecar import FIELD, KIND, MTIME
 from ..source.tfrecord import TfrecordSource
 from ..source.walk import ANY_IMAGE, choose_keep, list_files
 from ..storage.blob import Blob
+from ..units import counted
 from .convert import Moved, Stopped
 from .jpegs import SeekMaker
 from .planning import Ordered
@@ -106,7 +107,7 @@ def index_folder(folder: bytes, old: ShardIndex | None = None, ordered: Ordered 
     root = folder.rstrip(b"/") + b"/"
     names, looked = list_files(root, choose_keep(ANY_IMAGE))
     if not names:
-        raise SourceEmpty(f"{printable(root)}: of {looked:,} files looked at, none has an image's extension")
+        raise SourceEmpty(f"{printable(root)}: of {counted(looked, 'file')} looked at, none has an image's extension")
     work, strings, parts = _Files(root, names, old), SeekStrings(), []
     for part in ordered(work, _pieces(len(names))):
         if moved.stopped():

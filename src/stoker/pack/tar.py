@@ -409,7 +409,7 @@ def _check_key(key: bytes) -> bytes:
     if b"\0" in key or b"\n" in key:
         raise ConfigError("a key cannot hold a NUL or a newline; choose another name")
     if key[:1] == b"/":
-        raise ConfigError("a key that begins with a slash would be unpacked outside of any folder; leave the slash away")
+        raise ConfigError("a key that begins with a slash would be unpacked outside of any folder; omit the slash")
     if b".." in parts or b"." in parts or b"" in parts:
         raise ConfigError("a key with the parts '.', '..' or an empty one could be unpacked anywhere; give a plain relative name")
     if b"." in parts[-1]:

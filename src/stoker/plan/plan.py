@@ -272,7 +272,7 @@ class _Compiler:
             self.segments.append(Segment(()))
         if self.segments and self.steps != Steps():
             raise ConfigError("take, skip and repeat behind batch() need samples that can be counted: put them before batch()")
-        source_specs: dict[str, FieldSpec] | None = dict(self.source.fields) if isinstance(self.source, Source) else None
+        source_specs: dict[str, FieldSpec] | None = None if self.source.fields is None else dict(self.source.fields)
         stages = [node for segment in self.segments for node in segment.nodes] + self.current
         specs = all_after(stages, source_specs)
         padded = {name for name, _ in self.batch.pad} if self.batch else set()
@@ -284,7 +284,9 @@ class _Compiler:
                 raise ConfigError(f"batch(pad=...) names the field {name!r}, but the fields here are {', '.join(specs)}")
         # Select and drop behind batch() narrow what is read just as before it; a batch function may look at everything.
         narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else self.finish
-        wanted = wanted_fields([*stages, *narrowing], source_specs) if source_specs is not None else ()
+        wanted = tuple(source_specs or ())
+        if indexed and source_specs is not None:  # a stream gives all it has
+            wanted = wanted_fields([*stages, *narrowing], source_specs)
         order = Order(tuple(self.verbs), len(self.source)) if isinstance(self.source, Source) else None
         pass_rows = order.length if order else None
         if order and self.steps.passes != 1:

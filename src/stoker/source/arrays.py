@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, SourceEmpty
 from ..kernel import native
 from ..storage.scratch import Scratch
+from ..units import counted
 from .base import Drawing, Rows, Source, digest
 from .chunk import Column, FieldSpec, Ints, array_spec
 
@@ -79,7 +80,7 @@ class ArraysSource(Source):
         return digest("arrays", *parts)
 
     def describe(self) -> str:
-        return f"arrays({', '.join(self._arrays)}): {self._length:,} rows"
+        return f"arrays({', '.join(self._arrays)}): {counted(self._length, 'row')}"
 
 
 def _rows_array(name: str, value: Any) -> NDArray[Any]:

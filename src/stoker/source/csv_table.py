@@ -6,10 +6,12 @@ import csv
 import io
 import os
 import re
+from collections.abc import Collection
 
 import numpy as np
 
 from ..errors import ConfigError, SourceNotFound
+from ..units import counted
 from .paths import printable
 from .sniff import seen_at
 from .typed_columns import Values
@@ -23,11 +25,11 @@ class CsvTable:
     """The columns of a CSV file (commas, double quotes, UTF-8 with or without a byte order mark), each by its name.
 
     A column is int64 or float64 where all its values are such numbers, else text. An empty cell among numbers is NaN, which
-    makes the column float64. Numbers that would be changed (``007``, or integers beyond 2**53 among floats) make it text. Empty
-    lines, and blanks after a comma, are ignored.
+    makes the column float64. Numbers that would be changed (``007``, or integers beyond 2**53 among floats) make it text. The
+    columns named in `texts` are text in any case. Empty lines, and blanks after a comma, are ignored.
     """
 
-    def __init__(self, path: bytes) -> None:
+    def __init__(self, path: bytes, texts: Collection[str] = ()) -> None:
         self.path, self.folder = path, path.rpartition(b"/")[0] or b"/"
         reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True, skipinitialspace=True)
         rows, lines = [], []
@@ -47,10 +49,14 @@ class CsvTable:
         for row, line in zip(rows, lines):
             if len(row) != len(names):
                 raise ConfigError(
-                    f"{_line(path, line)}: {len(row):,} values, where the header names {len(names):,} columns; correct the line"
+                    f"{_line(path, line)}: {counted(len(row), 'value')}, where the header names "
+                    f"{counted(len(names), 'column')}; correct the line"
                 )
         self._lines = np.array(lines, np.int64)
-        self.columns = {name: _column([row[at] for row in rows]) for at, name in enumerate(names)}
+        self.columns = {
+            name: np.array(values, object) if name in texts else _column(values)
+            for name, values in ((name, [row[at] for row in rows]) for at, name in enumerate(names))
+        }
 
     def place(self, row: int) -> str:
         """Where a row stands, for messages."""

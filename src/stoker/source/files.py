@@ -231,7 +231,7 @@ def _checked_root(root: AnyPath) -> bytes:
 
 
 def _nothing(root: bytes, pattern: str, looked: int) -> str:
-    told = f"{printable(root)}: of {looked:,} files looked at, none"
+    told = f"{printable(root)}: of {counted(looked, 'file')} looked at, none"
     if pattern == ANY_IMAGE and (known := seen_at("files", root)):
         return f"{printable(root)}: {known}"
     if pattern == ANY_IMAGE:

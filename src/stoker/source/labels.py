@@ -20,15 +20,14 @@ Rule: TypeAlias = "str | Mapping[str, Any] | Sequence[str] | Callable[[str], Any
 Labels = tuple[Values, tuple[str, ...]]
 
 
-def check_rule(rule: Any, words: tuple[str, ...], call: str) -> None:
-    """Refuse what cannot say a label."""
+def check_rule(rule: Any, words: tuple[str, ...], call: str, listed: str = "a list of class names") -> None:
+    """Refuse what cannot say a label; `listed` says what a list of labels holds."""
     if rule is None or isinstance(rule, Mapping) or callable(rule) or is_list(rule):
         return
     if not isinstance(rule, str) or rule not in words:
         told = ", ".join(map(repr, words))
         raise ConfigError(
-            f"{call}(labels={rule!r}): use {told}, None, a dict of folder name -> label, a list of class names, "
-            "or a function of the path"
+            f"{call}(labels={rule!r}): use {told}, None, a dict of folder name -> label, {listed}, or a function of the path"
         )
 
 

@@ -72,7 +72,7 @@ def open_listed(given: Any, labels: Any = "folder", seek: bool = True) -> Listed
     >>> open_listed(["a/1.jpg", "b/2.jpg"], labels=[0.5, 2.0]).fields["label"].dtype
     '<f4'
     """
-    check_rule(labels, ("folder",), "files")
+    check_rule(labels, ("folder",), "files", "a list with a label for each path")
     paths = given_paths(given, "files([...])", lambda at: f"files([...]): path {at}")
     if not paths:
         raise SourceEmpty("files([...]) was given an empty list of paths")
@@ -111,7 +111,8 @@ def _label(paths: list[bytes], root: bytes, rule: Any) -> Labels:
     if is_list(rule):
         if len(rule) != len(paths):
             raise ConfigError(
-                f"files([...], labels=[...]): {len(paths):,} paths and {len(rule):,} labels; give one for each path"
+                f"files([...], labels=[...]): {counted(len(paths), 'path')} and {counted(len(rule), 'label')}; "
+                "give one for each path"
             )
         return label_values(rule, lambda at: f"label {at}, of {printable(paths[at])}"), ()
     folders = [] if callable(rule) else [parent_name(path) for path in paths]

@@ -150,6 +150,7 @@ class NamedSample(dict[str, Any]):
     __slots__ = ("_names", "_row")
 
     # The names and not the chunk: who keeps a sample must not keep the columns of all samples read with it.
+    # Both are missing in a sample that a user made of a dict: it has no key.
     _names: Names
     _row: int
 
@@ -163,29 +164,39 @@ class NamedSample(dict[str, Any]):
     @property
     def key(self) -> str:
         """The sample's name, the same in every run."""
-        return self._names.key(self._row)
+        return self._known().key(self._row)
 
     @property
     def origin(self) -> str:
         """Where it is stored: a path, or a shard and the byte in it."""
-        return self._names.origin(self._row)
+        return self._known().origin(self._row)
 
     @property
     def index(self) -> int:
         """Its number in its source; in a stream, in the order samples came."""
-        return self._names.index(self._row)
+        return self._known().index(self._row)
 
     def __missing__(self, name: str) -> str:
-        if name == KEY:
+        if name == KEY and hasattr(self, "_names"):
             return self.key
         _no_field(name, self)
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self.key if name == KEY else super().get(name, default)
+        return super().get(name, self.key if name == KEY and hasattr(self, "_names") else default)
+
+    def copy(self) -> NamedSample:
+        return NamedSample.of(self, self._names, self._row) if hasattr(self, "_names") else NamedSample(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if not hasattr(self, "_names"):
+            return NamedSample, (dict(self),)
         # In another process, or in a copy, with names that stand for themselves: a source may be large.
         return NamedSample.of, (dict(self), ListedNames([self.key], [self.origin], [self.index]), 0)
+
+    def _known(self) -> Names:
+        if not hasattr(self, "_names"):
+            raise AttributeError("this sample was made of a dict and has no key, origin or index; use the one the function got")
+        return self._names
 
 
 class NamedColumns(dict[str, Any]):
@@ -214,19 +225,26 @@ class NamedColumns(dict[str, Any]):
     @property
     def sample_keys(self) -> list[str]:
         """The samples' keys, row by row."""
+        if not hasattr(self, "_keys"):
+            raise AttributeError("these columns were made of a dict and have no keys; use those the function got")
         keys = self._keys()
         self._keys = lambda: keys
         return keys
 
     def __missing__(self, name: str) -> list[str]:
-        if name == KEY:
+        if name == KEY and hasattr(self, "_keys"):
             return self.sample_keys
         _no_field(name, self)
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self.sample_keys if name == KEY else super().get(name, default)
+        return super().get(name, self.sample_keys if name == KEY and hasattr(self, "_keys") else default)
+
+    def copy(self) -> NamedColumns:
+        return NamedColumns.of(self, self.rows, self._keys) if hasattr(self, "_keys") else NamedColumns(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if not hasattr(self, "_keys"):
+            return NamedColumns, (dict(self),)
         return _listed_columns, (dict(self), self.rows, self.sample_keys)
 
 

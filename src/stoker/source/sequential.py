@@ -151,7 +151,7 @@ class TarStream(ShardStream):
         values = {**self._defaults, **{name: self._value(told, sample, name) for name in sample.fields}}
         stored = StoredSample((name, values[name]) for name in sorted(values))
         stored[KEY] = sample.key
-        stored.origin = f"{told}, byte {sample.offset:,}"
+        stored.origin = _origin(told, sample)
         return stored
 
     def _value(self, told: str, sample: TarSample, name: str) -> Any:
@@ -165,6 +165,11 @@ class TarStream(ShardStream):
                 return decode_pickle(name, data)
             return decode_field(name, data)
         except RecordError as error:
-            error.message = f"{told}, byte {sample.offset:,}: sample {printable(sample.key)!r}: {error.message}"
-            error.key, error.origin = printable(sample.key), f"{told}, byte {sample.offset:,}"
+            error.key, error.origin = printable(sample.key), _origin(told, sample)
+            error.message = f"{error.origin}: sample {error.key!r}: {error.message}"
             raise
+
+
+def _origin(told: str, sample: TarSample) -> str:
+    """Where a sample is stored, as `RecordSource.origin` says it."""
+    return f"{told}, byte {sample.start:,}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .base import digest
+from .chunk import FieldSpec
 from .sample_names import KEY, key_text
 
 Sample = Mapping[str, Any]
@@ -16,7 +17,7 @@ Sample = Mapping[str, Any]
 class StreamSource:
     """What a function gives each time it is called: an iterable of mappings of field names to values.
 
-    Not indexable, of unknown length, and its fields are unknown until the first sample. Nothing is called before
+    Not indexable, of unknown length, and its fields are mostly unknown until the first sample. Nothing is called before
     `open`. For a resumed run to be exact, the function must give the same samples each time. What it raises passes
     through unchanged: after an exception a generator has ended, so there is no sample to skip.
 
@@ -24,6 +25,9 @@ class StreamSource:
     >>> [sample["n"] for sample in source.open()]
     [0, 1, 2]
     """
+
+    #: what its samples hold, where that is known before they are read
+    fields: Mapping[str, FieldSpec] | None = None
 
     def __init__(self, factory: Callable[[], Iterable[Sample]]) -> None:
         if not callable(factory):

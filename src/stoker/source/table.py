@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError, SourceEmpty
+from ..units import counted
 from .csv_table import CsvTable
 from .listed import ListedFiles, current_folder, given_paths
 from .paths import AnyPath, absolute, printable
@@ -33,7 +34,11 @@ class TableSource(ListedFiles):
     def __init__(
         self, columns: Columns | AnyPath | Any, files: Mapping[str, str], root: AnyPath | None = None, seek: bool = True
     ) -> None:
-        self._csv = CsvTable(absolute(columns)) if isinstance(columns, (str, bytes, os.PathLike)) else None
+        for field, name in files.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"table({field}=...) must be the name of a column of paths, not a {type(name).__name__}")
+        texts = files.values()  # paths may look like numbers
+        self._csv = CsvTable(absolute(columns), texts) if isinstance(columns, (str, bytes, os.PathLike)) else None
         given = _named_columns(columns) if self._csv is None else self._csv.columns
         _check_files(files, given)
         folder = current_folder() if self._csv is None else self._csv.folder
@@ -62,9 +67,15 @@ def _named_columns(columns: Any) -> dict[str, Any]:
     for name in names:
         if not isinstance(name, str):
             raise ConfigError(f"table(): the column {name!r} has no text for a name; rename it")
-        if not is_list(columns[name]):
-            raise ConfigError(f"table(): the column {name!r} cannot be a {type(columns[name]).__name__}; use a list or an array")
-    return {str(name): columns[name] for name in names}
+    try:
+        given = {str(name): columns[name] for name in names}
+    except TypeError as exc:
+        told = f"table({type(columns).__name__}): its columns cannot be read: {exc}"
+        raise ConfigError(f"{told}; use a dict of columns or a data frame (of a Polars LazyFrame: collect())") from exc
+    for name, values in given.items():
+        if not is_list(values):
+            raise ConfigError(f"table(): the column {name!r} cannot be a {type(values).__name__}; use a list or an array")
+    return given
 
 
 def _check_files(files: Mapping[str, str], columns: Mapping[str, Any]) -> None:
@@ -81,7 +92,7 @@ def _check_files(files: Mapping[str, str], columns: Mapping[str, Any]) -> None:
 
 def _check_lengths(lengths: Mapping[str, int]) -> None:
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items())
-        raise ConfigError(f"table() needs columns of one length: {told} rows")
+        told = ", ".join(f"{name!r} has {counted(length, 'row')}" for name, length in lengths.items())
+        raise ConfigError(f"table() needs columns of one length: {told}")
     if not next(iter(lengths.values())):
         raise SourceEmpty(f"table({', '.join(lengths)}) has no rows")

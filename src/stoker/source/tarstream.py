@@ -21,11 +21,12 @@ from .unpack import Piece, packing_of, unpacked
 
 @dataclass(frozen=True, slots=True)
 class TarSample:
-    """One sample of a tar: its key, its fields' bytes, and where its first header stands."""
+    """One sample of a tar: its key, its fields' bytes, where its first header stands, and where the bytes after that begin."""
 
     key: bytes
     fields: dict[str, bytes]
     offset: int
+    start: int = 0
 
 
 def tar_samples(pieces: Iterable[Piece], told: str) -> Iterator[TarSample]:
@@ -66,7 +67,7 @@ class _Samples:
         self._number = -1  # of the sample being gathered
         self._key = b""
         self._fields: dict[str, bytes] = {}
-        self._offset = 0
+        self._offset = self._start = 0
         self._names: tuple[str, ...] = ()
 
     def of(self, pieces: Iterable[Piece]) -> Iterator[TarSample]:
@@ -104,7 +105,7 @@ class _Samples:
             if number != self._number:
                 if self._fields:
                     yield self._sample()
-                self._number, self._fields, self._offset = number, {}, header
+                self._number, self._fields, self._offset, self._start = number, {}, header, start
                 self._key = names[bounds[number - first] : bounds[number - first + 1]].tobytes()
             at = start - self._base
             self._fields[self._names[field]] = bytes(memoryview(self._held)[at : at + length])
@@ -116,7 +117,7 @@ class _Samples:
         self._base = before
 
     def _sample(self) -> TarSample:
-        return TarSample(self._key, self._fields, self._offset)
+        return TarSample(self._key, self._fields, self._offset, self._start)
 
     def _named(self, error: CorruptShard, begin: bytes) -> CorruptShard:
         known = seen_as("tar", begin) if (error.offset or 0) < BEGIN else ""

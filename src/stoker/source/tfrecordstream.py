@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ..errors import CorruptShard, RecordError
 from ..kernel.records import ExampleStats, scan_tfrecord
 from ..storage.blob import Blob
+from ..units import counted
 from . import unpack
-from .chunk import Ints
+from .chunk import OBJECT, Ints
 from .examples import ExampleColumns
 from .feature import Feature, about_examples, found_features, read_features
 from .paths import unprintable
@@ -32,7 +33,7 @@ class TfrecordStream(ShardStream):
     """TFRecord files in sequence, both checksums of every record checked.
 
     `packings` says what each is compressed with; None: it is plain. `features` is as for `TfrecordSource`; without it, they are
-    what the first records hold.
+    what the first records hold, which are read for that: one whose number of values differs among them is a list in batches.
     """
 
     verb = "tfrecord"
@@ -44,6 +45,11 @@ class TfrecordStream(ShardStream):
         self._packings = tuple(packings)
         self._raw = isinstance(features, str) and features == "raw"
         self._features = None if self._raw or features is None else read_features(features)
+        self._looked, found = (0, self._features) if features is not None else _first_features(blobs, packings)
+        self._parsed = found
+        if found is not None:
+            self.fields = {name: OBJECT if self._looked and each.shape else each.spec for name, each in found.items()}
+            self._parsed = {name: _loose(each) for name, each in found.items()} if self._looked else found
 
     def whole(self) -> TfrecordStream:
         """The same, each sample a record as it is stored."""
@@ -53,12 +59,20 @@ class TfrecordStream(ShardStream):
         return self._raw, repr(self._features)
 
     def _opened(self) -> Iterator[Iterator[StoredSample]]:
-        parser = _Parser(self._features, self._raw)
+        parser = _Parser(self._parsed, self._looked)
         for blob, packing in zip(self._blobs, self._packings):
             yield _shard(blob, packing, parser)
 
 
 def _shard(blob: Blob, packing: str | None, parser: _Parser) -> Iterator[StoredSample]:
+    for first, data, starts, lengths in _records(blob, packing):
+        for number, sample in enumerate(parser.samples(data, starts, lengths, blob.url, first), first):
+            sample.setdefault(KEY, f"{blob.name}#{number}")
+            yield sample
+
+
+def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, NDArray[np.uint8], Ints, Ints]]:
+    """The records of a file, some at a time: the number of the first, bytes, and where in them the payloads lie."""
     size = blob.stat().size
     if not size:
         raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
@@ -68,10 +82,8 @@ def _shard(blob: Blob, packing: str | None, parser: _Parser) -> Iterator[StoredS
         first = next(pieces, b"")
         begin = bytes(first[:BEGIN])
         for _, data, starts, lengths in whole_records(chain([first], pieces), size if packing is None else None):
-            for sample in parser.samples(data, starts, lengths, blob.url, number):
-                sample.setdefault(KEY, f"{blob.name}#{number}")
-                yield sample
-                number += 1
+            yield number, data, starts, lengths
+            number += len(starts)
     except CorruptShard as error:
         if error.shard:
             raise
@@ -82,23 +94,32 @@ def _shard(blob: Blob, packing: str | None, parser: _Parser) -> Iterator[StoredS
         raise CorruptShard(told, shard=blob.url, offset=error.offset) from error
 
 
-class _Parser:
-    """Records to samples: by features that were named, or by those of the first records."""
+def _first_features(blobs: Sequence[Blob], packings: Sequence[str | None]) -> tuple[int, dict[str, Feature] | None]:
+    """How many of the first records were looked at, and the features in them; None where they are not Examples."""
+    for blob, packing in zip(blobs, packings):
+        for _, data, starts, lengths in _records(blob, packing):
+            if len(starts):
+                stats = ExampleStats()
+                stats.add(data, starts, lengths)
+                return len(starts), found_features([(len(starts), about_examples(stats))]) or None
+    return 0, None
 
-    def __init__(self, features: dict[str, Feature] | None, raw: bool) -> None:
+
+class _Parser:
+    """Records to samples, by their features; without any, a sample is the record's bytes."""
+
+    def __init__(self, features: dict[str, Feature] | None, looked: int) -> None:
+        """`looked` is how many records said which features there are; 0: they were named."""
         self._examples = None if features is None else ExampleColumns(features, unprintable)
-        self._raw = raw
-        #: the features seen, where nobody named them
-        self._stats = ExampleStats() if features is None and not raw else None
-        self._looked = 0  # records that told which features there are
+        self._looked, self._stats = looked, ExampleStats()
 
     def samples(self, data: NDArray[np.uint8], starts: Ints, lengths: Ints, told: str, first: int) -> Iterator[StoredSample]:
         """The samples of some records, which lie in `data`; `first` is the number of the first of them in its file."""
-        if self._stats is not None and len(starts):
-            self._learn(self._stats, data, starts, lengths, told, first)
         errors: dict[int, Exception] = {}
         columns: dict[str, Any] = {}
         if self._examples is not None:
+            if self._looked and len(starts):
+                self._check(self._examples.features, data, starts, lengths, told, first)
             columns = self._examples.parse(data, starts, lengths, None, self._examples.features, {}, errors)
         for row, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist())):
             origin = f"{told}, record {first + row:,}"
@@ -111,20 +132,16 @@ class _Parser:
             sample.origin = origin
             yield sample
 
-    def _learn(self, stats: ExampleStats, data: NDArray[np.uint8], starts: Ints, lengths: Ints, told: str, first: int) -> None:
-        """The first records say which features there are; what later ones have beside those would be lost, and is an error."""
-        if self._raw:
+    def _check(self, known: Collection[str], data: NDArray[np.uint8], starts: Ints, lengths: Ints, told: str, first: int) -> None:
+        """What records have beside the features that were found in the first ones would be lost, and is an error."""
+        self._stats.add(data, starts, lengths)
+        if len(self._stats.features) <= len(known):
             return
-        stats.add(data, starts, lengths)
-        if self._examples is None:
-            found = found_features([(len(starts), about_examples(stats))])
-            self._looked, self._raw = len(starts), not found
-            self._examples = ExampleColumns({name: _loose(each) for name, each in found.items()}, unprintable) if found else None
-        elif len(stats.features) > len(self._examples.features):
-            odd = {entry["name"] for entry in about_examples(stats)["features"]} - self._examples.features.keys()
+        odd = {entry["name"] for entry in about_examples(self._stats)["features"] if entry["kind"]} - set(known)
+        if odd:
             raise RecordError(
                 f"{told}: a record between {first:,} and {first + len(starts) - 1:,} has the feature {min(odd)!r}, and the first "
-                f"{self._looked:,} records have not; name what to read: tfrecord(..., features={{...}})"
+                f"{counted(self._looked, 'record')} did not; name what to read: tfrecord(..., features={{...}})"
             )
 
 

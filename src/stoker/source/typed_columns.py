@@ -34,6 +34,9 @@ def typed_column(given: Any, place: Place, floats: Any = np.float64) -> Values:
     array = as_array(given)
     if array is None:
         return _of_values(list(given), place, floats)
+    if array.ndim and np.ma.is_masked(array):
+        at = int(np.flatnonzero(np.ma.getmaskarray(array).reshape(len(array), -1).any(axis=1))[0])
+        raise ConfigError(f"{place(at)}: a masked value; remove the row, or give it a value with filled(...)")
     if array.dtype.kind in "biuf" and array.ndim:
         return array
     if array.dtype.kind not in "OUT":
@@ -45,9 +48,13 @@ def as_array(given: Any) -> NDArray[Any] | None:
     """The array that a column of NumPy, torch, pandas or Arrow is; None where `given` is no such thing."""
     if isinstance(given, np.ndarray):
         return given
-    if hasattr(given, "__array__"):
-        return np.asarray(given)
-    return np.asarray(given.to_numpy()) if hasattr(given, "to_numpy") else None
+    try:
+        if hasattr(given, "__array__"):
+            return np.asarray(given)
+        return np.asarray(given.to_numpy()) if hasattr(given, "to_numpy") else None
+    except (TypeError, ValueError, RuntimeError) as exc:  # a tensor that needs a gradient, or of a type NumPy has not
+        told = f"NumPy cannot read this {type(given).__name__}: {exc}"
+        raise ConfigError(f"{told}; convert it (PyTorch: tensor.detach().cpu().float().numpy())") from exc
 
 
 def is_list(given: Any) -> bool:
@@ -178,7 +185,8 @@ def _odd_one(values: list[Any], place: Place) -> str:
         told = "None" if values[at] is None else f"{_short(values[at])}, a {type(values[at]).__name__}"
         return f"{place(at)}: {told}; {_KINDS}"
     at = next(at for at, kind in enumerate(kinds) if kind != kinds[0] and {kind, kinds[0]} != {"integer", "float"})
-    told = f"{_short(values[at])} is a {kinds[at]}, where {place(0)} has the {kinds[0]} {_short(values[0])}"
+    article = "an" if kinds[at] == "integer" else "a"
+    told = f"{_short(values[at])} is {article} {kinds[at]}, where {place(0)} has the {kinds[0]} {_short(values[0])}"
     return f"{place(at)}: {told}; all need to be of one kind"
 
 

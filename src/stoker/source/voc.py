@@ -86,6 +86,7 @@ class VocSource(Source):
         self._labels, self.classes = found.label(labels)
         self._boxes = np.array(found.sides, np.float32).reshape(-1, 4)  # NaN: the whole image, of a size not known yet
         self._numbers = np.array(found.numbers, np.int32)
+        self._without = found.without
         self._images = np.array(found.images, np.int64)  # sample -> image
         parts = (paths.text, self._labels.tobytes(), self._boxes.tobytes())
         self._fingerprint = digest(self._kind, *parts, *self.classes)
@@ -125,8 +126,11 @@ class VocSource(Source):
 
     def describe(self) -> str:
         objects, images = counted(len(self), "object"), counted(len(self._paths), "image")
-        counts = f"{objects} in {images}, {counted(len(self.classes), 'class', 'classes')}"
-        return f"voc({self._title}): {counts}"
+        return self._described(f"{objects} in {images}")
+
+    def _described(self, counts: str) -> str:
+        bare = f"; {counted(self._without, 'image')} without an annotation" if self._without else ""
+        return f"voc({self._title}): {counts}, {counted(len(self.classes), 'class', 'classes')}{bare}"
 
     def _read_images(self, indices: Ints, scratch: Scratch) -> tuple[BytesColumn, Errors]:
         """The images of some samples; neighbours that share a file share its bytes, which are read once."""
@@ -212,8 +216,7 @@ class VocImages(VocSource):
 
     def describe(self) -> str:
         images, objects = counted(len(self), "image"), counted(len(self._labels), "object")
-        counts = f"{images} with {objects}, {counted(len(self.classes), 'class', 'classes')}"
-        return f"voc({self._title}): {counts}"
+        return self._described(f"{images} with {objects}")
 
 
 class _Objects:
@@ -223,6 +226,7 @@ class _Objects:
         self.images = array("q")
         self.numbers = array("i")
         self.sides = array("f")
+        self.without = 0  # images without an annotation
         self.names: list[str] = []  # of the class; where the number is 0, of the folder, which may be no class
 
     def add(self, line: int, number: int, name: str, box: tuple[float, float, float, float]) -> None:
@@ -247,20 +251,25 @@ def _collect(listed: VocPaths) -> _Objects:
     """Read the annotations of all the images on the list."""
     from .xml import read_annotation
 
-    found, annotated = _Objects(), 0
+    found = _Objects()
     for at, path in enumerate(listed.annotations):
         annotation = read_annotation(path)
-        annotated += annotation is not None
+        if annotation is None and listed.named:
+            raise SourceNotFound(
+                f"voc(annotations=[...]): path {at}, {printable(path)}: there is no such file; correct it, or omit the image"
+            )
+        found.without += annotation is None
         if annotation and annotation.names:
             for number, (name, box) in enumerate(zip(annotation.names, annotation.boxes), 1):
                 found.add(at, number, name, box)
         else:
             size = annotation and annotation.size
             found.add(at, 0, os.fsdecode(parent_name(listed.names[at])), (0, 0, *size) if size else (np.nan,) * 4)
-    if not annotated:
+    if found.without == len(listed.images):
         first = printable(listed.annotations[0])
         raise SourceNotFound(
-            f"no annotation for any of {len(listed.images):,} images; the first looked for is {first}: check annotations=..."
+            f"no annotation for any of {counted(len(listed.images), 'image')}; the first looked for is {first}: "
+            "check annotations=..."
         )
     return found
 
@@ -292,4 +301,4 @@ def _refuse_unknown(names: list[str], numbers: Mapping[str, int]) -> None:
     for name in names:
         if name not in numbers:
             told = f"voc(labels=...) has no label for the object name {name!r}"
-            raise ConfigError(f"{told}, only for {len(numbers):,} others; add it")
+            raise ConfigError(f"{told}, only for {counted(len(numbers), 'other')}; add it")

@@ -26,8 +26,8 @@ class VocPaths:
     are tried).
 
     An annotation is the same path below the folder `annotations`, ending in ``.xml``; of an image that is not below `images`
-    it is the file of the same name there. `annotations` may be a list of paths, one for each image. Without it annotations
-    lie beside their images.
+    it is the file of the same name there. `annotations` may be a list of paths, one for each image; all must be there. Without it
+    annotations lie beside their images.
     """
 
     def __init__(self, listed: Any, images: AnyPath | None, annotations: Any) -> None:
@@ -50,6 +50,8 @@ class VocPaths:
             root = self.lines.path.rpartition(b"/")[0] if self.folder is None else self.folder
             places = [joined(root, name) for name in self.names]
         self.images = list(_found(places))
+        #: whether the user named each annotation, so that all of them must be there
+        self.named = annotations is not None and not isinstance(annotations, (str, bytes, os.PathLike))
         self.annotations = self._annotations(places, annotations)
 
     def _whole(self, path: bytes) -> bytes:
@@ -67,7 +69,8 @@ class VocPaths:
         paths = given_paths(given, "voc(annotations=[...])", lambda at: f"voc(annotations=[...]): path {at}")
         if len(paths) != len(places):
             raise ConfigError(
-                f"voc(annotations=[...]): {len(places):,} images and {len(paths):,} annotations; give one for each image"
+                f"voc(annotations=[...]): {counted(len(places), 'image')} and {counted(len(paths), 'annotation')}; "
+                "give one for each image"
             )
         root = current_folder()
         return [joined(root, path) for path in paths]

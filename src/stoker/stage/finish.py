@@ -12,6 +12,7 @@ from ..batch.strings import ByteStrings
 from ..errors import BatchError
 from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
 from ..source.sample_names import KEY
+from ..units import counted
 from .blend import Place, blend
 from .fields import arrange
 from .map import short_name
@@ -77,6 +78,6 @@ def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:
         length = len(column) if isinstance(column, (list, ByteStrings)) or getattr(column, "shape", ()) != () else rows
         if length != rows:
             raise BatchError(
-                f"{describe_function(fn)} made {length} rows of {rows} in the field {name!r}; a batch function keeps their "
-                "number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
+                f"{describe_function(fn)} made {counted(length, 'row')} of {rows:,} in the field {name!r}; a batch function "
+                "keeps their number: use filter or flat_map before batch(), or batch().map_batch().unbatch()"
             )

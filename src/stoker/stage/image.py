@@ -292,14 +292,14 @@ def encoded(column: Column) -> Column:
 
 
 def is_encoded(value: Any) -> bool:
-    """Whether a value is the bytes of an encoded image, which may also be an array: uint8 of one dimension is never pixels."""
+    """Whether a value is the bytes of an encoded image; an array or a tensor of uint8 and one dimension is, and never pixels."""
     return isinstance(value, (bytes, bytearray, memoryview)) or (
-        isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == np.uint8
+        getattr(value, "ndim", 0) == 1 and str(value.dtype) in ("uint8", "torch.uint8")
     )
 
 
 def _view(value: Any) -> memoryview:
-    return memoryview(cast(Any, np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value)
+    return memoryview(value if isinstance(value, (bytes, bytearray, memoryview)) else cast(Any, np.ascontiguousarray(value)))
 
 
 def _note_seeks(uses: NDArray[np.int32], unfit: Sequence[int] | Ints, chunk: Chunk, scratch: Scratch) -> None:

@@ -15,6 +15,7 @@ from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_
 from ..source.chunk import OBJECT, Chunk, Ints
 from ..source.sample_names import KEY, NamedColumns, Names, key_text
 from ..storage.scratch import Scratch
+from ..units import counted
 from .base import Stage, Targets, each_row, function_error, samples_of
 from .fields import arrange
 from .map import fill
@@ -81,7 +82,7 @@ class RegroupStage(Stage):
                 given = columns.pop(KEY, given)
             else:
                 columns = arrange(node, columns)
-        if given is not None and len(given) == _count(columns, len(chunk)):
+        if given is not None and len(given) == _count(columns, len(chunk)):  # a later function may have changed the rows
             columns = {**columns, KEY: given}
         rows = _split(columns)
         # Each new row belongs to the source row it stands for, as far as there is one.
@@ -108,7 +109,13 @@ def map_batch(fn: Function, columns: dict[str, Any], rows: int, keys: Keys) -> d
         raise BatchError(f"{describe_function(fn)} must return a mapping of field names to columns, not {told}")
     made = dict(result)
     if KEY in made:
-        made[KEY] = _key_list(made[KEY], fn)
+        given = _key_list(made.pop(KEY), fn)
+        if len(given) != (count := _count(made, rows)):
+            raise BatchError(
+                f"{describe_function(fn)} gave {counted(len(given), 'key')} for {counted(count, 'row')}; "
+                "'__key__' must be a list with a key per row"
+            )
+        made[KEY] = given
     return made
 
 
