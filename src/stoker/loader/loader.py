@@ -115,6 +115,8 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
+        if self._executor.stopped:
+            raise ended()
         self._follow_rank()
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
@@ -379,8 +381,6 @@ class Loader:
             raise ClosedError(
                 "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
             )
-        if self._executor.stopped:
-            raise ended()
 
     def _follow_rank(self) -> None:
         """Run for the rank that this process is by now: a loader may be made before the process group.

@@ -135,7 +135,7 @@ class BatchUnit(Unit):
         report, clock = Report(), time.perf_counter()
         columns, rows, keys, kept = self.draft.finish(stop)
         report.lap(clock)
-        in_slab = {id(columns[name]) for name in self._make.laid_out & columns.keys()}
+        in_slab = {id(columns[name]) for name in self._make.laid_out & columns.keys()} if self.finish else set()
         self.draft, self.kept = None, kept
         mask = self._mask(kept)
         if rows:
@@ -143,6 +143,8 @@ class BatchUnit(Unit):
             position = int(self._rows.positions[0])
             columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys, report)
         self._batch = Batch(columns, rows, keys, mask)
+        if not self.finish:
+            return report, 0  # joined by who takes it: nobody counts any more
         return report, sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
 
     def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
