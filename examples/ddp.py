@@ -22,11 +22,8 @@ def make_pipeline(photos: str) -> stoker.Pipeline:
     return stoker.files(photos).shuffle(seed=7).shard().image("image", *crop, out="float32", layout="chw").batch(4)
 
 
-def train(rank: int, photos: str, folder: str) -> None:
-    # The ranks meet at a file. Between machines: MASTER_ADDR and MASTER_PORT in the environment, and no init_method.
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
-    torch.set_num_threads(1)
-    pipeline = make_pipeline(photos)
+def fit(pipeline: stoker.Pipeline) -> tuple[int, list[str]]:
+    """One epoch on this rank: its steps, and the keys of its samples."""
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, len(pipeline.classes)))
     model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -41,12 +38,20 @@ def train(rank: int, photos: str, folder: str) -> None:
             optimizer.step()
             keys += batch.keys_
             steps += 1
+    return steps, keys
+
+
+def train(rank: int, photos: str, folder: str) -> None:
+    # The ranks meet at a file. Between machines: MASTER_ADDR and MASTER_PORT in the environment, and no init_method.
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
+    torch.set_num_threads(1)
     everyone: list[tuple[int, list[str]]] = [(0, [])] * WORLD
-    dist.all_gather_object(everyone, (steps, keys))
+    dist.all_gather_object(everyone, fit(make_pipeline(photos)))
     if rank == 0:
         seen = [set(names) for _, names in everyone]
         print(f"steps on each rank: {[count for count, _ in everyone]}")
         print(f"samples on each rank: {[len(names) for names in seen]}, seen by both: {len(seen[0] & seen[1])}")
+    dist.barrier()  # nobody leaves while another is still talking
     dist.destroy_process_group()
 
 

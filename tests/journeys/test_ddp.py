@@ -57,6 +57,7 @@ def work(rank, folder, handed):
         }}
     with open(f"{{folder}}/{{rank}}.json", "w") as file:
         json.dump(found, file)
+    dist.barrier()
     dist.destroy_process_group()
 
 
