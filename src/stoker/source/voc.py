@@ -180,16 +180,8 @@ class VocImages(VocSource):
 
     _kind = "voc images"
 
-    def __init__(
-        self,
-        listed: Any,
-        *,
-        images: AnyPath | None = None,
-        annotations: Any = None,
-        labels: Any = None,
-        seek: bool = True,
-    ) -> None:
-        super().__init__(listed, images=images, annotations=annotations, labels=labels, seek=seek)
+    def __init__(self, listed: Any, **options: Any) -> None:
+        super().__init__(listed, **options)
         real = self._numbers > 0  # and not a whole image without objects
         self._labels, self._boxes = self._labels[real], self._boxes[real]
         self._ends = np.cumsum(np.bincount(self._images[real], minlength=len(self._paths)))
