@@ -388,7 +388,10 @@ def _array(about: Mapping[str, Any]) -> Any:
 
 
 def _components(data: bytes, count: int | None) -> list[Any]:
-    parts = _plain(_unpack(data))
+    try:
+        parts = _plain(_unpack(data))
+    except RecursionError as error:  # how deep msgpack may be nested differs between versions of Python
+        raise RecordError(f"its values are nested too deep ({error}); write it again with stoker.write_lmdb") from error
     if not isinstance(parts, list) or (count is not None and len(parts) != count):
         told = f"{len(parts)} components" if isinstance(parts, list) else f"a {type(parts).__name__}"
         raise RecordError(
