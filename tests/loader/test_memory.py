@@ -17,6 +17,8 @@ import pytest
 from PIL import Image
 
 import stoker
+import stoker.loader.front as front_module
+import stoker.loader.loader as loader_module
 from stoker.image import RandomResizedCrop
 
 from .runs import hash_of, no_workers, numbers, odd
@@ -300,3 +302,32 @@ def test_the_second_batch_does_not_wait_for_a_long_look_ahead_where_sizes_show_o
             next(iterator)
             # Two until one is complete, then as many as 64 MB hold; 64 batches, the most there can be, are 256 MB.
             assert len(begun) <= 4 * (taken + 17)
+
+
+@pytest.mark.parametrize("kind", ["counted", "filter", "two segments"])
+def test_work_nearer_to_the_batch_goes_before_the_look_ahead_in_front_of_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: set[tuple[str, bool]] = set()
+
+    def noting(module: Any) -> Callable[..., Any]:
+        feed = module.Feed
+
+        def made(*arguments: Any, **options: Any) -> Any:
+            asked.add((module.__name__.rpartition(".")[2], options["first"]))
+            return feed(*arguments, **options)
+
+        return made
+
+    for module in (loader_module, front_module):
+        monkeypatch.setattr(module, "Feed", noting(module))
+    pipeline = numbers(60) if kind == "counted" else numbers(60).filter(odd)
+    pipeline = pipeline.take(20).filter(odd) if kind == "two segments" else pipeline
+    with pipeline.batch(4).loader(threads=2) as loader:
+        next(iter(loader))
+    assert (
+        asked
+        == {
+            "counted": {("loader", False)},
+            "filter": {("loader", True), ("front", False)},
+            "two segments": {("loader", True), ("front", False), ("front", True)},
+        }[kind]
+    )
