@@ -45,7 +45,7 @@ def test_mixed_batches_and_bad_samples_are_shown_too(stoker: Any, image_folder: 
     result = stoker("explain", f"{tmp_path / 'mixed.py'}:train", "--step", 0)
     assert result.exit_code == 0 and result.stdout.count("8 x 8") == 5
     assert "blend: MixUp(share=" in result.stdout
-    assert "row 0: " in result.stdout and "no image format is known that begins with b'<html>'" in result.stdout
+    assert "row 0: " in result.stdout and "it begins with b'<html>' and is not a supported image" in result.stdout
 
 
 def test_text_tells_what_every_operation_drew(stoker: Any, image_folder: Path, tmp_path: Path) -> None:

@@ -328,7 +328,7 @@ def test_what_is_no_operation_is_told_what_was_meant(given: Any, told: str) -> N
         ([1, 2, 3], UnsupportedImage, "is neither"),
         ("cat.jpg", UnsupportedImage, "is neither"),
         (b"", TruncatedImage, "no bytes"),
-        (b"hello", UnsupportedImage, "no image format is known that begins with b'hello'"),
+        (b"hello", UnsupportedImage, "it begins with b'hello' and is not a supported image"),
         (jpeg_bytes(9, 9)[:-30], TruncatedImage, "end"),
     ],
     ids=lambda value: "" if not isinstance(value, str) else value[:30],

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "kernel": {"errors", "units"},
     "storage": {"errors", "units", "kernel"},
     "image": {"errors", "units", "kernel"},
-    "source": {"errors", "units", "kernel", "storage"},
+    "source": {"errors", "units", "kernel", "storage", "image"},
     "plan": {"errors", "foreign_names", "units", "kernel", "image", "source"},
     "engine": {"errors", "units"},
     "batch": {"errors", "units", "source"},

@@ -154,7 +154,7 @@ def test_an_image_whose_size_cannot_be_read_is_an_error_of_its_sample(data: Set,
         rows = read(source, None, wanted)
         assert list(rows.errors) == [1]
         assert isinstance(rows.errors[1], ImageError)
-        assert "2.jpg: its annotation tells no size" in str(rows.errors[1])
+        assert "2.jpg: its annotation has no size" in str(rows.errors[1])
         assert rows.errors[1].key == "2#0"
         assert np.isfinite(rows.columns["box"]).all()
     assert not read(source, None, ("image", "label")).errors

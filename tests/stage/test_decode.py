@@ -218,7 +218,7 @@ BAD: dict[str, tuple[bytes, type[ImageError], str]] = {
     "npy that is negative": (npy_of("|u1", "(-9, -9, 3)"), CorruptImage, "no pixel"),
     "32 bit TIFF": (saved(Image.fromarray(GRAY.astype(np.float32)), "TIFF"), UnsupportedImage, "32 bits"),
     "32 bit integer TIFF": (saved(Image.fromarray(GRAY.astype(np.int32)), "TIFF"), UnsupportedImage, "32 bits"),
-    "text": (b"hello, world", UnsupportedImage, "no image format"),
+    "text": (b"hello, world", UnsupportedImage, "not a supported image"),
     "torn PNG": (SAME["PNG"][0][:60], ImageError, "Pillow cannot decode"),
     "torn WebP": (SAME["WebP"][0][:40], ImageError, "cannot decode|no image format"),
     "torn TIFF": (SAME["TIFF"][0][:40], ImageError, "cannot decode|no image format"),

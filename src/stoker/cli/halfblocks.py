@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -10,6 +9,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ..image.pillow import open_image
 from .pictures import Picture
 
 _BLOCK = "▀"
@@ -47,7 +47,7 @@ def half_blocks(data: bytes) -> Text:
     import numpy as np
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as image:
+    with open_image(data) as image:
         scale = min(_WIDTH / image.width, 2 * _LINES / image.height)
         across, down = max(1, round(image.width * scale)), max(2, 2 * round(image.height * scale / 2))
         pixels = np.asarray(image.convert("RGB").resize((across, down), Image.Resampling.BOX)).tolist()

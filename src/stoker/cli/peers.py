@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError, MissingExtra
+from ..image.pillow import open_image
 
 #: more samples than any measurement takes
 _ENDLESS = 1 << 40
@@ -49,7 +50,7 @@ class PillowImages:
         from PIL import Image
 
         with open(self._paths[index], "rb") as file:
-            image = Image.open(file).convert("RGB")
+            image = open_image(file.read()).convert("RGB")
         left, top, right, bottom = random_crop(*image.size)
         image = image.crop((left, top, right, bottom)).resize((self._size, self._size), Image.Resampling.BILINEAR)
         if random.random() < 0.5:

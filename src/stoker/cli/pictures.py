@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ImageError
 from ..image.lower import lower
+from ..image.pillow import open_image
 from ..stage.image import decode_bytes
 from ..storage.scratch import Scratch
 
@@ -85,7 +86,7 @@ def _header(data: bytes) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
+            with open_image(data) as image:
                 return {"width": image.width, "height": image.height, "format": image.format or "?", "mode": image.mode}
     except Exception:  # noqa: BLE001  Pillow raises nearly anything on bad bytes; decoding them says what is wrong
         return {}

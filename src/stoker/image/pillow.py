@@ -2,11 +2,15 @@
 libjpeg-turbo progressive JPEG too.
 
 One rule makes every kind of image RGB (or gray), the same wherever it is decoded: alpha is dropped, palettes are looked up,
-16 bits are cut to the upper 8, CMYK is converted as Pillow does.
+more than 8 bits are cut to the upper 8, CMYK is converted as Pillow does.
+
+Pillow knows more formats than are safe to try: its plug-in for EPS runs Ghostscript on the bytes. `open_image` asks only those
+in `FORMATS`, and is the one place in the package that opens an image with Pillow.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from typing import Any
@@ -19,9 +23,25 @@ from ..kernel import native
 from .limits import MAX_SCANS
 from .orient import orientation_of, upright
 
+#: what is opened: Pillow's names of formats, and everyone else's
+FORMATS = {
+    "JPEG": "JPEG",
+    "JPEG2000": "JPEG 2000",
+    "PNG": "PNG",
+    "WEBP": "WebP",
+    "AVIF": "AVIF",
+    "GIF": "GIF",
+    "TIFF": "TIFF",
+    "BMP": "BMP",
+    "PPM": "PPM",
+    "ICO": "ICO",
+    "TGA": "TGA",
+}
 _JPEG = b"\xff\xd8\xff"
 #: formats without 32-bit images: what Pillow holds in 32 bits are 16, from 0 to 65,535
 _SIXTEEN_BITS = ("PNG", "PPM")
+#: the tag of TIFF
+_BITS_PER_SAMPLE = 258
 
 
 def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) -> NDArray[np.uint8]:
@@ -29,10 +49,10 @@ def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) ->
 
     With `orient` they are turned upright, as EXIF says. A TIFF's own orientation is always followed, by Pillow itself.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
-        with _open_jpeg(data) if data.startswith(_JPEG) else Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             width, height = image.size
             if width * height > max_pixels:
                 raise ImageTooLarge(f"{width} x {height} pixels are more than the {max_pixels:,} allowed")
@@ -42,14 +62,38 @@ def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) ->
             return upright(pixels, orientation_of(data, image)) if orient else pixels
     except ImageError:
         raise
-    except UnidentifiedImageError as error:
-        raise UnsupportedImage(f"no image format is known that begins with {data[:12]!r}") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageTooLarge(str(error)) from error
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error and others on bad bytes
         raise _damage(error) from error
+
+
+def open_image(data: bytes) -> Any:
+    """An image of Pillow's with its header read, if `data` is in one of `FORMATS`; raises `UnsupportedImage` if not.
+
+    A damaged header raises whatever Pillow raises.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    if data.startswith(_JPEG):
+        return _open_jpeg(data)
+    known = _known_formats()
+    try:
+        return Image.open(io.BytesIO(data), formats=known)
+    except UnidentifiedImageError as error:
+        names = ", ".join(FORMATS[name] for name in known)
+        raise UnsupportedImage(f"it begins with {data[:12]!r} and is not a supported image ({names})") from error
+
+
+@functools.cache
+def _known_formats() -> tuple[str, ...]:
+    """Those of `FORMATS` that this Pillow has: AVIF came late, and others may be left out of a build."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def is_image(value: Any) -> bool:
@@ -70,7 +114,7 @@ def pixels_of(image: Any, channels: int) -> NDArray[np.uint8]:
         raise _damage(error) from error
 
 
-def check_scans(data: bytes) -> None:
+def _check_scans(data: bytes) -> None:
     """Refuse a JPEG of more scans than any decoder here may read; Pillow would read them all."""
     scans = native.jpeg_header(data).scans
     if scans > MAX_SCANS:
@@ -86,17 +130,21 @@ def _open_jpeg(data: bytes) -> Any:
     """The JPEG itself: `Image.open` would hold it to a limit of Pillow's own, and tries other formats where it is an odd one."""
     from PIL.JpegImagePlugin import JpegImageFile
 
-    check_scans(data)
+    _check_scans(data)
     try:
         return JpegImageFile(io.BytesIO(data))
     except SyntaxError as error:
         raise UnsupportedImage(f"Pillow does not decode this kind of JPEG: {error}") from error
 
 
+def _sample_bits(image: Any) -> int:
+    """Bits of a sample that Pillow holds in 16 or 32: it scales to 16 but for TIFFs of 12, whose values it leaves as they are."""
+    return int(image.tag_v2[_BITS_PER_SAMPLE][0]) if image.format == "TIFF" else 16
+
+
 def _to_pixels(image: Any, channels: int) -> NDArray[np.uint8]:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _SIXTEEN_BITS):
-        wide = np.asarray(image)
-        gray = (wide >> 8).astype(np.uint8)
+        gray = (np.asarray(image) >> (_sample_bits(image) - 8)).astype(np.uint8)
         return gray[:, :, None] if channels == 1 else np.repeat(gray[:, :, None], 3, axis=2)
     if image.mode in ("I", "F"):
         raise UnsupportedImage(f"images of mode {image.mode} (32 bits a channel) have no agreed range; convert them to 8 bits")

@@ -67,12 +67,8 @@ def shrink(data: bytes, longest: int, quality: int) -> bytes:
     kind = picture_kind(data)
     if kind not in ("jpg", "png") or max(_sides(data, kind)) <= longest:
         return data
-    if kind == "jpg":
-        pillow.check_scans(data)
-    from PIL import Image
-
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with pillow.open_image(data) as image:
             if max(image.size) <= longest or (kind == "png" and getattr(image, "is_animated", False)):
                 return data
             if image.width * image.height > MAX_PIXELS:

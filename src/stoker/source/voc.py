@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from array import array
 from collections.abc import Collection, Mapping
@@ -163,9 +162,9 @@ class VocSource(Source):
         return read_error(self._paths.path(image), code, self.key(index), place)
 
     def _unmeasured(self, index: int, cause: ImageError) -> Exception:
-        told = f"{self.origin(index)}: its annotation tells no size, and the image's own cannot be read: {cause}"
-        error = CorruptImage(
-            f"{told}; take it off the list, or use on_error(skip(...))", key=self.key(index), origin=self.origin(index)
+        what = f"{self.origin(index)}: its annotation has no size, and the image's own cannot be read: {cause}"
+        error = type(cause)(
+            f"{what}; take it off the list, or use on_error(skip(...))", key=self.key(index), origin=self.origin(index)
         )
         error.__cause__ = cause
         return error
@@ -280,13 +279,15 @@ def _image_size(images: BytesColumn, row: int) -> tuple[int, int]:
 
 
 def _other_size(data: bytes) -> tuple[int, int]:
-    from PIL import Image
+    from ..image.pillow import open_image  # takes long to import, and most images are JPEGs
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             return image.height, image.width
+    except ImageError:
+        raise
     except Exception as exc:  # Pillow's plugins raise all sorts on broken headers
-        raise CorruptImage(f"no image format is recognised in its {len(data):,} bytes") from exc
+        raise CorruptImage(f"Pillow cannot read its header: {exc}") from exc
 
 
 def _refuse_unknown(names: list[str], numbers: Mapping[str, int]) -> None:
