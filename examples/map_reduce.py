@@ -41,7 +41,7 @@ def jpeg(image: Image.Image) -> bytes:
 
 def small(sample: dict) -> dict:
     """A sample with a smaller picture. This is all that `stoker map` needs."""
-    with Image.open(io.BytesIO(sample["jpg"])) as image:
+    with Image.open(io.BytesIO(sample["jpg"]), formats=["JPEG"]) as image:
         return {**sample, "jpg": jpeg(image.resize((40, 30)))}
 
 
@@ -53,7 +53,7 @@ def map_shard(names: tuple[str, str]) -> tuple[Counter, dict[int, np.ndarray]]:
         for sample in stoker.tar(source):
             made = small({"__key__": sample.key_, **sample})
             shard.write(made)
-            with Image.open(io.BytesIO(made["jpg"])) as image:
+            with Image.open(io.BytesIO(made["jpg"]), formats=["JPEG"]) as image:
                 colours[sample["cls"]] = colours.get(sample["cls"], 0) + np.asarray(image).mean(axis=(0, 1))
             counts[sample["cls"]] += 1
     return counts, colours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,20 @@ def test_the_check_itself_finds_what_it_looks_for(text: str) -> None:
 
 def test_the_check_lets_pass_what_is_harmless() -> None:
     assert not faults("np.load(f, allow_pickle=False)\nsubprocess.run(['ls'])\nimport time\ntime.monotonic()\nre.compile('x')")
+
+
+def opened_images(path: Path) -> list[ast.Call]:
+    """The calls of Pillow's `Image.open` in a file."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    return [call for call in calls if re.search(r"\bImage\.open$", ast.unparse(call.func))]
+
+
+def test_images_are_opened_in_one_place_and_only_in_formats_that_are_named() -> None:
+    """Pillow starts Ghostscript for EPS; with `formats=` it asks only the plug-ins that are named."""
+    examples = Path(__file__).parents[2] / "examples"
+    for path in [*PACKAGE.rglob("*.py"), *examples.rglob("*.py")]:
+        calls = opened_images(path)
+        assert all("formats" in {argument.arg for argument in call.keywords} for call in calls), path
+        assert not calls or path.is_relative_to(examples) or path == PACKAGE / "image" / "pillow.py", path
+        assert "from PIL.Image import" not in path.read_text(), f"{path}: an open() that is not seen here"
+    assert opened_images(PACKAGE / "image" / "pillow.py"), "the search finds what it looks for"

@@ -48,6 +48,16 @@ def png16(pixels: NDArray[np.uint16]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(lines)) + part(b"IEND", b"")
 
 
+def gray_tiff(pixels: NDArray[Any], bits: int) -> bytes:
+    """A TIFF of one channel with any number of bits, most significant first, each line from a byte on; Pillow writes 8 and 16."""
+    height, width = pixels.shape
+    digits = pixels[:, :, None] >> np.arange(bits - 1, -1, -1) & 1
+    strip = np.packbits(digits.astype(np.uint8).reshape(height, width * bits), axis=1).tobytes()
+    tags = {256: width, 257: height, 258: bits, 259: 1, 262: 1, 273: 8 + 2 + 9 * 12 + 4, 277: 1, 278: height, 279: len(strip)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, number) for tag, number in tags.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + strip
+
+
 def decoded(data: bytes, **options: Any) -> Any:
     return next(iter(stoker.stream(lambda: [{"image": data}]).decode("image", **options)))["image"]
 
@@ -75,6 +85,11 @@ SAME: dict[str, tuple[bytes, NDArray[np.uint8]]] = {
     "gray with alpha": (saved(Image.fromarray(GRAY).convert("LA"), "PNG"), np.dstack([GRAY] * 3)),
     "16 bit gray PNG": (png16(WIDE[:, :, None]), np.dstack([WIDE >> 8] * 3).astype(np.uint8)),
     "16 bit gray TIFF": (saved(Image.fromarray(WIDE), "TIFF"), np.dstack([WIDE >> 8] * 3).astype(np.uint8)),
+    "12 bit gray TIFF": (gray_tiff(WIDE >> 4, 12), np.dstack([WIDE >> 8] * 3).astype(np.uint8)),
+    "16 bit gray JPEG 2000": (
+        saved(Image.fromarray(WIDE), "JPEG2000", irreversible=False),
+        np.dstack([WIDE >> 8] * 3).astype(np.uint8),
+    ),
     "16 bit PGM": (b"P5 12 9 65535\n" + WIDE.astype(">u2").tobytes(), np.dstack([WIDE >> 8] * 3).astype(np.uint8)),
     "16 bit RGB PNG": (png16(np.dstack([WIDE] * 3)), np.dstack([WIDE >> 8] * 3).astype(np.uint8)),
     "16 bit RGBA PNG": (png16(np.dstack([WIDE] * 4)), np.dstack([WIDE >> 8] * 3).astype(np.uint8)),
@@ -218,12 +233,14 @@ BAD: dict[str, tuple[bytes, type[ImageError], str]] = {
     "npy that is negative": (npy_of("|u1", "(-9, -9, 3)"), CorruptImage, "no pixel"),
     "32 bit TIFF": (saved(Image.fromarray(GRAY.astype(np.float32)), "TIFF"), UnsupportedImage, "32 bits"),
     "32 bit integer TIFF": (saved(Image.fromarray(GRAY.astype(np.int32)), "TIFF"), UnsupportedImage, "32 bits"),
+    "10 bit TIFF": (gray_tiff(WIDE >> 6, 10), UnsupportedImage, "not a supported image"),
+    "14 bit TIFF": (gray_tiff(WIDE >> 2, 14), UnsupportedImage, "not a supported image"),
     "text": (b"hello, world", UnsupportedImage, "not a supported image"),
     "torn PNG": (SAME["PNG"][0][:60], ImageError, "Pillow cannot decode"),
-    "torn WebP": (SAME["WebP"][0][:40], ImageError, "cannot decode|no image format"),
-    "torn TIFF": (SAME["TIFF"][0][:40], ImageError, "cannot decode|no image format"),
-    "torn BMP": (SAME["BMP"][0][:60], ImageError, "cannot decode|no image format"),
-    "torn PPM": (SAME["PPM"][0][:60], ImageError, "cannot decode|no image format"),
+    "torn WebP": (SAME["WebP"][0][:40], ImageError, "cannot decode|not a supported image"),
+    "torn TIFF": (SAME["TIFF"][0][:40], ImageError, "cannot decode|not a supported image"),
+    "torn BMP": (SAME["BMP"][0][:60], ImageError, "cannot decode|not a supported image"),
+    "torn PPM": (SAME["PPM"][0][:60], ImageError, "cannot decode|not a supported image"),
 }  # fmt: skip
 
 
