@@ -3,7 +3,10 @@
  *
  * markers.c has looked at the picture before and admitted it. Here whatever is not plain is declined, so that libjpeg-turbo or
  * Pillow decide about it: progressive, arithmetic and 12-bit pictures, CMYK, sampling factors that do not divide each other,
- * headers with something between them, tables that are left to the reader's memory.
+ * tables that are left to the reader's memory.
+ *
+ * Stray bytes between headers are passed over, as every decoder does: cameras and editors leave some. They may also be a header
+ * whose marker is damaged, so a table that is missing then is damage, and not left to the reader's memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +153,9 @@ static stk_status read_scan(stk_frame *f, payload p, stk_row *row) {
     if (c->scanned) return decline(f, row, "a component is scanned twice");
     const int dc = p.at[2 + 2 * i] >> 4, ac = p.at[2 + 2 * i] & 15;
     if (dc > 3 || ac > 3) return corrupt(f, row, "a scan names a Huffman table that does not exist");
-    if (!f->code[dc].size || !f->code[4 + ac].size) return decline(f, row, "a Huffman table is missing");
+    if (!f->code[dc].size || !f->code[4 + ac].size) {
+      return (f->stray ? corrupt : decline)(f, row, "a Huffman table is missing");
+    }
     if (!(f->quant_known >> c->quant_slot & 1)) return corrupt(f, row, "a quantisation table is missing");
     f->scanned[i] = k;
     f->dc_slot[i] = dc;
@@ -167,12 +172,17 @@ static stk_status read_scan(stk_frame *f, payload p, stk_row *row) {
   return STK_OK;
 }
 
-/* Takes the header at f->at; *scan says whether it began a scan. */
+/* Whether anything but fill bytes stands from `from` to the code byte of the marker at `to`. */
+static int has_stray(const uint8_t *data, int64_t from, int64_t to) {
+  while (from < to && data[from] == 0xFF) from++;
+  return from < to;
+}
+
+/* Takes the next header from f->at on; *scan says whether it began a scan. */
 static stk_status read_header(stk_frame *f, hints *h, int *scan, stk_row *row) {
-  int64_t at = f->at;
-  if (at + 4 > f->length || f->data[at] != 0xFF) return decline(f, row, "something stands between the headers");
-  while (at < f->length && f->data[at] == 0xFF) at++;
-  if (at + 3 > f->length) return decline(f, row, "the headers are cut short");
+  const int64_t at = stk_next_marker(f->data, f->length, f->at);
+  if (at < 0 || at + 3 > f->length) return decline(f, row, "the headers are cut short");
+  f->stray |= has_stray(f->data, f->at, at);
   const int code = f->data[at];
   const int size = f->data[at + 1] << 8 | f->data[at + 2];
   const payload p = {f->data + at + 3, f->data + at + 1 + size};
@@ -213,7 +223,7 @@ stk_status stk_frame_open(stk_frame *f, const uint8_t *data, int64_t length, stk
   f->data = data;
   f->length = length;
   f->at = 2;
-  f->n_components = f->restart = f->quant_known = 0;
+  f->n_components = f->restart = f->quant_known = f->stray = 0;
   for (int i = 0; i < 8; i++) f->code[i].size = 0;
   for (int scan = 0; !scan;) {
     const stk_status status = read_header(f, &h, &scan, row);

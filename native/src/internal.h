@@ -700,6 +700,10 @@ typedef struct {
   int32_t streaming;  /* one scan holds every component: nothing behind it is read */
 } stk_markers;
 
+/* Where the code byte of the next marker at or after `from` stands, past stray bytes, fill bytes and stuffed zeros, as libjpeg
+ * finds it; -1 when the data end first. */
+int64_t stk_next_marker(const uint8_t *data, int64_t length, int64_t from);
+
 /* Walks the markers up to the first SOS, then counts scans: to the end of the data, or until more than `max_scans`. With
  * `quick`, an image of one interleaved scan is not searched further. Faults go to row. */
 stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *markers,

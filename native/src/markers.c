@@ -26,17 +26,24 @@ static int big_endian(const uint8_t *p) {
   return p[0] << 8 | p[1];
 }
 
-/* Moves to the next marker at or after `from`; returns its code, or -1 when the data end first. */
-static int next_marker(walk *w, int64_t from) {
-  while (from < w->length) {
-    const uint8_t *found = memchr(w->data + from, 0xFF, (size_t)(w->length - from));
+int64_t stk_next_marker(const uint8_t *data, int64_t length, int64_t from) {
+  while (from < length) {
+    const uint8_t *found = memchr(data + from, 0xFF, (size_t)(length - from));
     if (!found) return -1;
-    from = found - w->data;
-    while (from < w->length && w->data[from] == 0xFF) from++;
-    if (from >= w->length) return -1;
-    if (w->data[from] != 0) return w->at = from, w->data[from];
+    from = found - data;
+    while (from < length && data[from] == 0xFF) from++;
+    if (from >= length) return -1;
+    if (data[from] != 0) return from;
   }
   return -1;
+}
+
+/* Moves to the next marker at or after `from`; returns its code, or -1 when the data end first. */
+static int next_marker(walk *w, int64_t from) {
+  const int64_t at = stk_next_marker(w->data, w->length, from);
+  if (at < 0) return -1;
+  w->at = at;
+  return w->data[at];
 }
 
 /* Length of the segment of the marker in hand, counted from its code byte; -1 when the data end inside it, -2 when absurd. */

@@ -24,6 +24,7 @@ typedef struct {
   const uint8_t *data;
   int64_t length;
   stk_row *row;
+  int in_data; /* 1: the last header read began a scan */
 } session;
 
 static const JOCTET END_MARKER[2] = {0xFF, JPEG_EOI};
@@ -82,11 +83,22 @@ static int is_about_metadata(int code) {
   return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC;
 }
 
+/* libjpeg traces the headers it reads. */
+static void note_header(session *s, int code) {
+  if (code == JTRC_SOS) s->in_data = 1;
+  if (code == JTRC_DHT || code == JTRC_DQT || code == JTRC_DRI || code == JTRC_MISC_MARKER) s->in_data = 0;
+}
+
+/* Bytes between two headers, as cameras and editors leave some. After the data of a scan they are a part of it that was lost. */
+static int is_stray(const session *s, int code) {
+  return code == JWRN_EXTRANEOUS_DATA && !s->in_data;
+}
+
 static void on_message(j_common_ptr jpeg, int level) {
   session *s = jpeg->client_data;
-  if (level >= 0) return;
   const int code = s->errors.msg_code;
-  if (is_about_metadata(code)) return;
+  if (level >= 0) note_header(s, code);
+  if (level >= 0 || is_about_metadata(code) || is_stray(s, code)) return;
   s->row->warnings++;
   if (!s->program->lenient) leave(s, status_of(s, code));
 }
