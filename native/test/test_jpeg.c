@@ -79,6 +79,56 @@ static void check_shrunk_planes(stk_decoder *decoder, const jpeg *image) {
   stk_simd(-1);
 }
 
+/* ---- bytes between headers -------------------------------------------------------------------------------------------- */
+
+static jpeg put_in(const jpeg *image, int64_t at, const uint8_t *bytes, int64_t count) {
+  jpeg made = {malloc((size_t)(image->length + count)), image->length + count};
+  EXPECT(made.data);
+  memcpy(made.data, image->data, (size_t)at);
+  memcpy(made.data + at, bytes, (size_t)count);
+  memcpy(made.data + at + count, image->data + at, (size_t)(image->length - at));
+  return made;
+}
+
+static void check_stray(judge *j, const jpeg *image, const planes *expected, int64_t at) {
+  static const struct {
+    int64_t count;
+    uint8_t bytes[8];
+  } strays[] = {{1, {0}}, {5, "stray"}, {2, {0xFF, 0}}, {3, {0xFF, 0xFF, 0xFF}}, {7, {1, 0xFF, 0, 0xFF, 0xFF, 0, 2}}};
+  for (size_t i = 0; i < sizeof strays / sizeof *strays; i++) {
+    const jpeg made = put_in(image, at, strays[i].bytes, strays[i].count);
+    failing = &made;
+    EXPECT(own_accepts(j->decoder, &made));
+    const int64_t before = j->tally.compared;
+    const char *wrong = judge_bytes(j, made.data, made.length, expected);
+    if (wrong) fprintf(stderr, "%s\n", wrong);
+    EXPECT(!wrong && j->tally.compared == before + 1);
+    failing = NULL;
+    free(made.data);
+  }
+}
+
+/* As cameras and editors leave them, before every header up to the first scan, and before the scan itself. */
+static void stray_bytes_between_headers_are_passed_over(judge *j) {
+  static const int scans[] = {SCANS_ONE, SCANS_EACH}, tables[] = {TABLES_STANDARD, TABLES_OPTIMISED};
+  for (int i = 0; i < 4; i++) {
+    recipe r = plain_recipe(40, 30);
+    r.scans = scans[i % 2];
+    r.tables = tables[i / 2];
+    r.restart = i;
+    current = describe_recipe(&r);
+    const jpeg image = make_jpeg(&r);
+    planes expected;
+    EXPECT(truth_planes(image.data, image.length, &expected).warnings == 0);
+    for (int64_t at = 2, scan = 0; !scan; at += 2 + (image.data[at + 2] << 8 | image.data[at + 3])) {
+      scan = image.data[at + 1] == 0xDA;
+      check_stray(j, &image, &expected, at);
+    }
+    planes_free(&expected);
+    free(image.data);
+  }
+}
+
 /* ---- pixels ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -352,6 +402,7 @@ int main(int count, char **arguments) {
   if (count == 2) {
     files_of(&j, arguments[1], &seen);
   } else {
+    stray_bytes_between_headers_are_passed_over(&j);
     const uint64_t first = count > 2 ? strtoull(arguments[1], NULL, 10) : 0;
     generated_files(&j, first, count > 2 ? strtoull(arguments[2], NULL, 10) : 2500, &seen);
   }

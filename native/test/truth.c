@@ -80,6 +80,7 @@ typedef struct {
   int64_t length, given;
   jmp_buf escape;
   verdict told;
+  int in_data;       /* 1: the last header read began a scan */
   uint8_t *plane[3]; /* padded to whole blocks; freed by close_session */
 } session;
 
@@ -95,9 +96,12 @@ static void on_error(j_common_ptr jpeg) {
 static void on_message(j_common_ptr jpeg, int level) {
   session *s = jpeg->client_data;
   const int code = s->errors.msg_code;
+  if (code == JTRC_SOS) s->in_data = 1;
+  if (code == JTRC_DHT || code == JTRC_DQT || code == JTRC_DRI || code == JTRC_MISC_MARKER) s->in_data = 0;
   if (level >= 0 || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC) return;
   char text[JMSG_LENGTH_MAX];
   s->errors.format_message(jpeg, text);
+  s->told.strays += code == JWRN_EXTRANEOUS_DATA && !s->in_data;
   if (s->told.warnings++ == 0) snprintf(s->told.message, sizeof s->told.message, "%s", text);
 }
 
@@ -427,12 +431,13 @@ static const char *judge_strict(judge *j, const uint8_t *data, int64_t length, c
   (*(accepted && sound ? &t->both : accepted ? &t->own_only : sound ? &t->libjpeg_only : &t->neither))++;
   const char *wrong = NULL, *differ = NULL;
   char kept[300];
-  if (accepted && sound && told.tame) {
+  if (accepted && !told.failed && told.warnings == told.strays && told.tame) {
     differ = planes_differ(&strict->planes, &expected);
     snprintf(kept, sizeof kept, "%s", differ ? differ : "");
     if (differ) wrong = tell("not libjpeg's planes: %s", kept);
     t->compared++;
-  } else if (accepted && !sound && undamaged) {
+  }
+  if (!wrong && accepted && !sound && undamaged) {
     differ = planes_differ(&strict->planes, undamaged);
     snprintf(kept, sizeof kept, "%s", differ ? differ : "");
     if (differ)

@@ -27,6 +27,7 @@ const char *planes_differ(const planes *a, const planes *b);
 typedef struct {
   int32_t failed;   /* libjpeg gave up */
   int32_t warnings; /* about the image data; those about metadata do not count */
+  int32_t strays;   /* of the warnings, those about bytes between two headers */
   int32_t tame;     /* no coefficient is so large that libjpeg's results depend on its instruction set */
   char message[200];
 } verdict;
@@ -60,8 +61,8 @@ typedef struct {
  * Decodes bytes of any kind, whole, strictly and leniently and at the SIMD levels. NULL, or what is wrong with the outcome:
  *   - a refusal without a name, or with a place outside the data
  *   - an outcome that depends on the SIMD level
- *   - pixels from a strict decode that are not libjpeg's, or, where libjpeg has a fault to find, not those of `undamaged`
- *     (which may be NULL: nothing is known)
+ *   - pixels from a strict decode that are not libjpeg's (bytes between headers are no fault), or, where libjpeg has something to
+ *     say, not those of `undamaged` (which may be NULL: nothing is known)
  *   - a lenient decode that keeps wrong pixels of a refused image without counting a warning
  */
 const char *judge_bytes(judge *j, const uint8_t *data, int64_t length, const planes *undamaged);
