@@ -14,7 +14,7 @@ from PIL import Image
 
 import stoker
 from stoker import Pipeline
-from stoker.errors import ImageError, ImageTooLarge, ReadError, SampleError, TruncatedImage
+from stoker.errors import CorruptImage, ImageError, ImageTooLarge, ReadError, SampleError, TruncatedImage
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
 
 from ..support import image_bytes, jpeg_bytes
@@ -138,6 +138,47 @@ def test_a_crop_that_does_not_need_the_torn_end_may_still_be_right(tmp_path: Pat
 def picture_of(data: bytes, mode: str) -> np.ndarray[Any, Any]:
     with Image.open(io.BytesIO(data)) as image:
         return np.asarray(image.convert(mode))
+
+
+def headers(data: bytes) -> list[int]:
+    """Where the headers of a JPEG begin, up to that of its first scan."""
+    places = [2]
+    while data[places[-1] + 1] != 0xDA:
+        places.append(places[-1] + 2 + int.from_bytes(data[places[-1] + 2 : places[-1] + 4], "big"))
+    return places
+
+
+STRAY = [b"\0", b"stray", b"\xff\0", b"\xff\xff\xff", b"\1\xff\0\xff\xff\0\2"]
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"optimize": True}, {"mode": "L"}, {"progressive": True}, {"restart_marker_blocks": 2}], ids=str
+)
+def test_stray_bytes_between_the_headers_of_a_jpeg_change_nothing(kind: dict[str, Any]) -> None:
+    data = jpeg_bytes(60, 44, **kind)
+    odd = [data[:at] + stray + data[at:] for at in headers(data) for stray in STRAY]
+    if kind.get("progressive"):  # between the headers of a later scan, too
+        scan = data.index(b"\xff\xda", data.index(b"\xff\xc4", headers(data)[-1]))
+        odd.append(data[:scan] + b"stray" + data[scan:])
+    stored = stoker.stream(lambda: [{"image": data} for data in [data, *odd]])
+    for stage in (stored.decode("image"), stored.image("image", Resize((20, 20)), lenient=True)):
+        first, *others = (sample["image"] for sample in stage)
+        assert len(others) == len(odd) and all(np.array_equal(first, other) for other in others)
+        with stage.batch(1).loader(executor="inline") as loader:
+            assert sum(batch.rows for batch in loader) == len(odd) + 1 and loader.stats().damaged == 0
+
+
+@pytest.mark.parametrize("kind", [{"optimize": True}, {"progressive": True}], ids=str)
+def test_bytes_that_belong_to_the_image_data_or_hide_a_table_are_damage(kind: dict[str, Any]) -> None:
+    data = jpeg_bytes(60, 44, **kind)
+    table, scan = (data.index(marker) for marker in (b"\xff\xc4", b"\xff\xda"))
+    damaged = [data[:table] + b"\0" + data[table + 1 :]]
+    if "progressive" in kind:
+        after = data.index(b"\xff\xc4", scan)
+        damaged.append(data[:after] + bytes(99) + data[after:])  # libjpeg has read a few bytes ahead, and does not miss those
+    for bad in damaged:
+        with pytest.raises(CorruptImage):
+            list(stoker.stream(lambda bad=bad: [{"image": bad}]).decode("image"))
 
 
 ODD: dict[str, bytes] = {
