@@ -45,7 +45,7 @@ _BITS_PER_SAMPLE = 258
 
 
 def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) -> NDArray[np.uint8]:
-    """Pixels (height, width, channels) of any image Pillow reads; raises an `ImageError` without the file's name.
+    """Pixels (height, width, channels) of an image in one of `FORMATS`; raises an `ImageError` without the file's name.
 
     With `orient` they are turned upright, as EXIF says. A TIFF's own orientation is always followed, by Pillow itself.
     """
