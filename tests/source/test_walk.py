@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from stoker.errors import ConfigError, ReadError
+from stoker.image.pillow import FORMATS
 from stoker.source.walk import IMAGE_EXTENSIONS, choose_keep, list_files
 from tests.source.test_paths import NAMES
 
@@ -67,6 +69,11 @@ def test_the_default_keeps_images_in_capitals_or_not(tmp_path: Path) -> None:
     for name in [*images, "notes.txt", "jpg", "x.jpg.txt", "x.jpg~", "Thumbs.db", "noext"]:
         (tmp_path / name).touch()
     assert listed(tmp_path) == sorted(images)
+
+
+def test_every_format_that_is_decoded_has_an_extension_here() -> None:
+    formats = Image.registered_extensions()
+    assert {formats.get(extension.decode(), "AVIF") for extension in IMAGE_EXTENSIONS} == set(FORMATS)  # AVIF: not in every Pillow
 
 
 def test_paths_are_sorted_by_their_bytes(tree: Path) -> None:

@@ -11,10 +11,11 @@ from ..image import pillow
 from ..image.limits import MAX_PIXELS
 from ..image.lower import lower
 from ..kernel import native
+from ..source.walk import IMAGE_EXTENSIONS
 from ..storage.scratch import Scratch
 
 #: extensions that say a field is a picture
-EXTENSIONS = frozenset(["bmp", "gif", "jfif", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tif", "tiff", "webp"])
+EXTENSIONS = frozenset(extension.decode().removeprefix(".") for extension in IMAGE_EXTENSIONS)
 
 _MAGICS = {
     b"\xff\xd8\xff": "jpg",

@@ -10,7 +10,9 @@ from ..errors import ConfigError, ReadError
 from .paths import identity, printable
 
 #: what the pattern ``**/*`` keeps, in any mixture of capitals
-IMAGE_EXTENSIONS = frozenset(b".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tif .tiff .webp".split())
+IMAGE_EXTENSIONS = frozenset(
+    b".avif .bmp .gif .ico .j2k .jfif .jp2 .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tga .tif .tiff .webp".split()
+)
 ANY_IMAGE = "**/*"
 
 #: (folder below the root, with a slash behind it, or empty; file names in it) -> those that are wanted
