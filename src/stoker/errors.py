@@ -149,7 +149,7 @@ class UnsupportedImage(ImageError):
 
 
 class ImageTooLarge(ImageError):
-    """More pixels or scans than the limits allow; refused before memory was taken."""
+    """More pixels or scans than the limits allow, refused before memory was taken; or more than there is memory for."""
 
 
 class BoxError(SampleError, ValueError):
