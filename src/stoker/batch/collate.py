@@ -75,8 +75,8 @@ def pad(name: str, values: Sequence[Any], fill: Any, keys: Any) -> Any:
     except MemoryError as error:
         largest = max(range(len(arrays)), key=lambda row: arrays[row].size)
         raise BatchError(
-            f"field {name!r} cannot be padded: there is not enough memory for {len(arrays):,} rows of {list(shape)}; the largest is "
-            f"{list(arrays[largest].shape)} in sample {keys(largest)!r}: cut or filter such samples before batch()"
+            f"field {name!r} cannot be padded: there is not enough memory for {len(arrays):,} rows of {list(shape)}; sample "
+            f"{keys(largest)!r} has {list(arrays[largest].shape)}: cut or filter such samples before batch()"
         ) from error
     for row, array in enumerate(arrays):
         inside = (row, *(slice(extent) for extent in array.shape))

@@ -189,9 +189,8 @@ class Pictures:
     def _pass_over(self, code: int) -> None:
         """Note that the file of the row that comes next was not read, and go on with the one after it."""
         done, bad, nanoseconds = _ANSWER.unpack_from(self._struct, _ANSWER_AT)
-        row = self.rows[done]
-        row[...] = np.zeros((), ROW_DTYPE)
-        row["status"], row["where"] = Status.IO, code
+        self.rows[done] = np.zeros((), ROW_DTYPE)
+        self.rows["status"][done], self.rows["where"][done] = Status.IO, code
         _ANSWER.pack_into(self._struct, _ANSWER_AT, done + 1, bad + 1, nanoseconds)
 
     def _room(self) -> int:

@@ -18,7 +18,7 @@ from ..units import counted
 from .base import Drawing, Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from .labels import Labels, Rule, check_rule, label_files
-from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, printable
+from .paths import NOT_PLAIN, AnyPath, absolute, inside, is_file, is_folder, link_target, printable
 from .seekrows import Seeks
 from .seeks import SeekTable
 from .sidecar import seek_table
@@ -26,10 +26,9 @@ from .sniff import seen_at
 from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
 
-_NOT_PLAIN = "not a plain file but a pipe, a socket or a device"
 _REASONS = {
-    errno.ENXIO: _NOT_PLAIN,
-    errno.EOPNOTSUPP: _NOT_PLAIN,  # sockets, on macOS
+    errno.ENXIO: NOT_PLAIN,
+    errno.EOPNOTSUPP: NOT_PLAIN,  # sockets, on macOS
     errno.EFBIG: f"has more than the {MAX_FILE_BYTES:,} bytes that a sample's file may have",
     errno.ENOMEM: "there is not enough memory to read it",
 }
