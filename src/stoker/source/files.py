@@ -35,7 +35,7 @@ _REASONS = {
 _REMEDIES = {
     errno.ENXIO: "remove it",
     errno.EOPNOTSUPP: "remove it",
-    errno.EFBIG: "split it, or remove it",
+    errno.EFBIG: "split it",
     errno.ENOMEM: "make it smaller",
     errno.ENOENT: "put it back, or create the pipeline again",
     errno.EACCES: "make it readable for this user",
