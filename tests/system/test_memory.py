@@ -18,6 +18,8 @@ from stoker.errors import BatchError, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
 from stoker.kernel.files import Arena
 from stoker.pack.convert import Conversion, Options
+from stoker.pack.verify import Verifier
+from stoker.source.base import Source
 from stoker.source.chunk import BytesColumn
 from stoker.stage import ragged
 
@@ -53,11 +55,18 @@ def stored(tmp_path: Path, kind: str) -> Pipeline:
         stoker.write_tfrecord(tmp_path / "a.tfrecord", [{"image": s["jpg"], "label": s["cls"]} for s in samples()])
         return stoker.tfrecord(tmp_path / "a.tfrecord")
     if kind == "lmdb":
+        pytest.importorskip("lmdb")
         stoker.write_lmdb(tmp_path / "a.lmdb", [{"image": s["jpg"], "label": s["cls"]} for s in samples()])
         return stoker.lmdb(tmp_path / "a.lmdb")
     for sample in samples():
         (tmp_path / f"{sample['cls']}.jpg").write_bytes(sample["jpg"])
     return stoker.files(tmp_path, labels=lambda path: int(Path(path).stem))
+
+
+def source_of(pipeline: Pipeline) -> Source:
+    source = pipeline.plan.source
+    assert isinstance(source, Source)
+    return source
 
 
 @pytest.mark.parametrize("stage", ["image", "decode", "read"])
@@ -149,10 +158,17 @@ def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeyp
 
 
 def test_packing_leaves_out_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:
-    source = stored(tmp_path, "tar")._source
+    source = source_of(stored(tmp_path, "tar"))
     shard = Conversion(source, str(tmp_path / "out.tar"), Options()).write(0, skip_bad=True)
     assert shard.samples == 5 and [bad.key for bad in shard.bad] == [source.key(3)]
     assert "not enough memory" in shard.bad[0].reason
+
+
+def test_verifying_names_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:
+    source = source_of(stored(tmp_path, "lmdb"))
+    found = Verifier(decode=True).rows(source, np.arange(len(source)))
+    assert found.samples == 6 and [problem.key for problem in found.problems] == [source.key(3)]
+    assert "not enough memory" in found.problems[0].reason
 
 
 LIMITED = """

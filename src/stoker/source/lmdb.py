@@ -213,7 +213,11 @@ class _KeyList(Keys):
 
 
 def _value(blob: LocalBlob, table: Any, row: int, most: int = 1 << 62) -> bytes:
-    data = bytearray(min(most, int(table.lengths[row])))
+    size = min(most, int(table.lengths[row]))
+    try:
+        data = bytearray(size)
+    except MemoryError as error:
+        raise _damaged(blob, f"there is not enough memory for the {size:,} bytes of its entry {row:,}") from error
     blob.read_into(int(table.starts[row]), memoryview(data))
     return bytes(data)
 
