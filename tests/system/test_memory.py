@@ -17,6 +17,7 @@ from stoker.batch import collate
 from stoker.errors import BatchError, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
 from stoker.kernel.files import Arena
+from stoker.kernel.status import Status, error_of
 from stoker.pack.convert import Conversion, Options
 from stoker.pack.verify import Verifier
 from stoker.source.base import Source
@@ -112,6 +113,10 @@ def test_memory_that_pillow_cannot_have_is_that_samples_error(
         list(pipeline)
     assert isinstance(caught.value.__cause__, MemoryError)
     assert len(list(pipeline.on_error(stoker.skip(budget=1)))) == 3
+
+
+def test_memory_that_the_kernel_cannot_have_is_that_samples_error() -> None:
+    assert isinstance(error_of(Status.NOMEM, "no memory for the weights"), ImageTooLarge)
 
 
 def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
