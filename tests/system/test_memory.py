@@ -169,6 +169,17 @@ def test_packing_leaves_out_what_there_is_no_memory_for(tmp_path: Path, scarce: 
     assert "not enough memory" in shard.bad[0].reason
 
 
+def test_packing_plans_no_room_for_a_file_that_is_too_large_to_be_read(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for name in ("a.jpg", "c.jpg"):
+        (tmp_path / "images" / name).write_bytes(jpeg_bytes(16, 16))
+    with (tmp_path / "images" / "b.jpg").open("wb") as file:
+        file.truncate(1 << 40)
+    conversion = Conversion(source_of(stoker.files(tmp_path / "images", labels=None)), str(tmp_path / "out.tar"), Options())
+    shard = conversion.write(0, skip_bad=True)
+    assert (conversion.shards, shard.samples, [bad.key for bad in shard.bad]) == (1, 2, ["b.jpg"])
+
+
 def test_verifying_names_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:
     source = source_of(stored(tmp_path, "lmdb"))
     found = Verifier(decode=True).rows(source, np.arange(len(source)))
