@@ -14,12 +14,13 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.batch import collate
-from stoker.errors import BatchError, ImageTooLarge, ReadError, SampleError
+from stoker.errors import BatchError, CorruptShard, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
 from stoker.kernel.files import Arena
 from stoker.kernel.status import Status, error_of
 from stoker.pack.convert import Conversion, Options
 from stoker.pack.verify import Verifier
+from stoker.source import lmdb, tfrecordstream
 from stoker.source.base import Source
 from stoker.source.chunk import BytesColumn
 from stoker.stage import ragged
@@ -149,9 +150,6 @@ def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatc
 
 
 def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*_: Any) -> Any:
-        raise MemoryError
-
     ragged_rows = stoker.arrays(n=np.arange(1, 5)).map(n=lambda n: np.zeros(n))
     with monkeypatch.context() as patch:
         patch.setattr(collate, "_filled", no_memory)
@@ -185,6 +183,23 @@ def test_verifying_names_what_there_is_no_memory_for(tmp_path: Path, scarce: Non
     found = Verifier(decode=True).rows(source, np.arange(len(source)))
     assert found.samples == 6 and [problem.key for problem in found.problems] == [source.key(3)]
     assert "not enough memory" in found.problems[0].reason
+
+
+def no_memory(*_: Any) -> Any:
+    raise MemoryError
+
+
+def test_a_record_that_cannot_be_indexed_for_want_of_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path, "tfrecord")
+    (tmp_path / "a.tfrecord.stk").unlink()
+    monkeypatch.setattr(tfrecordstream, "_HELD", 1 << 10)
+    with monkeypatch.context() as patch, pytest.raises(CorruptShard, match=r"a\.tfrecord: .*not enough memory for the record"):
+        patch.setattr(np, "concatenate", no_memory)
+        stoker.tfrecord(tmp_path / "a.tfrecord")
+    stored(tmp_path, "lmdb")
+    with pytest.raises(CorruptShard, match=r"a\.lmdb.*: there is not enough memory for the .* bytes of its entry"):
+        monkeypatch.setattr(lmdb, "bytearray", no_memory, raising=False)
+        stoker.lmdb(tmp_path / "a.lmdb")
 
 
 LIMITED = """
