@@ -80,10 +80,10 @@ STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, i
 /*
  * Reads whole files into one arena, back to back: file i occupies arena[offsets[i] .. offsets[i + 1]).
  * Path i is the NUL-terminated string at paths + starts[which[i]]. errors[i] is 0 or the errno that refused it (its length is
- * then 0; a directory gives EISDIR). Reads regular files and anything else that ends; a file that grows while read is read to the
- * end found. Starts at file *done and stops early, with STK_SHORT, when the next file does not fit; *done then counts the files
- * finished and *needed says how many bytes of capacity in all would hold the next one. Call again with a larger arena (same bytes
- * in front).
+ * then 0; a directory gives EISDIR, anything else that is not a plain file ENXIO, and neither is waited for). A file that grows
+ * while read is read to the end found. Starts at file *done and stops early, with STK_SHORT, when the next file does not fit;
+ * *done then counts the files finished and *needed says how many bytes of capacity in all would hold the next one. Call again
+ * with a larger arena (same bytes in front).
  */
 STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, const int64_t *which, int64_t count, uint8_t *arena,
                                   int64_t capacity, int64_t *offsets, int32_t *errors, int64_t *done, int64_t *needed);

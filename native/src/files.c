@@ -1,7 +1,8 @@
 /*
  * files.c: whole files, back to back, into one buffer of the caller.
  *
- * One open, fstat, read and close per file and no allocation. A file either ends up whole in the arena or leaves it untouched
+ * One open, fstat, read and close per file and no allocation. Plain files only: a pipe has no end of its own, a device need not
+ * have one at all. A file either ends up whole in the arena or leaves it untouched
  * as far as the caller can see, so a call that ran out of room is continued where it stopped.
  */
 #include <errno.h>
@@ -25,10 +26,11 @@ static int64_t read_whole(int fd, uint8_t *to, int64_t room, int64_t *wanted) {
   struct stat about;
   if (fstat(fd, &about)) return -1;
   if (S_ISDIR(about.st_mode)) return errno = EISDIR, -1;
-  const int64_t told = S_ISREG(about.st_mode) ? (int64_t)about.st_size : 0;
+  if (!S_ISREG(about.st_mode)) return errno = ENXIO, -1; /* what opening a socket gives, too */
+  const int64_t told = (int64_t)about.st_size;
   if (told > room) return *wanted = told, -2;
   int64_t length = 0;
-  /* A size of 0 tells nothing (/proc and pipes say so too): read until the end. */
+  /* A size of 0 says nothing (files in /proc have it, too): read until the end. */
   while (told == 0 || length < told) {
     uint8_t probe;
     const int full = length == room;
@@ -43,7 +45,7 @@ static int64_t read_whole(int fd, uint8_t *to, int64_t room, int64_t *wanted) {
 
 static int64_t read_path(const char *path, uint8_t *to, int64_t room, int64_t *wanted) {
   int fd;
-  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe among the files must not be waited for */
+  do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* never waits for a pipe or a device */
   while (fd < 0 && errno == EINTR);
   if (fd < 0) return -1;
   const int64_t length = read_whole(fd, to, room, wanted);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -116,6 +117,21 @@ static void files_are_read_whole_and_a_short_arena_is_continued(void) {
   CHECK(errors[5] == EISDIR && errors[6] == 0 && offsets[7] > offsets[6]);
   free(arena);
   for (int i = 0; i < 5; i++) unlink(paths[i]);
+  rmdir(folder);
+}
+
+static void only_plain_files_are_read_and_nothing_is_waited_for(void) {
+  char folder[] = "/tmp/stoker-test-XXXXXX", names[128];
+  CHECK(mkdtemp(folder));
+  const int64_t starts[2] = {0, snprintf(names, sizeof names, "%s/pipe", folder) + 1}, which[2] = {0, 1};
+  snprintf(names + starts[1], sizeof names - (size_t)starts[1], "/dev/zero");
+  CHECK(mkfifo(names, 0600) == 0);
+  int64_t offsets[3], done = 0, needed = 0;
+  int32_t errors[2];
+  uint8_t arena[8];
+  CHECK(stk_read_files(names, starts, which, 2, arena, sizeof arena, offsets, errors, &done, &needed) == STK_OK);
+  CHECK(done == 2 && errors[0] == ENXIO && errors[1] == ENXIO && offsets[2] == 0);
+  unlink(names);
   rmdir(folder);
 }
 
@@ -336,6 +352,7 @@ int main(void) {
   permutations_are_bijective();
   gather_copies_rows_or_nothing();
   files_are_read_whole_and_a_short_arena_is_continued();
+  only_plain_files_are_read_and_nothing_is_waited_for();
   vector_kernels_equal_their_scalar_twins();
   a_header_tells_which_kinds_are_decoded();
   an_orientation_is_read_from_exif_alone();

@@ -15,13 +15,13 @@
     ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
     ├── WriteError (OSError)              something could not be written; nothing half-written stays behind
     ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
-    │   ├── ReadError (OSError)           its bytes could not be read
+    │   ├── ReadError (OSError)           its bytes could not be read, or there is no memory for them
     │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded
     │   ├── ImageError (ValueError)       its image could not be decoded
     │   │   ├── CorruptImage              the bytes contradict the format
     │   │   ├── TruncatedImage            the bytes end too early
     │   │   ├── UnsupportedImage          a format nothing here decodes
-    │   │   └── ImageTooLarge             more pixels or scans than allowed
+    │   │   └── ImageTooLarge             more pixels or scans than allowed, or than there is memory for
     │   ├── BoxError (ValueError)         its box leaves no pixel
     │   ├── AnnotationError (ValueError)  its annotation could not be read
     │   └── FunctionError (RuntimeError)  the user's function raised; the cause is the original
@@ -149,7 +149,7 @@ class UnsupportedImage(ImageError):
 
 
 class ImageTooLarge(ImageError):
-    """More pixels or scans than the limits allow; refused before memory was taken."""
+    """More pixels or scans than the limits allow, refused before memory was taken; or more than there is memory for."""
 
 
 class BoxError(SampleError, ValueError):

@@ -12,7 +12,7 @@ from stoker import Cache, Patience, Pipeline
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.image import checks, limits, mixing, npy, output
-from stoker.kernel import native
+from stoker.kernel import files, native
 from stoker.loader import build, foresight, front, loader, thread_count
 from stoker.observe.meters import Meters
 from stoker.pack import lmdb, tar
@@ -47,6 +47,7 @@ ROWS = {
     "depth of its tags": f"{xml.MAX_DEPTH}",
     "objects in it": f"{xml.MAX_OBJECTS:,}",
     "coordinate of a box": f"below {xml._FAR:g}".replace("+", ""),
+    "bytes of a sample's file (`MAX_FILE_BYTES`)": f"{files.MAX_FILE_BYTES >> 30} GiB",
     "shards of a source": f"{shards.MAX_SHARDS:,}",
     "different fields in a tar shard": f"{tar.MAX_FIELDS}",
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",

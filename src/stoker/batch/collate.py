@@ -34,7 +34,7 @@ def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[st
         return values
     if rule is None:
         return _stack(name, [_plain(value) for value in values], keys)
-    return pad(name, values, rule)
+    return pad(name, values, rule, keys)
 
 
 def _plain(value: Any) -> Any:
@@ -61,7 +61,7 @@ def _stack(name: str, values: list[Any], keys: Any) -> Any:
     return np.stack(values) if first else np.asarray(values)
 
 
-def pad(name: str, values: Sequence[Any], fill: Any) -> Any:
+def pad(name: str, values: Sequence[Any], fill: Any, keys: Any) -> Any:
     """Arrays of one dimensionality in a box that holds the largest, the rest `fill`."""
     arrays = [np.asarray(value) for value in values]
     dims = {array.ndim for array in arrays}
@@ -72,6 +72,12 @@ def pad(name: str, values: Sequence[Any], fill: Any) -> Any:
         box = _filled((len(arrays), *shape), fill, np.result_type(*{array.dtype for array in arrays}))
     except (TypeError, ValueError, OverflowError) as error:
         raise BatchError(f"field {name!r} cannot be padded with {fill!r}: {error}") from error
+    except MemoryError as error:
+        largest = max(range(len(arrays)), key=lambda row: arrays[row].size)
+        raise BatchError(
+            f"field {name!r} cannot be padded: there is not enough memory for {len(arrays):,} rows of {list(shape)}; sample "
+            f"{keys(largest)!r} has {list(arrays[largest].shape)}: cut or filter such samples before batch()"
+        ) from error
     for row, array in enumerate(arrays):
         inside = (row, *(slice(extent) for extent in array.shape))
         box[inside] = array

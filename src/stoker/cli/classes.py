@@ -48,6 +48,6 @@ def read_classes(shard: str) -> tuple[str, ...]:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
+        return path.read_bytes() if path.is_file() and path.stat().st_size <= _MAX_BYTES else b""
     except (OSError, ValueError):
         return b""

@@ -64,10 +64,8 @@ def decode(data: bytes, channels: int, max_pixels: int, orient: bool = False) ->
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageTooLarge(str(error)) from error
-    except MemoryError:
-        raise
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error and others on bad bytes
-        raise _damage(error) from error
+        raise fault_of(error) from error
 
 
 def open_image(data: bytes) -> Any:
@@ -108,10 +106,10 @@ def pixels_of(image: Any, channels: int) -> NDArray[np.uint8]:
         raise UnsupportedImage(f"an image of {image.size[0]} x {image.size[1]} has no pixel")
     try:
         return _to_pixels(image, channels)
-    except (ImageError, MemoryError):
+    except ImageError:
         raise
     except Exception as error:  # Pillow reads a file only now, if a function has just opened it
-        raise _damage(error) from error
+        raise fault_of(error) from error
 
 
 def _check_scans(data: bytes) -> None:
@@ -121,7 +119,10 @@ def _check_scans(data: bytes) -> None:
         raise ImageTooLarge(f"{scans:,} scans are more than the {MAX_SCANS} allowed")
 
 
-def _damage(error: Exception) -> ImageError:
+def fault_of(error: Exception) -> ImageError:
+    """What an exception of Pillow's says about the image: damage, or that there is no memory for it."""
+    if isinstance(error, MemoryError):
+        return ImageTooLarge("there is not enough memory to decode it")
     kind = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
     return kind(f"Pillow cannot decode it: {error}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -9,6 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+#: the most bytes a sample's file may have: it is read whole, and a sparse file of any size costs nothing to make
+MAX_FILE_BYTES = 1 << 32
+#: what an arena begins with
+_FIRST_BYTES = 1 << 18
 
 
 class Paths:
@@ -82,7 +88,7 @@ os.register_at_fork(after_in_child=_buffers.renew_lock)  # a thread of the paren
 class Arena:
     """A buffer that grows and is used again; what was read into it is valid until the next read."""
 
-    def __init__(self, capacity: int = 1 << 18) -> None:
+    def __init__(self, capacity: int = _FIRST_BYTES) -> None:
         self.buffer: NDArray[np.uint8] = _buffers.take(capacity)
 
     def grow(self, capacity: int, keep: int) -> None:
@@ -93,7 +99,20 @@ class Arena:
         larger[:keep] = self.buffer[:keep]
         self.buffer = larger
 
+    def room_for_file(self, capacity: int, keep: int) -> int:
+        """Grow for a file that follows the first `keep` bytes; returns 0, or the errno that says why there is no room for it."""
+        if capacity - keep > MAX_FILE_BYTES:
+            return errno.EFBIG
+        try:
+            self.grow(capacity, keep)
+        except MemoryError:
+            return errno.ENOMEM
+        return 0
+
     def part_with(self, data: NDArray[np.uint8]) -> None:
         """Leave `data` to whoever holds it: if it is this arena's buffer, the next read goes to another."""
         if data is self.buffer:
-            self.buffer = _buffers.take(data.size)
+            try:
+                self.buffer = _buffers.take(data.size)
+            except MemoryError:
+                self.buffer = _buffers.take(_FIRST_BYTES)  # it grows when it has to

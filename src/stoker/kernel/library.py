@@ -98,6 +98,8 @@ class _Fault(ctypes.Structure):
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
     if status == 0 or (status == Status.SHORT and function.__name__ in _MAY_BE_SHORT):
         return status
+    if status == Status.NOMEM:
+        raise MemoryError(f"no memory for {function.__name__}")
     raise error_of(status, f"{function.__name__} refused the call")
 
 

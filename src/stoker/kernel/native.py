@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.errors import KernelError, StokerError
+from stoker.errors import ImageTooLarge, KernelError, StokerError
 from stoker.kernel.files import Arena as Arena
 from stoker.kernel.files import Paths as Paths
 from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
@@ -158,8 +158,9 @@ def read_files(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
     """Read whole files into `arena` and return (data, offsets, errors).
 
-    File ``which[i]`` is ``data[offsets[i]:offsets[i + 1]]``; ``errors[i]`` is 0 or the errno that refused it. `data` is the whole
-    buffer of the arena: what stands behind the last file means nothing.
+    File ``which[i]`` is ``data[offsets[i]:offsets[i + 1]]``; ``errors[i]`` is 0 or the errno that refused it: ENXIO what is
+    not a plain file, EFBIG more than `MAX_FILE_BYTES`, ENOMEM what there is no memory for. `data` is the whole buffer of the
+    arena: what follows the last file means nothing.
     """
     which = np.ascontiguousarray(which, np.int64)
     count = which.size
@@ -172,7 +173,10 @@ def read_files(
         address(paths.names), address(paths.starts), address(which), count, address(arena.buffer),
         arena.buffer.size, address(offsets), address(errors), address(done), address(needed),
     ):  # fmt: skip
-        arena.grow(int(needed[0]), keep=int(offsets[done[0]]))
+        at = int(done[0])
+        end = int(offsets[at])
+        if refused := arena.room_for_file(int(needed[0]), end):
+            errors[at], offsets[at + 1], done[0] = refused, end, at + 1
     return arena.buffer, offsets, errors
 
 
@@ -433,7 +437,7 @@ class Decoder(Owned):
         out = np.empty((0, 0, program.channels), np.uint8)
         # The first call has no room: it tells the size, or what is wrong with the image.
         while self._decode(program, array, out, row) == Status.SHORT:
-            out = np.empty((int(row["height"][0]), int(row["width"][0]), program.channels), np.uint8)
+            out = _room_for_pixels(int(row["height"][0]), int(row["width"][0]), program.channels)
         if row["status"][0] != Status.OK:
             where, message = int(row["where"][0]), row["message"][0].decode("utf-8", "replace")
             place = f" at byte {where:,} of {array.size:,}" if where >= 0 else ""
@@ -456,6 +460,13 @@ class Decoder(Owned):
         return library().jpeg_decode(
             self.handle, address(program._struct), address(data), data.size, address(out), out.nbytes, address(row)
         )  # fmt: skip
+
+
+def _room_for_pixels(height: int, width: int, channels: int) -> NDArray[np.uint8]:
+    try:
+        return np.empty((height, width, channels), np.uint8)
+    except MemoryError as error:
+        raise ImageTooLarge(f"there is not enough memory for {width} x {height} pixels") from error
 
 
 class Spans(NamedTuple):

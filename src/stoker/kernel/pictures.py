@@ -84,7 +84,8 @@ class Pictures:
         while call(
             *self._paths_at, which_at, count, self._room(), arena.buffer.size, self._needed_at, self._struct_at
         ):  # fmt: skip
-            arena.grow(int(self._needed[0]), keep=0)
+            if refused := arena.room_for_file(int(self._needed[0]), keep=0):
+                self._pass_over(refused)
         return self._told()
 
     def records(
@@ -184,6 +185,13 @@ class Pictures:
             place(out), self._stride, self._rows_at, 0, 0, 0,
         )  # fmt: skip
         return count
+
+    def _pass_over(self, code: int) -> None:
+        """Note that the file of the row that comes next was not read, and go on with the one after it."""
+        done, bad, nanoseconds = _ANSWER.unpack_from(self._struct, _ANSWER_AT)
+        self.rows[done] = np.zeros((), ROW_DTYPE)
+        self.rows["status"][done], self.rows["where"][done] = Status.IO, code
+        _ANSWER.pack_into(self._struct, _ANSWER_AT, done + 1, bad + 1, nanoseconds)
 
     def _room(self) -> int:
         if self._arena.buffer is not self._buffer:

@@ -103,6 +103,7 @@ class AugmentKind(IntEnum):
 
 
 _ERRORS: dict[int, type[StokerError]] = {
+    Status.NOMEM: ImageTooLarge,
     Status.IO: ReadError,
     Status.EMPTY: TruncatedImage,
     Status.UNSUPPORTED: UnsupportedImage,
@@ -115,7 +116,5 @@ _ERRORS: dict[int, type[StokerError]] = {
 
 def error_of(status: int, message: str) -> Exception:
     """Make the exception that tells of `status`: the sample's fault where it is one, `KernelError` for a wrong call."""
-    if status == Status.NOMEM:
-        return MemoryError(message)
     kind = _ERRORS.get(status)
     return kind(message) if kind is not None else KernelError(f"{message} [{Status(status).name.lower()}]")

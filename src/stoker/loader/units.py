@@ -14,13 +14,14 @@ from ..batch.draft import Draft, column_bytes
 from ..batch.fields import Batch
 from ..engine.executor import Outcome
 from ..engine.feed import Unit
-from ..errors import SampleError
+from ..errors import BatchError, SampleError
 from ..plan.cursor import Cursor
 from ..plan.order import Places
 from ..source.chunk import Chunk, Ints, numbers
 from ..stage.finish import Finish
 from ..stage.runner import Report, Runner
 from ..storage.scratch import Scratch
+from ..units import counted
 
 #: told of every task: its outcome, and what it reported
 Observer = Callable[[Outcome, "Report | None"], None]
@@ -131,6 +132,12 @@ class BatchUnit(Unit):
 
     def join(self, stop: int | None = None) -> tuple[Report, int]:
         """Make the batch of its rows; returns what that cost, and the bytes it holds beside the slab."""
+        try:
+            return self._join(stop)
+        except MemoryError as error:
+            raise _too_large(str(self), self.rows) from error
+
+    def _join(self, stop: int | None) -> tuple[Report, int]:
         assert self.draft is not None
         report, clock = Report(), time.perf_counter()
         columns, rows, keys, kept = self.draft.finish(stop)
@@ -179,8 +186,11 @@ class BatchMaker:
         if draft is None:
             raise AssertionError("a batch was joined before its rows were done")
         targets = draft.targets(first, stop)
-        chunk, report = self.runner.run(unit.rows_of(first, stop), targets, scratch)
-        added = draft.write(first, targets, chunk)
+        try:
+            chunk, report = self.runner.run(unit.rows_of(first, stop), targets, scratch)
+            added = draft.write(first, targets, chunk)
+        except MemoryError as error:
+            raise _too_large(str(unit), stop - first) from error
         if report.failure is not None:
             raise PartFailed(first + report.failed_slot, report.failure)
         return report, added
@@ -241,7 +251,14 @@ def chunk_work(runner: Runner) -> Callable[[Any, Scratch], tuple[Chunk, Report]]
     """The work of a segment's task: rows in, a chunk that lasts out."""
 
     def work(rows: Any, scratch: Scratch) -> tuple[Chunk, Report]:
-        chunk, report = runner.run(rows, {}, scratch)
-        return chunk.own(), report
+        try:
+            chunk, report = runner.run(rows, {}, scratch)
+            return chunk.own(), report
+        except MemoryError as error:
+            raise _too_large("the samples that are filtered or expanded together", len(rows)) from error
 
     return work
+
+
+def _too_large(what: str, rows: int) -> BatchError:
+    return BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")

@@ -256,9 +256,15 @@ class Conversion:
 
     def _rows(self, indices: Ints) -> list[Any]:
         """Some samples as mappings, each with the bytes read for it; or Bad."""
-        with self._spares.one() as scratch:
-            rows = self.source.read(indices, self._wanted, {}, scratch)
-            return [self._row(index, rows.errors.get(row), rows.columns, row) for row, index in enumerate(indices.tolist())]
+        try:
+            with self._spares.one() as scratch:
+                rows = self.source.read(indices, self._wanted, {}, scratch)
+                return [self._row(index, rows.errors.get(row), rows.columns, row) for row, index in enumerate(indices.tolist())]
+        except MemoryError:
+            if len(indices) > 1:  # perhaps for one of them only
+                return [row for at in range(len(indices)) for row in self._rows(indices[at : at + 1])]
+            index = int(indices[0])
+            return [Bad(self.source.key(index), self.source.origin(index), "there is not enough memory to read it")]
 
     def _row(self, index: int, error: Exception | None, columns: Mapping[str, Any], row: int) -> Any:
         try:

@@ -6,7 +6,7 @@ import io
 import re
 from typing import Any
 
-from ..errors import CorruptImage, ImageError, ImageTooLarge, TruncatedImage, UnsupportedImage
+from ..errors import CorruptImage, ImageError, ImageTooLarge, UnsupportedImage
 from ..image import pillow
 from ..image.limits import MAX_PIXELS
 from ..image.lower import lower
@@ -75,11 +75,10 @@ def shrink(data: bytes, longest: int, quality: int) -> bytes:
             if image.width * image.height > MAX_PIXELS:
                 raise ImageTooLarge(f"{image.width} x {image.height} pixels are more than the {MAX_PIXELS:,} allowed")
             return _shrunk(image, kind, longest, quality)
-    except (ImageError, MemoryError):
+    except ImageError:
         raise
     except Exception as error:  # Pillow raises OSError, SyntaxError, struct.error and others on bad bytes
-        wrong = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
-        raise wrong(f"Pillow cannot decode it: {error}") from error
+        raise pillow.fault_of(error) from error
 
 
 def _sides(data: bytes, kind: str) -> tuple[int, int]:

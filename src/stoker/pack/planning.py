@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..kernel import native
+from ..kernel.files import MAX_FILE_BYTES
 from ..source.base import Source, digest
 from ..source.chunk import Ints
 from ..source.files import LabelledFiles
@@ -95,13 +96,13 @@ def field_lengths(source: RecordSource) -> Ints:
 
 
 def _asked(source: LabelledFiles, block: range) -> Ints:
-    """Size and time of change of some samples' files; of one that is not there, nothing: reading it will say so."""
+    """Size and time of change of some samples' files; nothing of one that is not there or too large: reading it will say so."""
     told = np.zeros((len(block), 2), np.int64)
     for row, index in enumerate(block):
         for path in source.paths_of(index):
             with contextlib.suppress(OSError):
                 about = os.stat(path)
-                told[row] += about.st_size, about.st_mtime_ns
+                told[row] += about.st_size if about.st_size <= MAX_FILE_BYTES else 0, about.st_mtime_ns
     return told
 
 

@@ -182,6 +182,16 @@ class Verifier:
         return found
 
     def _some_rows(self, source: Source, indices: Ints) -> tuple[int, int, list[Problem]]:
+        try:
+            return self._rows_together(source, indices)
+        except MemoryError:
+            if len(indices) > 1:  # perhaps for one of them only
+                counts, sizes, problems = zip(*(self._some_rows(source, indices[at : at + 1]) for at in range(len(indices))))
+                return sum(counts), sum(sizes), [problem for some in problems for problem in some]
+            index = int(indices[0])
+            return 1, 0, [Problem(source.key(index), *_place(source, index), "there is not enough memory to read it")]
+
+    def _rows_together(self, source: Source, indices: Ints) -> tuple[int, int, list[Problem]]:
         problems: list[Problem] = []
         with self._spares.one() as scratch:
             rows = source.read(indices, tuple(source.fields), {}, scratch)

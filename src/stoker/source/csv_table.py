@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ConfigError, SourceNotFound
 from ..units import counted
-from .paths import printable
+from .paths import open_plain, printable
 from .sniff import seen_at
 from .typed_columns import Values
 
@@ -65,7 +65,7 @@ class CsvTable:
 
 def _text(path: bytes) -> str:
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             data = file.read(MAX_BYTES + 1)
     except OSError as exc:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ..kernel import native
+from ..kernel.files import MAX_FILE_BYTES
 from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Drawing, Rows, Source, digest
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from .labels import Labels, Rule, check_rule, label_files
-from .paths import AnyPath, absolute, inside, is_file, is_folder, link_target, printable
+from .paths import NOT_PLAIN, AnyPath, absolute, inside, is_file, is_folder, link_target, printable
 from .seekrows import Seeks
 from .seeks import SeekTable
 from .sidecar import seek_table
@@ -25,7 +26,17 @@ from .sniff import seen_at
 from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
 
+_REASONS = {
+    errno.ENXIO: NOT_PLAIN,
+    errno.EOPNOTSUPP: NOT_PLAIN,  # sockets, on macOS
+    errno.EFBIG: f"has more than the {MAX_FILE_BYTES:,} bytes that a sample's file may have",
+    errno.ENOMEM: "there is not enough memory to read it",
+}
 _REMEDIES = {
+    errno.ENXIO: "remove it",
+    errno.EOPNOTSUPP: "remove it",
+    errno.EFBIG: "split it",
+    errno.ENOMEM: "make it smaller",
     errno.ENOENT: "put it back, or create the pipeline again",
     errno.EACCES: "make it readable for this user",
     errno.EISDIR: "a folder stands where a file should: move it away",
@@ -207,7 +218,7 @@ def read_column(
 def read_error(path: bytes, code: int, key: str, place: str = "") -> ReadError:
     """Why a file could not be read, and what helps; `place` says where it was listed."""
     told = printable(path)
-    error = ReadError(f"{told}: {os.strerror(code)}{place}; {_remedy(path, code)}", key=key, origin=told)
+    error = ReadError(f"{told}: {_REASONS.get(code) or os.strerror(code)}{place}; {_remedy(path, code)}", key=key, origin=told)
     error.errno = code
     return error
 

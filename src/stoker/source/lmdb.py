@@ -27,7 +27,7 @@ from .codecs import decode_field
 from .examples import ExampleColumns
 from .feature import Feature
 from .index import Keys, ShardIndex
-from .paths import AnyPath, inside, is_file, is_folder, printable
+from .paths import NOT_PLAIN, AnyPath, inside, is_file, is_folder, is_there, printable
 from .records import Read, RecordSource
 from .sniff import LMDB_FILE, seen_at
 
@@ -173,7 +173,8 @@ def _file_of(path: bytes) -> bytes:
             raise SourceNotFound(f"{printable(path)}: {known}")
         return file
     if not is_file(path):
-        raise SourceNotFound(f"{printable(path)}: there is no such database; check the spelling, and that the disk is mounted")
+        told = NOT_PLAIN if is_there(path) else "there is no such database; check the spelling, and that the disk is mounted"
+        raise SourceNotFound(f"{printable(path)}: {told}")
     return path
 
 
@@ -212,7 +213,11 @@ class _KeyList(Keys):
 
 
 def _value(blob: LocalBlob, table: Any, row: int, most: int = 1 << 62) -> bytes:
-    data = bytearray(min(most, int(table.lengths[row])))
+    size = min(most, int(table.lengths[row]))
+    try:
+        data = bytearray(size)
+    except MemoryError as error:
+        raise _damaged(blob, f"there is not enough memory for the {size:,} bytes of its entry {row:,}") from error
     blob.read_into(int(table.starts[row]), memoryview(data))
     return bytes(data)
 

@@ -1,11 +1,13 @@
 """Paths as bytes, which is what they are: a name may hold any byte but NUL and the slash, and need not be text."""
 # pathlib takes no bytes, so
-# ruff: noqa: PTH112, PTH113, PTH115, PTH116
+# ruff: noqa: PTH110, PTH112, PTH113, PTH115, PTH116
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Union
 
@@ -16,6 +18,7 @@ from ..storage.names import unprintable as unprintable
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LOCAL_ONLY = "a URL; only local files are read here: download it, or read shards with stoker.tar(...) or stoker.tfrecord(...)"
+NOT_PLAIN = "not a plain file but a pipe, a socket or a device"
 
 
 def absolute(path: AnyPath) -> bytes:
@@ -49,9 +52,30 @@ def parent_name(path: bytes) -> bytes:
     return parts[-2] if len(parts) > 1 and parts[-2] not in (b".", b"..") else b""
 
 
+def is_there(path: bytes) -> bool:
+    """Whether anything is there, links followed."""
+    return os.path.exists(path)
+
+
 def is_file(path: bytes) -> bool:
     """Whether a file is there, links followed."""
     return os.path.isfile(path)
+
+
+def open_plain(path: bytes) -> int:
+    """A descriptor to read a plain file by; OSError where it is anything else, which is never waited for."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):  # a socket
+            raise OSError(errno.ENXIO, NOT_PLAIN) from error
+        raise
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    code = errno.EISDIR if stat.S_ISDIR(mode) else errno.ENXIO
+    raise OSError(code, NOT_PLAIN if code == errno.ENXIO else os.strerror(code))
 
 
 def is_folder(path: bytes) -> bool:

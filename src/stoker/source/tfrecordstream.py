@@ -161,7 +161,7 @@ def whole_records(pieces: Iterator[Piece], size: int | None) -> Iterator[tuple[i
     base, held, need = 0, 0, 0
     for piece in pieces:
         if held + len(piece) > buffer.size:
-            buffer = np.concatenate([buffer[:held], np.empty(max(2 * buffer.size, held + len(piece)) - held, np.uint8)])
+            buffer = _grown(buffer, held, held + len(piece), base)
         buffer[held : held + len(piece)] = np.frombuffer(piece, np.uint8)
         held += len(piece)
         if held < need:
@@ -184,3 +184,13 @@ def whole_records(pieces: Iterator[Piece], size: int | None) -> Iterator[tuple[i
         base, held = base + used, held - used
     if held:
         raise CorruptShard(f"the file ends within the record at byte {base:,}; fetch or make it again", offset=base)
+
+
+def _grown(buffer: NDArray[np.uint8], held: int, needed: int, base: int) -> NDArray[np.uint8]:
+    try:
+        return np.concatenate([buffer[:held], np.empty(max(2 * buffer.size, needed) - held, np.uint8)])
+    except MemoryError as error:
+        raise CorruptShard(
+            f"there is not enough memory for the record at byte {base:,}, which has more than {held:,} bytes; write smaller ones",
+            offset=base,
+        ) from error

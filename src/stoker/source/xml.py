@@ -15,7 +15,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
 from ..errors import AnnotationError
-from .paths import printable
+from .paths import open_plain, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
@@ -85,8 +85,8 @@ def parse_annotation(data: bytes, path: bytes) -> Annotation:
 
 
 def _content(path: bytes) -> bytes:
-    """A file's bytes, not many more than are allowed; a pipe in a file's place does not block."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    """A plain file's bytes, not many more than are allowed."""
+    fd = open_plain(path)
     try:
         data = block = os.read(fd, _BLOCK)
         while block and len(data) <= MAX_BYTES:

@@ -45,7 +45,7 @@ class DecodeStage(Stage):
                 pixels = self._pixels(column[row], scratch)
                 note_damage(chunk, row, scratch)
                 values[row] = self._convert(pixels)
-            except SampleError as error:
+            except (SampleError, MemoryError) as error:
                 chunk.fail(row, place_error(error, chunk, row))
         chunk.columns[self._node.field] = values
         return chunk

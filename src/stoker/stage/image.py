@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchError, BoxError, ImageError, SampleError, UnsupportedImage
+from ..errors import BatchError, BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage
 from ..image import draws, npy, pillow
 from ..image.lower import lower, steps_of
 from ..image.operation import Size
@@ -108,7 +108,7 @@ class ImageStage(Stage):
         for row in set(range(len(chunk))) - chunk.failures.keys():
             try:
                 sizes[row] = _size(column, row, self._program, scratch)
-            except SampleError as error:
+            except (SampleError, MemoryError) as error:
                 chunk.fail(row, _placed(error, chunk, row))
         heights, widths = (np.ascontiguousarray(side) for side in sizes.T)
         planned = self._geometry(chunk, np.arange(len(chunk)), widths, heights, boxes)
@@ -186,7 +186,7 @@ class ImageStage(Stage):
                     _, rows[row] = self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     _raise(rows[row])
-            except SampleError as error:
+            except (SampleError, MemoryError) as error:
                 chunk.fail(row, _placed(error, chunk, row, where, length))
 
     def _note_damaged(self, rows: NDArray[np.void], chunk: Chunk, scratch: Scratch) -> None:
@@ -211,7 +211,7 @@ class ImageStage(Stage):
                     _, rows[row] = self._resample(chunk, row, pixels, boxes, out[row], scratch)
                 else:
                     out[row], rows[row] = self._resample(chunk, row, pixels, boxes, None, scratch)
-            except SampleError as error:
+            except (SampleError, MemoryError) as error:
                 chunk.fail(row, _placed(error, chunk, row))
         return out, rows
 
@@ -390,8 +390,11 @@ def _raise(row: Any) -> None:
     raise native.error_of(int(row["status"]), row["message"].decode("utf-8", "replace") or "it could not be decoded")
 
 
-def _placed(error: SampleError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
-    """The same error with file, place and remedy in its message."""
+def _placed(error: SampleError | MemoryError, chunk: Chunk, row: int, where: int = -1, length: int = -1) -> SampleError:
+    """The same error with file, place and remedy in its message; want of memory as an error of the image."""
+    if isinstance(error, MemoryError):
+        cause, error = error, ImageTooLarge("there is not enough memory for its pixels")
+        error.__cause__ = cause
     place = f" at byte {where:,} of {length:,}" if where >= 0 else f" ({length:,} bytes)" if length >= 0 else ""
     placed = type(error)(f"{_where(chunk, row)}: {error}{place}; {_REMEDY}")
     placed.__cause__ = error.__cause__
@@ -404,6 +407,6 @@ def _where(chunk: Chunk, row: int) -> str:
     return f"sample {key!r}" if place == key else place
 
 
-def place_error(error: SampleError, chunk: Chunk, row: int) -> SampleError:
+def place_error(error: SampleError | MemoryError, chunk: Chunk, row: int) -> SampleError:
     """For other stages that decode."""
     return _placed(error, chunk, row)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Union
 
 import numpy as np
@@ -30,7 +32,7 @@ from ..plan.nodes import (
 from ..plan.order import Places
 from ..source.base import Rows as SourceRows
 from ..source.base import Source
-from ..source.chunk import Chunk, numbers
+from ..source.chunk import Chunk, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..storage.scratch import Notes, Scratch
 from .base import Stage, Targets
@@ -105,6 +107,7 @@ class Runner:
 
     With `skip` bad rows are left out and reported; without, the chunk ends before the first of them. The rows in front of it go
     on, because one of them may fail in a later stage: which row is told must not depend on how a batch was cut into tasks.
+    Want of memory is the fault of a row, too, wherever one row alone is enough for it.
     """
 
     def __init__(self, nodes: Sequence[StageNode], stages: list[Stage], skip: bool, read: Reader | None = None) -> None:
@@ -124,41 +127,89 @@ class Runner:
             chunk = rows
         else:
             assert self._read is not None
-            out = _local(self._read_makes, targets)
-            drawn = self._drawn(rows, out, targets, scratch) if self._draw else None
+            drawn = self._drawn(rows, targets, scratch) if self._draw else None
             if drawn is None:
-                chunk = self._read(rows, out, scratch)
+                read = partial(self._read_places, scratch=scratch)
+                chunk, targets = self._attempt(read, rows, targets, report)
             else:
                 chunk, read_s = drawn
                 stages = stages[1:]
                 report.seconds.append(read_s)
                 clock += read_s
-            chunk, targets = self._settle(chunk, targets, report)
+                chunk, targets = self._settle(chunk, targets, report)
             clock = report.lap(clock)
         for stage, makes in stages:
-            before = len(chunk)
             if stage.whole and report.failure is not None:
                 chunk = chunk.take(np.empty(0, np.int64))
-            elif before:
-                chunk = stage.run(chunk, _local(makes, targets), scratch)
-                chunk, targets = self._settle(chunk, targets if len(chunk) == before else NO_TARGETS, report)
+            elif len(chunk):
+                step = partial(_run_stage, stage, makes, scratch=scratch)
+                chunk, targets = self._attempt(step, chunk, targets, report, whole=stage.whole)
             clock = report.lap(clock)
         report.rows = len(chunk)
         if scratch.notes != _NOTHING:
             report.notes = scratch.take_notes()
         return chunk, report
 
-    def _drawn(self, places: Places, out: Targets, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
-        """The read and the image stage in one native call: the chunk, and the seconds of it spent reading."""
+    def _read_places(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
+        assert self._read is not None
+        return self._read(places, _local(self._read_makes, targets), scratch)
+
+    def _drawn(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
+        """The read and the image stage in one native call: the chunk, and the seconds of it spent reading.
+
+        None where the source cannot, or where there is no memory for it: which sample is at fault shows when they are read.
+        """
         assert self._draw is not None and self._read is not None
-        local = _local(self._stages[0][1], targets)
-        drawing = self._draw.drawing(places.epoch, places.positions, local, scratch)
-        rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
+        out, local = _local(self._read_makes, targets), _local(self._stages[0][1], targets)
+        try:
+            drawing = self._draw.drawing(places.epoch, places.positions, local, scratch)
+            rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
+        except MemoryError:
+            return None
         if rows is None:
             return None
         chunk = self._read.chunk(places, rows)
         self._draw.drawn(chunk, drawing, rows.encoded, local, scratch)
         return chunk, drawing.pictures.read_s
+
+    def _attempt(
+        self, step: Callable[[Any, Targets], Chunk], rows: Rows, targets: Targets, report: Report, whole: bool = False
+    ) -> tuple[Chunk, Targets]:
+        """A step for all rows together; where there is no memory for that, and they need not be together, for one at a time."""
+        try:
+            chunk = step(rows, targets)
+        except MemoryError:
+            if whole:
+                raise
+            return self._one_by_one(step, rows, report), NO_TARGETS
+        return self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report)
+
+    def _one_by_one(self, step: Callable[[Any, Targets], Chunk], rows: Rows, report: Report) -> Chunk:
+        """The same as the step makes of all rows together; a row for which there is no memory is a bad sample."""
+        chunks: list[Chunk] = []
+        earlier = report.failure
+        for at in range(len(rows)):
+            row = rows.take(np.array([at])) if isinstance(rows, Chunk) else rows.part(at, at + 1)
+            try:
+                chunk = step(row, NO_TARGETS).own()
+            except MemoryError as error:
+                chunk = self._without_memory(row, error)
+            if isinstance(rows, Places):
+                chunk.slots = np.array([at])
+            chunks.append(self._settle(chunk, NO_TARGETS, report)[0])
+            if report.failure is not earlier:
+                break
+        return join_chunks([chunk for chunk in chunks if len(chunk)] or chunks[-1:])
+
+    def _without_memory(self, row: Rows, cause: MemoryError) -> Chunk:
+        if isinstance(row, Places):
+            assert self._read is not None
+            row = self._read.chunk(row, SourceRows({}))
+        told = f"there is not enough memory for this sample{f' ({cause})' if str(cause) else ''}"
+        error = ReadError(f"{row.place(0)}: {told}; make it smaller, or leave it out with .on_error(stoker.skip(...))")
+        error.errno, error.__cause__ = errno.ENOMEM, cause
+        row.fail(0, error)
+        return row
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
         if not chunk.failures:
@@ -199,6 +250,15 @@ def last_makers(nodes: Sequence[StageNode], source_fields: Iterable[str]) -> lis
     for final, (step, name) in makers.items():
         table[step][name] = final
     return table
+
+
+def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+    columns = dict(chunk.columns)
+    try:
+        return stage.run(chunk, _local(makes, targets), scratch)
+    except MemoryError:
+        chunk.columns, chunk.failures = columns, {}  # as it came, for whoever tries again
+        raise
 
 
 def _local(makes: dict[str, str], targets: Targets) -> Targets:

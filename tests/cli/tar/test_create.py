@@ -55,7 +55,8 @@ def test_what_tsv_prints_is_read_back(tar: Any, folder: Path) -> None:
 
 BAD = {
     "a missing file": (b"k\tjpg\t@nowhere.jpg\n", "line 1"),
-    "a folder": (b"k\tjpg\t@.\n", "plain file"),
+    "a folder": (b"k\tjpg\t@.\n", "Is a directory"),
+    "a huge file": (b"k\tjpg\t@huge\n", "huge has 1,099,511,627,776 bytes"),
     "a pipe": (b"k\tjpg\t@fifo\n", "plain file"),
     "a NUL": (b"k\tjpg\t@a\0b\n", "line 1"),
     "too few cells": (b"k\tjpg\n", "line 1"),
@@ -78,6 +79,8 @@ BAD = {
 def test_a_plan_that_cannot_be_followed_is_named_and_nothing_is_written(tar: Any, folder: Path, kind: str) -> None:
     plan, told = BAD[kind]
     os.mkfifo(folder / "fifo")
+    with (folder / "huge").open("wb") as file:
+        file.truncate(1 << 40)
     (folder / "plan.tsv").write_bytes(plan)
     before = sorted(os.listdir(folder))
     done = tar("create", "plan.tsv", "-o", "out.tar")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Annotated, BinaryIO
 import typer
 
 from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
-from ...source.paths import joined, printable
+from ...kernel.files import MAX_FILE_BYTES
+from ...source.paths import joined, open_plain, printable
 from ...source.tarstream import TarSample
 from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
@@ -162,18 +162,18 @@ def _samples(entries: Iterator[Entry], folder: bytes, told: str) -> Iterator[Tar
 
 
 def _file(path: bytes, told: str) -> bytes:
-    """The content of a plain file; nothing else is opened for long, a pipe or a device would be waited for."""
+    """The content of a plain file."""
     shown = printable(path)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise ReadError(f"{told}: {shown} is no plain file", origin=shown)
-        with os.fdopen(fd, "rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
+            if (size := os.fstat(file.fileno()).st_size) > MAX_FILE_BYTES:
+                raise ReadError(f"{told}: {shown} has {size:,} bytes; a file may have {MAX_FILE_BYTES:,}", origin=shown)
             return file.read()
+    except ReadError:
+        raise
+    except MemoryError as error:
+        raise ReadError(f"{told}: {shown}: there is not enough memory to read it", origin=shown) from error
     except FileNotFoundError as error:
         raise SourceNotFound(f"{told}: there is no file {shown}; paths begin in -C DIR, or here") from error
     except (OSError, ValueError) as error:
-        if isinstance(error, ReadError):
-            raise
         raise ReadError(f"{told}: {shown}: {getattr(error, 'strerror', None) or error}", origin=shown) from error

@@ -1,0 +1,260 @@
+"""Samples for which there is no memory: each is an error of its own that `on_error` can skip, and the others come as always."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.batch import collate
+from stoker.errors import BatchError, CorruptShard, ImageTooLarge, ReadError, SampleError
+from stoker.image import Resize, pillow
+from stoker.kernel.files import Arena
+from stoker.kernel.status import Status, error_of
+from stoker.pack.convert import Conversion, Options
+from stoker.pack.verify import Verifier
+from stoker.source import lmdb, tfrecordstream
+from stoker.source.base import Source
+from stoker.source.chunk import BytesColumn
+from stoker.stage import ragged
+
+from ..support import image_bytes, jpeg_bytes
+
+MOST = 1 << 20
+LARGE = jpeg_bytes(48, 48, seed=3) + bytes(2 * MOST)  # what follows the end of a picture is not looked at
+
+
+@pytest.fixture
+def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No buffer that is read to can have more than a megabyte."""
+    grow = Arena.grow
+
+    def grow_a_little(arena: Arena, capacity: int, keep: int) -> None:
+        if capacity > MOST:
+            raise MemoryError(f"Unable to allocate {capacity} bytes")
+        grow(arena, capacity, keep)
+
+    monkeypatch.setattr(Arena, "grow", grow_a_little)
+
+
+def samples() -> list[dict[str, Any]]:
+    """Six pictures, of which the fourth, number 3, is large."""
+    return [{"jpg": LARGE if at == 3 else jpeg_bytes(40 + at, 50, seed=at), "cls": at} for at in range(6)]
+
+
+def stored(tmp_path: Path, kind: str) -> Pipeline:
+    if kind == "tar":
+        stoker.write_tar(tmp_path / "a.tar", samples())
+        return stoker.tar(tmp_path / "a.tar").rename(jpg="image", cls="label")
+    if kind == "tfrecord":
+        stoker.write_tfrecord(tmp_path / "a.tfrecord", [{"image": s["jpg"], "label": s["cls"]} for s in samples()])
+        return stoker.tfrecord(tmp_path / "a.tfrecord")
+    if kind == "lmdb":
+        pytest.importorskip("lmdb")
+        stoker.write_lmdb(tmp_path / "a.lmdb", [{"image": s["jpg"], "label": s["cls"]} for s in samples()])
+        return stoker.lmdb(tmp_path / "a.lmdb")
+    for sample in samples():
+        (tmp_path / f"{sample['cls']}.jpg").write_bytes(sample["jpg"])
+    return stoker.files(tmp_path, labels=lambda path: int(Path(path).stem))
+
+
+def source_of(pipeline: Pipeline) -> Source:
+    source = pipeline.plan.source
+    assert isinstance(source, Source)
+    return source
+
+
+@pytest.mark.parametrize("stage", ["image", "decode", "read"])
+@pytest.mark.parametrize("kind", ["files", "tar", "tfrecord", "lmdb"])
+def test_a_record_there_is_no_memory_for_is_that_samples_error(
+    tmp_path: Path, kind: str, stage: str, request: pytest.FixtureRequest
+) -> None:
+    pipeline = stored(tmp_path, kind)
+    if stage != "read":
+        pipeline = pipeline.image("image", Resize((16, 16))) if stage == "image" else pipeline.decode("image")
+    pipeline = pipeline.batch(6, pad={"image": list})
+    [whole] = pipeline
+    request.getfixturevalue("scarce")
+    with pytest.raises(ReadError, match="not enough memory") as caught:
+        list(pipeline)
+    assert caught.value.position == 3 and caught.value.origin and caught.value.key and "on_error" in str(caught.value)
+    [batch] = pipeline.on_error(stoker.skip(budget=1))
+    assert batch["label"].tolist() == [0, 1, 2, 4, 5]
+    for row, at in enumerate(batch["label"].tolist()):
+        assert np.array_equal(np.asarray(batch["image"][row]), np.asarray(whole["image"][at]))
+
+
+@pytest.mark.parametrize("stage", ["image", "resize to any width", "decode"])
+def test_memory_that_pillow_cannot_have_is_that_samples_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    for at in range(4):
+        (tmp_path / f"{at}.png").write_bytes(image_bytes(20 + at, 20, format="PNG"))
+    to_pixels = pillow._to_pixels
+
+    def scarcely(image: Any, channels: int) -> Any:
+        if image.width == 22:
+            raise MemoryError
+        return to_pixels(image, channels)
+
+    monkeypatch.setattr(pillow, "_to_pixels", scarcely)
+    pipeline = stoker.files(tmp_path, labels=None)
+    if stage == "decode":
+        pipeline = pipeline.decode("image")
+    else:
+        pipeline = pipeline.image("image", Resize((8, 8) if stage == "image" else 8))
+    with pytest.raises(ImageTooLarge, match=r"2\.png: there is not enough memory") as caught:
+        list(pipeline)
+    assert isinstance(caught.value.__cause__, MemoryError)
+    assert len(list(pipeline.on_error(stoker.skip(budget=1)))) == 3
+
+
+def test_memory_that_the_kernel_cannot_have_is_that_samples_error() -> None:
+    assert isinstance(error_of(Status.NOMEM, "no memory for the weights"), ImageTooLarge)
+
+
+def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def to_bytes(number: int) -> bytes:
+        calls.append(number)
+        return LARGE if number == 3 else jpeg_bytes(40 + number, 50, seed=number)
+
+    pipeline = stoker.arrays(image=np.arange(6), label=np.arange(6)).map(image=to_bytes)
+    pipeline = pipeline.image("image", Resize((16, 16))).batch(6)
+    [whole] = pipeline.loader(threads=1)
+    join = BytesColumn.of
+
+    def join_a_little(values: Any, seeks: Any = None) -> BytesColumn:
+        values = list(values)
+        if sum(map(len, values)) > MOST:
+            raise MemoryError
+        return join(values, seeks)
+
+    monkeypatch.setattr(BytesColumn, "of", join_a_little)
+    calls.clear()
+    with pytest.raises(SampleError, match="not enough memory for this sample") as caught:
+        list(pipeline)
+    assert caught.value.position == 3 and isinstance(caught.value.__cause__, MemoryError)
+    assert sorted(calls) == list(range(6)), "no function is called twice for a sample"
+    [batch] = pipeline.on_error(stoker.skip(budget=1))
+    assert batch["label"].tolist() == [0, 1, 2, 4, 5]
+    assert np.array_equal(batch["image"], whole["image"][batch["label"]])
+
+
+def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    ragged_rows = stoker.arrays(n=np.arange(1, 5)).map(n=lambda n: np.zeros(n))
+    with monkeypatch.context() as patch:
+        patch.setattr(collate, "_filled", no_memory)
+        with pytest.raises(BatchError, match=r"'n' cannot be padded: .* memory for 4 rows of \[4\]; sample '3' has \[4\]"):
+            list(ragged_rows.batch(4, pad={"n": 0}))
+    monkeypatch.setattr(ragged, "collate", no_memory)
+    with pytest.raises(BatchError, match="not enough memory for 4 samples"):
+        list(stoker.arrays(n=np.arange(4)).batch(4).map_batch(lambda batch: batch).unbatch())
+
+
+def test_packing_leaves_out_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:
+    source = source_of(stored(tmp_path, "tar"))
+    shard = Conversion(source, str(tmp_path / "out.tar"), Options()).write(0, skip_bad=True)
+    assert shard.samples == 5 and [bad.key for bad in shard.bad] == [source.key(3)]
+    assert "not enough memory" in shard.bad[0].reason
+
+
+def test_packing_plans_no_room_for_a_file_that_is_too_large_to_be_read(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for name in ("a.jpg", "c.jpg"):
+        (tmp_path / "images" / name).write_bytes(jpeg_bytes(16, 16))
+    with (tmp_path / "images" / "b.jpg").open("wb") as file:
+        file.truncate(1 << 40)
+    conversion = Conversion(source_of(stoker.files(tmp_path / "images", labels=None)), str(tmp_path / "out.tar"), Options())
+    shard = conversion.write(0, skip_bad=True)
+    assert (conversion.shards, shard.samples, [bad.key for bad in shard.bad]) == (1, 2, ["b.jpg"])
+
+
+def test_verifying_names_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:
+    source = source_of(stored(tmp_path, "lmdb"))
+    found = Verifier(decode=True).rows(source, np.arange(len(source)))
+    assert found.samples == 6 and [problem.key for problem in found.problems] == [source.key(3)]
+    assert "not enough memory" in found.problems[0].reason
+
+
+def no_memory(*_: Any) -> Any:
+    raise MemoryError
+
+
+def test_a_record_that_cannot_be_indexed_for_want_of_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path, "tfrecord")
+    (tmp_path / "a.tfrecord.stk").unlink()
+    monkeypatch.setattr(tfrecordstream, "_HELD", 1 << 10)
+    with monkeypatch.context() as patch, pytest.raises(CorruptShard, match=r"a\.tfrecord: .*not enough memory for the record"):
+        patch.setattr(np, "concatenate", no_memory)
+        stoker.tfrecord(tmp_path / "a.tfrecord")
+    stored(tmp_path, "lmdb")
+    with pytest.raises(CorruptShard, match=r"a\.lmdb.*: there is not enough memory for the .* bytes of its entry"):
+        monkeypatch.setattr(lmdb, "bytearray", no_memory, raising=False)
+        stoker.lmdb(tmp_path / "a.lmdb")
+
+
+LIMITED = """
+    import resource, struct, sys, warnings, zlib
+    from pathlib import Path
+    import numpy as np, stoker
+    from PIL import Image
+    from stoker.errors import ImageTooLarge, ReadError
+    from stoker.image import Resize
+
+    root, side = Path(sys.argv[1]), 9000
+    for name in ("sparse", "tar", "png", "jpg"):
+        (root / name).mkdir()
+    small = root / "small.jpg"
+    Image.new("RGB", (32, 32), "red").save(small)
+    good = small.read_bytes()
+    for name in ("sparse", "png", "jpg"):
+        (root / name / "a.jpg").write_bytes(good)
+        (root / name / "c.jpg").write_bytes(good)
+    with (root / "sparse/b.jpg").open("wb") as file:
+        file.write(good)
+        file.truncate(1 << 30)
+    rows = zlib.compress(bytes((side + 1) * side), 1)
+    chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    png = b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    (root / "png/b.png").write_bytes(png)
+    Image.new("L", (side, side)).save(root / "jpg/b.jpg")
+    del rows, png
+    stoker.write_tar(root / "tar/a.tar", [{"jpg": good}, {"jpg": good + bytes(1 << 28)}, {"jpg": good}])
+    pipelines = {
+        "sparse": (ReadError, stoker.files(root / "sparse", labels=None).image("image", Resize((8, 8)))),
+        "sparse bytes": (ReadError, stoker.files(root / "sparse", labels=None)),
+        "tar": (ReadError, stoker.tar(root / "tar/a.tar").image("jpg", Resize((8, 8)))),
+        "png": (ImageTooLarge, stoker.files(root / "png", labels=None).image("image", Resize((8, 8)))),
+        "jpg": (ImageTooLarge, stoker.files(root / "jpg", labels=None).decode("image")),
+    }
+    list(stoker.files([small], labels=None).decode("image").loader(executor="inline"))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (120 << 20),) * 2)
+    for name, (kind, pipeline) in pipelines.items():
+        try:
+            list(pipeline.loader(executor="inline"))
+        except kind as error:
+            assert "memory" in str(error), error
+        else:
+            raise AssertionError(name)
+        assert len(list(pipeline.on_error(stoker.skip(budget=1)).loader(executor="inline"))) == 2, name
+    print("done")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to RLIMIT_AS")
+def test_a_process_that_may_have_little_memory_skips_what_is_too_large(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LIMITED), str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "done\n", done.stderr
