@@ -19,7 +19,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import cycle, repeat
 from typing import NoReturn
 
 #: seconds between two bytes that are dripped: often enough that a wait for the next byte never ends
@@ -79,11 +79,14 @@ class Peer:
         except OSError:
             raise Gone from None
 
-    def drip(self, data: bytes, endlessly: bytes = b"") -> None:
-        """Send these bytes one at a time, slowly, and then those for ever."""
+    def drip(self, data: Iterable[int]) -> None:
+        """Send these bytes one at a time, slowly."""
         self.pour((bytes([byte]) for byte in data), DRIP_S)
-        while endlessly:
-            self.pour((bytes([byte]) for byte in endlessly), DRIP_S)
+
+    def drip_endlessly(self, data: bytes) -> NoReturn:
+        """The same, again and again."""
+        self.drip(cycle(data))
+        raise AssertionError("for ever is over")
 
     def pour(self, parts: Iterable[bytes], pause_s: float = 0.0005) -> None:
         """Send one part after the other; the short pauses leave the processor to others."""
@@ -93,7 +96,7 @@ class Peer:
                 raise Gone
 
     def pour_endlessly(self, part: bytes) -> NoReturn:
-        """Send the same for ever."""
+        """Send the same part again and again, fast."""
         self.pour(repeat(part))
         raise AssertionError("for ever is over")
 

@@ -19,12 +19,13 @@ import random
 import resource
 import ssl
 import tarfile
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from typing import Any, Union
 import pytest
 
 import stoker
-from stoker.errors import CorruptShard, RemoteError, ShardChanged, SourceNotFound, StokerError
+from stoker.errors import CorruptShard, ReadError, RecordError, RemoteError, ShardChanged, SourceNotFound, StokerError
 from stoker.kernel.records import crc32c, mask_crc
 
 from ..storage.conftest import open_files
@@ -78,6 +79,11 @@ def read_tfrecord(url: str, patience: stoker.Patience) -> dict[str, bytes]:
     return samples_of(stoker.tfrecord(url, {"txt": str, "bin": bytes}, patience=patience))
 
 
+def read_through_a_cache(url: str, patience: stoker.Patience) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder, closing(stoker.Cache(folder, limit="10MB")) as cache:
+        return read_tar(url, patience, cache=cache)
+
+
 def tar_bytes(samples: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
@@ -95,6 +101,7 @@ CLIENTS: dict[str, tuple[str, Callable[[str, stoker.Patience], dict[str, bytes]]
     "tar": ("tar", read_tar),
     "sequence": ("tar", read_in_sequence),
     "gzip": ("tar.gz", read_tar),
+    "cache": ("tar", read_through_a_cache),
     "tfrecord": ("tfrecord", read_tfrecord),
 }
 
@@ -174,6 +181,9 @@ def cases(ends: Ends, behave: Callable[[Any, Peer], None], table: dict[str, Any]
         CASES[name] = Case(partial(behave, what), ends, **options)
 
 
+SLOWLY = partial(Peer.drip_endlessly, data=b"<")
+
+
 # -- connections
 
 
@@ -232,20 +242,22 @@ def says_that_it_closes_and_stays(peer: Peer) -> None:
 @case(RemoteError)
 def status_line_byte_by_byte(peer: Peer) -> None:
     peer.request()
-    peer.drip(b"HTTP/1.1 200 ", endlessly=b"O")
+    peer.drip(b"HTTP/1.1 200 ")
+    peer.drip_endlessly(b"O")
 
 
 @case(RemoteError)
 def header_byte_by_byte(peer: Peer) -> None:
     peer.request()
-    peer.drip(head("200 OK")[:-2] + b"X-Slow: ", endlessly=b"o")
+    peer.drip(head("200 OK")[:-2] + b"X-Slow: ")
+    peer.drip_endlessly(b"o")
 
 
 @case(RemoteError)
 def one_header_after_the_other_slowly(peer: Peer) -> None:
     peer.request()
     peer.send(head("200 OK")[:-2])
-    peer.drip(b"", endlessly=b"A:\r\n")
+    peer.drip_endlessly(b"A:\r\n")
 
 
 @case(RemoteError)
@@ -283,7 +295,7 @@ def informs_endlessly(status: str, peer: Peer) -> None:
 
 def informs_slowly(status: str, peer: Peer) -> None:
     peer.request()
-    peer.drip(b"", endlessly=head(status))
+    peer.drip_endlessly(head(status))
 
 
 def informs_once(status: str, peer: Peer) -> None:
@@ -339,6 +351,7 @@ cases(
         "a header without a colon": head("200 OK", "of nothing", LENGTH),
         "a folded header": head("200 OK", "X-Long: one", " two", LENGTH),
         "a NUL in the name of a header": head("200 OK", "X-\0: nothing", LENGTH),
+        "a NUL in a header": head("200 OK", LENGTH, "X-Nul: \0"),
         "headers that end early": head("200 OK", LENGTH)[:-2],
         # lengths
         "no length": head("200 OK"),
@@ -387,7 +400,7 @@ cases(
     {
         "404": head("404 Not Found", "Content-Length: 0"),
         "404 without a length": head("404 Not Found"),
-        "404 with two lengths and a NUL": head("404 \0", "Content-Length: 0", "Content-Length: 0", "X-Nul: \0"),
+        "404 with the same length twice": head("404 Not Found", "Content-Length: 0", "Content-Length: 0"),
         "410": head("410 Gone", "Content-Length: 0"),
     },
 )
@@ -430,6 +443,17 @@ def a_redirect_from_tls_to_plain_text(peer: Peer) -> None:
     peer.send(head("301 Moved", "Location: http://127.0.0.1:1/", "Content-Length: 0"))
 
 
+@case(None)
+def a_redirect_to_another_host(peer: Peer) -> None:
+    port = peer.connection.getsockname()[1]
+    while True:
+        request = peer.request()
+        if request.headers["host"].startswith("127.0.0.1") and request.is_for_bytes:
+            peer.send(head("302 Found", f"Location: http://localhost:{port}/landed", "Content-Length: 0"))
+        else:
+            peer.send(proper(request, peer.data))
+
+
 def redirects_then(after: Callable[[Peer], None], peer: Peer) -> None:
     """Send everybody who asks for bytes to another path of the same server; what follows the headers is `after`."""
     while True:
@@ -445,7 +469,7 @@ cases(
     None,
     redirects_then,
     {
-        "a redirect whose body comes byte by byte": lambda peer: peer.drip(b"", endlessly=b"<"),
+        "a redirect whose body comes byte by byte": SLOWLY,
         "a redirect whose body never comes": Peer.hang,
         "a redirect whose body is cut": lambda peer: peer.end(),
     },
@@ -463,7 +487,6 @@ def refuses(status: str, body: Callable[[Peer], None], peer: Peer) -> None:
     body(peer)
 
 
-SLOWLY = partial(Peer.drip, data=b"", endlessly=b"<")
 cases(SourceNotFound, partial(refuses, "404 Not Found"), {"404 byte by byte": SLOWLY, "404 whose body never comes": Peer.hang})
 cases(RemoteError, partial(refuses, "500 Server Error"), {"500 byte by byte": SLOWLY, "500 whose body never comes": Peer.hang})
 cases(RemoteError, partial(refuses, "403 Forbidden"), {"403 byte by byte": SLOWLY})
@@ -520,6 +543,7 @@ cases(
         "chunks in gzip": head("200 OK", "Transfer-Encoding: gzip, chunked") + b"".join(chunked(gzip.compress(SHARD))),
         "a transfer coding nobody knows": head("200 OK", "Transfer-Encoding: rot13") + SHARD,
         "206 without a range": head("206 Partial Content", LENGTH) + SHARD,
+        "206 of a single byte": head("206 Partial Content", "Content-Length: 1", f"Content-Range: bytes 0-0/{len(SHARD)}") + b"0",
         "206 of other bytes": head("206 Partial Content", LENGTH, f"Content-Range: bytes 1-{len(SHARD)}/{len(SHARD)}") + SHARD,
         "206 of a range of words": head("206 Partial Content", LENGTH, "Content-Range: bytes all/all") + SHARD,
         "206 that ends before it begins": head("206 Partial Content", LENGTH, f"Content-Range: bytes 0--5/{len(SHARD)}") + SHARD,
@@ -565,11 +589,13 @@ cases(
         "bytes without a length": head("200 OK") + SHARD,
         "more bytes than it says": head("200 OK", LENGTH) + SHARD + b"and more" * 1000,
         "two lengths that agree": head("200 OK", LENGTH, LENGTH) + SHARD,
-        "a NUL in a header": head("200 OK", LENGTH, "X-Nul: \0") + SHARD,
         "bare line feeds": head("200 OK", LENGTH).replace(b"\r\n", b"\n") + SHARD,
         "HTTP/1.0": head("200 OK", LENGTH).replace(b"HTTP/1.1", b"HTTP/1.0") + SHARD,
         "chunks of seven bytes": CHUNKS + b"".join(chunked(SHARD, 7)) + b"0\r\n\r\n",
         "chunks and a length": head("200 OK", "Transfer-Encoding: chunked", LENGTH) + b"".join(chunked(SHARD)) + b"0\r\n\r\n",
+        "chunks and a wrong length": (
+            head("200 OK", "Transfer-Encoding: chunked", "Content-Length: 5") + b"".join(chunked(SHARD)) + b"0\r\n\r\n"
+        ),
         "a second answer nobody asked for": head("200 OK", LENGTH) + SHARD + head("200 OK", LENGTH) + bytes(len(SHARD)),
     },
 )  # fmt: skip
@@ -593,14 +619,14 @@ def chunks_of_a_byte_slowly(peer: Peer) -> None:
 def a_chunk_line_byte_by_byte(peer: Peer) -> None:
     asked_for_bytes(peer)
     peer.send(CHUNKS)
-    peer.drip(b"", endlessly=b"0")
+    peer.drip_endlessly(b"0")
 
 
 @case(RemoteError)
 def a_chunk_extension_byte_by_byte(peer: Peer) -> None:
     asked_for_bytes(peer)
     peer.send(CHUNKS, "3e8;")
-    peer.drip(b"", endlessly=b"x")
+    peer.drip_endlessly(b"x")
 
 
 @case(RemoteError)
@@ -614,7 +640,7 @@ def an_endless_chunk_extension(peer: Peer) -> None:
 def the_end_of_a_chunk_byte_by_byte(peer: Peer) -> None:
     asked_for_bytes(peer)
     peer.send(CHUNKS, "3e8\r\n", SHARD[:1000])
-    peer.drip(b"", endlessly=b" ")
+    peer.drip_endlessly(b" ")
 
 
 @case(None)
@@ -628,7 +654,7 @@ def endless_trailers(peer: Peer) -> None:
 def trailers_byte_by_byte(peer: Peer) -> None:
     asked_for_bytes(peer)
     peer.send(CHUNKS, *chunked(SHARD), "0\r\n")
-    peer.drip(b"", endlessly=b"x")
+    peer.drip_endlessly(b"x")
 
 
 @case(RemoteError)
@@ -676,6 +702,38 @@ def HEAD_that_has_a_body(peer: Peer) -> None:
 
 
 @case(None)
+def an_answer_to_HEAD_with_another_after_it(peer: Peer) -> None:
+    while True:
+        request = peer.request()
+        more = head("200 OK", LENGTH, 'ETag: "1"') + bytes(len(SHARD)) if request.method == "HEAD" else b""
+        peer.send(proper(request, peer.data) + more)
+
+
+@case((RemoteError, ReadError))
+def silence_once_it_is_open(peer: Peer) -> None:
+    while True:
+        request = asked_for_bytes(peer)
+        if request.span != (0, len(peer.data) - 1):
+            peer.hang()
+        peer.send(proper(request, peer.data))
+
+
+@case(RecordError)
+def other_bytes_once_it_is_open(peer: Peer) -> None:
+    while True:
+        request = asked_for_bytes(peer)
+        data = peer.data if request.span == (0, len(peer.data) - 1) else bytes(len(peer.data))
+        peer.send(proper(request, data))
+
+
+@case(RemoteError)
+def an_index_that_never_comes(peer: Peer) -> None:
+    while ".stk" not in (request := peer.request()).path:
+        peer.send(proper(request, peer.data))
+    peer.hang()
+
+
+@case(None)
 def an_index_that_is_a_page(peer: Peer) -> None:
     page = b"<!doctype html><title>no such file</title>" + b" " * 5000
     while True:
@@ -713,11 +771,6 @@ def huge_record() -> bytes:
     return length + int(mask_crc(crc32c(length))).to_bytes(4, "little") + bytes(4096)
 
 
-cases(
-    (RemoteError, ShardChanged),
-    sends,
-    {"chunks and a wrong length": head("200 OK", "Transfer-Encoding: chunked", "Content-Length: 5") + b"".join(chunked(SHARD))},
-)
 TOO_MUCH: Ends = (CorruptShard, RemoteError)
 cases(TOO_MUCH, claims_a_terabyte, {"a member of half a terabyte": huge_member()})
 cases(TOO_MUCH, claims_a_terabyte, {"a member of half a terabyte in sequence": huge_member()}, client="sequence")
@@ -733,7 +786,7 @@ def is_silent_in_the_middle(after: int, peer: Peer) -> None:
     peer.hang()
 
 
-for _client in ("sequence", "gzip", "tfrecord"):
+for _client in ("sequence", "gzip", "cache", "tfrecord"):
     cases(RemoteError, is_silent_in_the_middle, {f"silence in the middle of {_client}": 100_000}, client=_client)
     CASES[f"nothing wrong with {_client}"] = Case(behave_well, None, _client)
 
@@ -754,7 +807,8 @@ def TLS_that_never_answers(peer: Peer) -> None:
 
 @case(RemoteError, scheme="https")
 def TLS_byte_by_byte(peer: Peer) -> None:
-    peer.drip(b"\x16\x03\x03\x40\x00", endlessly=b"\x02")  # a record of 16 KiB, which is looked at when it is whole
+    peer.drip(b"\x16\x03\x03\x40\x00")  # a record of 16 KiB, which is looked at when it is whole
+    peer.drip_endlessly(b"\x02")
 
 
 @case(RemoteError, scheme="https")
@@ -878,6 +932,9 @@ class Run:
     def outcome(self, name: str) -> Outcome:
         return self.outcomes[name].result(max(0, self.deadline - time.monotonic()))
 
+    def asked(self, name: str) -> list[Request]:
+        return self.hostile.requests[self.ports[name]]
+
     def wait_for_all(self) -> None:
         for name in CASES:
             self.outcome(name)
@@ -994,7 +1051,14 @@ def test_a_server_that_cuts_every_answer_is_asked_a_few_times(running: Run) -> N
     running.outcome(name)
     # Two budgets, one before any byte came and one after, of pauses that are soon half of `longest_delay_s` at least.
     most = 2 * (3 + HASTY.budget_s / (HASTY.longest_delay_s / 2))
-    assert len([request for request in running.hostile.requests[running.ports[name]] if request.is_for_bytes]) <= most
+    assert len([request for request in running.asked(name) if request.is_for_bytes]) <= most
+
+
+def test_name_and_password_do_not_follow_a_redirect_to_another_host(running: Run) -> None:
+    name = "a redirect to another host"
+    running.outcome(name)
+    sent = {(request.headers["host"].partition(":")[0], "authorization" in request.headers) for request in running.asked(name)}
+    assert sent == {("127.0.0.1", True), ("localhost", False)}
 
 
 def test_after_all_of_it_no_thread_no_connection_and_no_memory_is_left(running: Run) -> None:
