@@ -37,9 +37,9 @@ from .server import (
     WrongLength,
     WrongRange,
 )  # fmt: skip
+from .tls import self_signed
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_open")
-
 DATA = random.Random(1).randbytes(300_000)
 
 
@@ -300,7 +300,6 @@ def test_a_redirect_to_itself_ends(server: Server, quick: Patience) -> None:
     "to",
     ["file:///etc/passwd", "ftp://127.0.0.1/x", "pipe:touch canary", "s3://bucket/key", "http://[::1/x", "", "http://a b/"],
 )
-from .tls import self_signed
 def test_a_redirect_elsewhere_is_not_followed(to: str, server: Server, quick: Patience) -> None:
     server.put("/a", DATA)
     server.always("/a", Redirect(to))

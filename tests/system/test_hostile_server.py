@@ -63,7 +63,7 @@ Ends = Union[type[StokerError], tuple[type[StokerError], ...], None]
 
 
 def samples_of(pipeline: stoker.Pipeline) -> dict[str, bytes]:
-    with pipeline.batch(len(SAMPLES), drop_last=False).loader(executor="inline") as loader:
+    with pipeline.batch(1).loader(executor="inline") as loader:
         return {key: bytes(data) for batch in loader for key, data in zip(batch["txt"], batch["bin"])}
 
 
