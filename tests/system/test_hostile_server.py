@@ -909,12 +909,17 @@ def an_echo_as_the_shard(peer: Peer) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How reading ended. It is text, because an exception would keep connections open."""
+    """How reading ended. Of an error there is what it says and where it was raised: itself, it would keep connections open."""
 
     samples: dict[str, bytes] | None = None
     error: type[BaseException] | None = None
     message: str = ""
-    trace: str = ""
+    raised: traceback.TracebackException | None = None
+
+    @property
+    def trace(self) -> str:
+        """What the interpreter would print. Made by one thread: in some Pythons formatting in several at once fails."""
+        return "the samples" if self.raised is None else "".join(self.raised.format())
 
 
 @dataclass
@@ -942,10 +947,9 @@ class Run:
 
 def outcome_of(read: Callable[[], dict[str, bytes]]) -> Outcome:
     try:
-        return Outcome(samples=read())
+        return Outcome(read())
     except BaseException as error:
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return Outcome(error=type(error), message=str(error), trace=trace)
+        return Outcome(None, type(error), str(error), traceback.TracebackException.from_exception(error))
 
 
 class Listing(logging.Handler):
@@ -1034,7 +1038,7 @@ def test_whatever_a_server_does_reading_ends_with_the_samples_or_names_the_url(r
         assert outcome.error is None, outcome.trace
         assert outcome.samples == SAMPLES
         return
-    assert outcome.error is not None and issubclass(outcome.error, ends), outcome.trace or "the samples"
+    assert outcome.error is not None and issubclass(outcome.error, ends), outcome.trace
     assert plain_url(running, name) in outcome.message
     assert outcome.message.isprintable()
     assert SECRET not in outcome.trace and LOGIN not in outcome.trace
