@@ -136,7 +136,7 @@ class Peer:
         return data
 
 
-Behaviour = Callable[[Peer], None]
+Behaviour = Callable[[Peer], object]
 
 
 class Hostile:
