@@ -38,15 +38,16 @@ class Case:
     scheme: str = "http"
     #: whose certificate the server has
     certificate: str | None = None
-
-    @property
-    def makes_us_wait(self) -> bool:
-        """Whether giving up is the right end. If not, the end is certain, however slow the machine is."""
-        return RemoteError in (self.ends if isinstance(self.ends, tuple) else (self.ends,))
+    #: whether it ends when we give up. If not, the end comes by itself and is certain, however slow the machine is
+    tiring: bool = False
 
 
 def ends_with(ends: Ends, behaviours: dict[str, Behaviour], **options: Any) -> dict[str, Case]:
     return {name: Case(behave, ends, **options) for name, behave in behaviours.items()}
+
+
+def tires_us_out(behaviours: dict[str, Behaviour], ends: Ends = RemoteError, **options: Any) -> dict[str, Case]:
+    return ends_with(ends, behaviours, tiring=True, **options)
 
 
 # ---- what is said ------------------------------------------------------------------------------------------------------------
@@ -177,13 +178,16 @@ def always(answer: Callable[[Request, bytes], bytes]) -> Behaviour:
     return behave
 
 
+def answer_and_close(peer: Peer) -> None:
+    peer.send(proper(peer.request(), peer.data))
+
+
 WELL = always(proper)
 
 # ---- connections, status and headers -----------------------------------------------------------------------------------------
 
 CONNECTIONS = {
-    **ends_with(
-        RemoteError,
+    **tires_us_out(
         {
             "closes at once": at_once(),
             "resets at once": at_once(Peer.reset),
@@ -197,7 +201,7 @@ CONNECTIONS = {
     **ends_with(
         None,
         {
-            "closes after every answer without saying so": lambda peer: peer.send(proper(peer.request(), peer.data)),
+            "closes after every answer without saying so": answer_and_close,
             "says that it closes and stays": lambda peer: (
                 peer.send(proper(peer.request(), peer.data, "Connection: close")),
                 peer.hang(),
@@ -206,18 +210,22 @@ CONNECTIONS = {
     ),
 }
 
-WITHOUT_END = ends_with(
-    RemoteError,
+SLOW = tires_us_out(
     {
         "status line byte by byte": to_all(b"HTTP/1.1 200 ", slowly(b"O")),
         "header byte by byte": to_all(OPEN, b"X-Slow: ", slowly(b"o")),
         "one header after the other slowly": to_all(OPEN, slowly(b"A:\r\n")),
+        "endless 100 Continue byte by byte": to_all(slowly(head("100 Continue"))),
+    },
+)
+ENDLESS = ends_with(
+    RemoteError,
+    {
         "endless headers": to_all(OPEN, endlessly(b"X-More: of it\r\n")),
         "headers of a megabyte each": to_all(OPEN, endlessly(b"X-More: " + b"o" * (1 << 20) + b"\r\n")),
         "one endless header line": to_all(OPEN, b"X-Long: ", endlessly(b"o" * 4096)),
         "one endless status line": to_all(b"HTTP/1.1 200 ", endlessly(b"O" * 4096)),
         "endless 100 Continue": to_all(endlessly(head("100 Continue"))),
-        "endless 100 Continue byte by byte": to_all(slowly(head("100 Continue"))),
         "endless 102": to_all(endlessly(head("102 Processing"))),
         "endless 103": to_all(endlessly(head("103 Early Hints"))),
     },
@@ -243,7 +251,6 @@ ANSWERS = {
     # statuses
     "status 0": head("000 OK", LENGTH),
     "status 99": head("99 OK", LENGTH),
-    "status 600": head("600 OK", LENGTH),
     "status 2000": head("2000 OK", LENGTH),
     "status -200": head("-200 OK", LENGTH),
     "status abc": head("abc", LENGTH),
@@ -255,12 +262,6 @@ ANSWERS = {
     "401": head("401 Unauthorized", "WWW-Authenticate: Basic", NO_BODY),
     "403": head("403 Forbidden", NO_BODY),
     "407": head("407 Proxy Authentication Required", NO_BODY),
-    "503 for a billion seconds": busy("1000000000"),
-    "503 for a number of a thousand digits": busy("9" * 1000),
-    "503 for less than no time": busy("-1"),
-    "503 until a day far away": busy("Fri, 31 Dec 9999 23:59:59 GMT", "Date: Thu, 01 Jan 1970 00:00:00 GMT"),
-    "503 until a day that does not exist": busy("Fri, 99 Foo 0000"),
-    "503 until later": busy("later"),
     # headers
     "a space in the name of a header": head("200 OK", "Content Length: 5", LENGTH),
     "a space after the name of a header": head("200 OK", f"Content-Length : {SIZE}"),
@@ -283,8 +284,6 @@ ANSWERS = {
     "a length of a thousand digits": head("200 OK", "Content-Length: " + "9" * 1000),
     "two lengths that differ": head("200 OK", LENGTH, "Content-Length: 5"),
     "two lengths in one": head("200 OK", "Content-Length: 5, 6"),
-    "a length of a terabyte": head("200 OK", f"Content-Length: {TERABYTE}"),
-    "a length of eight exabytes": head("200 OK", f"Content-Length: {(1 << 63) - 1}"),
     # redirects
     "a redirect to ftp": redirect("ftp://127.0.0.1/a.tar"),
     "a redirect to a file": redirect("file:///etc/passwd"),
@@ -295,8 +294,19 @@ ANSWERS = {
     "a redirect to no port": redirect("http://127.0.0.1:99999/a.tar"),
     "a redirect to half an address": redirect("http://[::1/a.tar"),
     "a redirect with control characters": redirect("/a\x01\tb\x7f.tar"),
-    "a redirect to a port nobody listens on": redirect("http://127.0.0.1:1/"),
     "a redirect to a path of 60,000 characters": redirect("/" + "a" * 60_000),
+}
+TRY_AGAIN = {
+    "status 600": head("600 OK", LENGTH),
+    "503 for a billion seconds": busy("1000000000"),
+    "503 for a number of a thousand digits": busy("9" * 1000),
+    "503 for less than no time": busy("-1"),
+    "503 until a day far away": busy("Fri, 31 Dec 9999 23:59:59 GMT", "Date: Thu, 01 Jan 1970 00:00:00 GMT"),
+    "503 until a day that does not exist": busy("Fri, 99 Foo 0000"),
+    "503 until later": busy("later"),
+    "a length of a terabyte": head("200 OK", f"Content-Length: {TERABYTE}"),
+    "a length of eight exabytes": head("200 OK", f"Content-Length: {(1 << 63) - 1}"),
+    "a redirect to a port nobody listens on": redirect("http://127.0.0.1:1/"),
 }
 REFUSALS = {
     "404": head("404 Not Found", NO_BODY),
@@ -306,9 +316,11 @@ REFUSALS = {
 }
 HEADERS = {
     **CONNECTIONS,
-    **WITHOUT_END,
+    **SLOW,
+    **ENDLESS,
     **BEFORE_THE_ANSWER,
     **ends_with(RemoteError, {name: to_all(answer) for name, answer in ANSWERS.items()}),
+    **tires_us_out({name: to_all(answer) for name, answer in TRY_AGAIN.items()}),
     **ends_with(SourceNotFound, {name: to_all(answer) for name, answer in REFUSALS.items()}),
 }
 
@@ -346,9 +358,9 @@ REDIRECTS = {
             "a redirect to itself": always(lambda request, _: redirect(request.path)),
             "redirects in a circle": always(lambda request, _: redirect(f"/{request.number % 2}")),
             "redirects without end": always(lambda request, _: redirect(f"/{request.number}")),
-            "a redirect to TLS on the same port": to_tls_on_the_same_port,
         },
     ),
+    **tires_us_out({"a redirect to TLS on the same port": to_tls_on_the_same_port}),
     **ends_with(
         None,
         {
@@ -370,10 +382,9 @@ ERROR_BODIES = {
             "an endless 404 in chunks": to_get(head("404 Not Found", CHUNKED), endlessly(b"4\r\n<<<<\r\n")),
         },
     ),
-    **ends_with(
-        RemoteError,
+    **ends_with(RemoteError, {"403 byte by byte": to_get(head("403 Forbidden", "Content-Length: 4096"), slowly(b"<"))}),
+    **tires_us_out(
         {
-            "403 byte by byte": to_get(head("403 Forbidden", "Content-Length: 4096"), slowly(b"<")),
             "500 byte by byte": to_get(head("500 Server Error", "Content-Length: 4096"), slowly(b"<")),
             "500 whose body never comes": to_get(head("500 Server Error", "Content-Length: 4096"), Peer.hang),
         },
@@ -387,14 +398,24 @@ WHOLE = f"Content-Range: bytes 0-{SIZE - 1}/{SIZE}"
 PARTS = f"--b\r\n{WHOLE}\r\n\r\n".encode() + SHARD + b"\r\n--b--\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
+REFUSED_BODIES = {
+    "gzip for bytes": (head("200 OK", LENGTH, "Content-Encoding: gzip"), SHARD),
+    "204 for bytes": (head("204 No Content"),),
+    "two lengths that differ for bytes": (head("200 OK", LENGTH, "Content-Length: 5"), SHARD),
+    "chunks in gzip": (head("200 OK", "Transfer-Encoding: gzip, chunked"), chunks(gzip.compress(SHARD)), LAST_CHUNK),
+    "a transfer coding nobody knows": (head("200 OK", "Transfer-Encoding: rot13"), SHARD),
+    "206 without a range": (part(LENGTH), SHARD),
+    "206 of other bytes": (part(LENGTH, f"Content-Range: bytes 1-{SIZE}/{SIZE}"), SHARD),
+    "206 of a range of words": (part(LENGTH, "Content-Range: bytes all/all"), SHARD),
+    "206 that ends before it begins": (part(LENGTH, f"Content-Range: bytes 0--5/{SIZE}"), SHARD),
+    "206 of another length than its range": (part("Content-Length: 5", WHOLE), SHARD[:5]),
+    "multipart/byteranges": (part("Content-Type: multipart/byteranges; boundary=b"), PARTS),
+}
 BAD_BODIES = {
     "a short body": (OK, SHARD[:1000]),
     "no body": (OK,),
     "a body without a length that is cut": (head("200 OK"), SHARD[:1000]),
     "a body byte by byte": (OK, lambda peer: peer.drip(SHARD)),
-    "gzip for bytes": (head("200 OK", LENGTH, "Content-Encoding: gzip"), SHARD),
-    "204 for bytes": (head("204 No Content"),),
-    "two lengths that differ for bytes": (head("200 OK", LENGTH, "Content-Length: 5"), SHARD),
     "silence after the headers": (OK, Peer.hang),
     "silence in the middle": (OK, SHARD[:100_000], Peer.hang),
     "no ranges and every answer cut at 70000 bytes": (OK, SHARD[:70_000]),
@@ -416,16 +437,7 @@ BAD_BODIES = {
     "silence instead of a chunk": (IN_CHUNKS, Peer.hang),
     "silence within a chunk": (IN_CHUNKS, b"3e8\r\n", SHARD[:10], Peer.hang),
     "silence after a chunk": (IN_CHUNKS, b"3e8\r\n", SHARD[:1000], Peer.hang),
-    "chunks in gzip": (head("200 OK", "Transfer-Encoding: gzip, chunked"), chunks(gzip.compress(SHARD)), LAST_CHUNK),
-    "a transfer coding nobody knows": (head("200 OK", "Transfer-Encoding: rot13"), SHARD),
-    # ranges
-    "206 without a range": (part(LENGTH), SHARD),
-    "206 of other bytes": (part(LENGTH, f"Content-Range: bytes 1-{SIZE}/{SIZE}"), SHARD),
     "206 of a single byte": (part("Content-Length: 1", f"Content-Range: bytes 0-0/{SIZE}"), SHARD[:1]),
-    "206 of a range of words": (part(LENGTH, "Content-Range: bytes all/all"), SHARD),
-    "206 that ends before it begins": (part(LENGTH, f"Content-Range: bytes 0--5/{SIZE}"), SHARD),
-    "206 of another length than its range": (part("Content-Length: 5", WHOLE), SHARD[:5]),
-    "multipart/byteranges": (part("Content-Type: multipart/byteranges; boundary=b"), PARTS),
 }
 CHANGES = {
     "another length than HEAD said": (head("200 OK", "Content-Length: 5"), SHARD[:5]),
@@ -454,7 +466,8 @@ def cut_a_little_later_each_time(peer: Peer) -> None:
 
 
 BODIES = {
-    **ends_with(RemoteError, {name: to_bytes(*steps) for name, steps in BAD_BODIES.items()}),
+    **ends_with(RemoteError, {name: to_bytes(*steps) for name, steps in REFUSED_BODIES.items()}),
+    **tires_us_out({name: to_bytes(*steps) for name, steps in BAD_BODIES.items()}),
     **ends_with(ShardChanged, {name: to_bytes(*steps) for name, steps in CHANGES.items()}),
     **ends_with(None, {name: to_bytes(*steps) for name, steps in ODD_BODIES.items()}),
     **ends_with(None, {"no ranges and every answer cut a little later": cut_a_little_later_each_time}),
@@ -473,11 +486,13 @@ def poisoned_head(request: Request, data: bytes) -> bytes:
     return proper(request, data) + more
 
 
+PAGE = b"<!doctype html><title>no such file</title>".ljust(5000)
+
+
 def page_as_index(request: Request, data: bytes) -> bytes:
     if ".stk" not in request.path:
         return proper(request, data)
-    page = b"<!doctype html><title>no such file</title>".ljust(5000)
-    return proper(Request(request.method, "/", request.headers, request.number), page)
+    return proper(Request(request.method, "/", request.headers, request.number), PAGE)
 
 
 def get_works(peer: Peer) -> None:
@@ -536,11 +551,10 @@ def huge_record() -> bytes:
 
 TOO_MUCH: Ends = (CorruptShard, RemoteError)
 FILES = {
-    **ends_with(
-        RemoteError,
+    **ends_with(RemoteError, {"zeros for ever without a length": zeros}),
+    **tires_us_out(
         {
             "HEAD that hangs where GET works": get_works,
-            "zeros for ever without a length": zeros,
             "an index that never comes": at_once(asked_for_index, Peer.hang),
         },
     ),
@@ -553,11 +567,12 @@ FILES = {
         },
     ),
     **ends_with(ShardChanged, {"an ETag that is another every time": always(another_version)}),
+    **ends_with(CorruptShard, {"a page instead of the shard": always(lambda request, _: proper(request, PAGE))}),
     **ends_with(RecordError, {"other bytes once it is open": always(zeros_once_open)}),
-    **ends_with((RemoteError, ReadError), {"silence once it is open": silence_once_open}),
-    **ends_with(TOO_MUCH, {"a member of half a terabyte": terabyte_of(huge_member()), "an index of a terabyte": huge_index}),
-    **ends_with(TOO_MUCH, {"a member of half a terabyte in sequence": terabyte_of(huge_member())}, client="sequence"),
-    **ends_with(TOO_MUCH, {"a record of half a terabyte": terabyte_of(huge_record())}, client="tfrecord"),
+    **tires_us_out({"silence once it is open": silence_once_open}, (RemoteError, ReadError), client="tfrecord"),
+    **tires_us_out({"a member of half a terabyte": terabyte_of(huge_member()), "an index of a terabyte": huge_index}, TOO_MUCH),
+    **tires_us_out({"a member of half a terabyte in sequence": terabyte_of(huge_member())}, TOO_MUCH, client="sequence"),
+    **tires_us_out({"a record of half a terabyte": terabyte_of(huge_record())}, TOO_MUCH, client="tfrecord"),
 }
 
 # ---- other clients -----------------------------------------------------------------------------------------------------------
@@ -574,15 +589,14 @@ CLIENTS = {
     for client in ("sequence", "gzip", "cache", "tfrecord")
     for name, case in {
         f"nothing wrong with {client}": Case(WELL, None, client),
-        f"silence in the middle of {client}": Case(silent_in_the_middle, RemoteError, client),
+        f"silence in the middle of {client}": Case(silent_in_the_middle, RemoteError, client, tiring=True),
     }.items()
 }
 
 # ---- TLS ---------------------------------------------------------------------------------------------------------------------
 
 TLS = {
-    **ends_with(
-        RemoteError,
+    **tires_us_out(
         {
             "plain text where TLS is expected": at_once(head("200 OK", LENGTH), Peer.hang),
             "TLS that never answers": at_once(Peer.hang),
@@ -592,23 +606,19 @@ TLS = {
         },
         scheme="https",
     ),
-    **ends_with(RemoteError, {"TLS nobody vouches for": WELL}, scheme="https", certificate="of a stranger"),
-    **ends_with(
-        RemoteError,
+    **tires_us_out(
         {
-            "a redirect from TLS to plain text": to_all(redirect("http://127.0.0.1:1/")),
             "TLS and a header byte by byte": to_all(OPEN, b"X-Slow: ", slowly(b"o")),
             "TLS and a body byte by byte": to_bytes(*BAD_BODIES["a body byte by byte"]),
         },
         scheme="https",
         certificate="trusted",
     ),
-    **ends_with(
-        None,
-        {"TLS that ends without a word": lambda peer: peer.send(proper(peer.request(), peer.data))},
-        scheme="https",
-        certificate="trusted",
+    "TLS nobody vouches for": Case(WELL, RemoteError, scheme="https", certificate="of a stranger"),
+    "a redirect from TLS to plain text": Case(
+        to_all(redirect("http://127.0.0.1:1/")), RemoteError, scheme="https", certificate="trusted"
     ),
+    "TLS that ends without a word": Case(answer_and_close, None, scheme="https", certificate="trusted"),
 }
 
 # ---- secrets -----------------------------------------------------------------------------------------------------------------
@@ -629,14 +639,16 @@ def echo_for_bytes(answer: str) -> Behaviour:
     return echo(answer, asked_for_bytes)
 
 
-def echo_as_data(request: Request, _: bytes) -> bytes:
-    line = f"{request.path} {request.headers.get('authorization')} {SECRET} "
-    return proper(request, line.encode().ljust(1024, b".") * 20)
-
-
 NOTHING = f"{NO_BODY}\r\n\r\n"
 FOUND = "HTTP/1.1 302 Found\r\nLocation:"
 ECHOES = {
+    **tires_us_out(
+        {
+            "an echo as the time to wait": echo("HTTP/1.1 503 No\r\nRetry-After: {line}\r\n" + NOTHING),
+            "an echo as the user of a redirect": echo(f"{FOUND} http://{{word}}@127.0.0.1:1/{{word}}\r\n{NOTHING}"),
+            "an echo as a chunk": echo_for_bytes(f"HTTP/1.1 200 OK\r\n{CHUNKED}\r\n\r\n{{line}}\r\n\r\n"),
+        },
+    ),
     **ends_with(
         RemoteError,
         {
@@ -648,15 +660,12 @@ ECHOES = {
             "an echo as the transfer coding": echo("HTTP/1.1 200 OK\r\nTransfer-Encoding: {word}\r\n\r\n"),
             "an echo as the length": echo("HTTP/1.1 200 OK\r\nContent-Length: {word}\r\n\r\n"),
             "an echo as one of two lengths": echo("HTTP/1.1 200 OK\r\nContent-Length: {word}\r\n" + NOTHING),
-            "an echo as the time to wait": echo("HTTP/1.1 503 No\r\nRetry-After: {line}\r\n" + NOTHING),
             "an echo as the challenge": echo("HTTP/1.1 401 No\r\nWWW-Authenticate: {line}\r\n" + NOTHING),
             "an echo as the scheme of a redirect": echo(f"{FOUND} {{word}}://127.0.0.1/\r\n{NOTHING}"),
             "an echo as the port of a redirect": echo(f"{FOUND} http://127.0.0.1:{{word}}/\r\n{NOTHING}"),
-            "an echo as the user of a redirect": echo(f"{FOUND} http://{{word}}@127.0.0.1:1/{{word}}\r\n{NOTHING}"),
             "an echo as the path of a redirect": echo(f"{FOUND} /{{word}}\r\n{NOTHING}"),
             "an echo as a wrong redirect": echo(f"{FOUND} http://[{{word}}\r\n{NOTHING}"),
             "an echo as the range": echo_for_bytes("HTTP/1.1 206 OK\r\nContent-Range: bytes {word}/{word}\r\n" + NOTHING),
-            "an echo as a chunk": echo_for_bytes(f"HTTP/1.1 200 OK\r\n{CHUNKED}\r\n\r\n{{line}}\r\n\r\n"),
             "an echo as the reason for no bytes": echo_for_bytes("HTTP/1.1 403 {line}\r\n" + NOTHING),
         },
     ),
@@ -667,7 +676,6 @@ ECHOES = {
             "an echo as the reason of a change": echo_for_bytes("HTTP/1.1 412 {line}\r\n" + NOTHING),
         },
     ),
-    **ends_with(CorruptShard, {"an echo as the shard": always(echo_as_data)}),
 }
 
 CASES: dict[str, Case] = {

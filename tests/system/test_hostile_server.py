@@ -1,8 +1,8 @@
 """Servers that misbehave on purpose: whatever they do, reading ends in time, with the right samples or with the URL named.
 
 Each behaviour (`hostile_cases.py`) is a server of its own (`hostile.py`), read through the public functions, all of them at once.
-Where a server makes us wait, giving up is a `RemoteError`, and waiting is short; every other end is certain however slow the
-machine is, so there waiting is long. A client that has not ended after `DEADLINE_S` never would.
+Where the end is that we give up, our patience is short. Every other end comes by itself, however slow the machine is, so there
+it is long. A client that has not ended after `DEADLINE_S` never would.
 
 URLs have a password and a signature. Neither may be found in an error, in its traceback, or in the log.
 """
@@ -38,12 +38,12 @@ from .hostile_cases import CASES, SAMPLES, SECRET, SHARD
 
 #: how long any of them may take, from the start of all
 DEADLINE_S = 60.0
-#: for servers that make us wait
+#: for servers that tire us out
 HASTY = stoker.Patience(
-    connect_s=1, silence_s=0.4, least_bytes_per_s=4000, rate_window_s=0.5, first_delay_s=0.05, longest_delay_s=0.2,
-    longest_retry_after_s=0.2, budget_s=1.5,
+    connect_s=2, silence_s=1, least_bytes_per_s=4000, rate_window_s=1, first_delay_s=0.1, longest_delay_s=0.5,
+    longest_retry_after_s=0.5, budget_s=4,
 )  # fmt: skip
-#: for all others: nothing ends here that a busy machine could delay
+#: for all others: a busy machine may take its time
 PATIENT = stoker.Patience(
     connect_s=50, silence_s=50, rate_window_s=50, first_delay_s=0.01, longest_delay_s=0.02, longest_retry_after_s=0.02,
     budget_s=50,
@@ -196,7 +196,7 @@ def start(run: Run, name: str) -> None:
     case, future = CASES[name], Future[Outcome]()
     run.outcomes[name] = future
     url = plain_url(run, name).replace("://", f"://reader:{SECRET}@") + f"?signature={SECRET}"
-    read = partial(CLIENTS[case.client][1], url, HASTY if case.makes_us_wait else PATIENT)
+    read = partial(CLIENTS[case.client][1], url, HASTY if case.tiring else PATIENT)
     thread = threading.Thread(target=lambda: future.set_result(outcome_of(read)), daemon=True)
     run.threads.append(thread)
     thread.start()
