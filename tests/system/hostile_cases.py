@@ -221,7 +221,7 @@ SLOW = tires_us_out(
 ENDLESS = ends_with(
     RemoteError,
     {
-        "endless headers": to_all(OPEN, endlessly(b"X-More: of it\r\n")),
+        "endless headers": to_all(OPEN, endlessly(b"X-More: of it\r\n" * 50)),
         "headers of a megabyte each": to_all(OPEN, endlessly(b"X-More: " + b"o" * (1 << 20) + b"\r\n")),
         "one endless header line": to_all(OPEN, b"X-Long: ", endlessly(b"o" * 4096)),
         "one endless status line": to_all(b"HTTP/1.1 200 ", endlessly(b"O" * 4096)),
