@@ -25,7 +25,7 @@ class FakeBody(Body):
         self.remote, self.at, self.stop = remote, at, stop
         self.left, self.fault = attempt if attempt is not None else (1 << 60, None)
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview, wait_s: float) -> int:
         self.remote.before_piece()
         count = min(len(view), self.stop - self.at, self.left, self.remote.piece)
         if not count and self.fault is not None:
@@ -47,13 +47,13 @@ class FakeRemote(Remote):
         self.closed = 0
         self.before_piece: Callable[[], None] = lambda: None
 
-    def head(self, patience: Patience) -> Stat:
+    def head(self, patience: Patience, limit_s: float) -> Stat:
         attempt = self.attempts.pop(0) if self.attempts else None
         if isinstance(attempt, Fault):
             raise attempt
         return STAT
 
-    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         self.asked.append((start, stop))
         attempt = self.attempts.pop(0) if self.attempts else None
         if isinstance(attempt, Fault):

@@ -57,11 +57,11 @@ class ObjectRemote(Remote):
         self._scheme, self._bucket, self._key = scheme, bucket, key
         self._store: _Store | None = None
 
-    def head(self, patience: Patience) -> Stat:
+    def head(self, patience: Patience, limit_s: float) -> Stat:
         opened = self._opened(patience)
         return _stat_of(_told(lambda: opened.api.head(opened.store, self._key)))
 
-    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         options: dict[str, Any] = {"range": (start, stop)}
         if stat.version.startswith('"'):
             options["if_match"] = stat.version
@@ -97,7 +97,7 @@ class _ObjectBody(Body):
         self._chunks: Iterator[Any] | None = result.stream(min_chunk_size=1)
         self._rest = memoryview(b"")
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview, wait_s: float) -> int:
         while not self._rest:
             chunk = _told(self._next_chunk)
             if chunk is None:
