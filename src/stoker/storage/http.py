@@ -274,13 +274,14 @@ def _exchange(
     deadline: float,
     sender: str | None,
 ) -> _Answer:
-    """Send a request and read the answer's status and headers; the connection is the answer's from then on."""
+    """Send a request and read the answer's status and headers, all under one deadline; then the connection is the answer's."""
     try:
         if sender is not None and not may_lead(sender, connection.reach):
             why = f"a redirect from a {sender} to a {connection.reach} address; if that is meant, give that URL itself"
             raise Fault(why, again=False)
-        connection.wire.send(request, min(deadline, time.monotonic() + patience.connect_s))
-        return _Answer(pool, connection, Reply(connection.wire, head, min(deadline, time.monotonic() + patience.silence_s)))
+        deadline = min(deadline, time.monotonic() + patience.silence_s)
+        connection.wire.send(request, deadline)
+        return _Answer(pool, connection, Reply(connection.wire, head, deadline))
     except (OSError, Broken, Ended) as error:
         fault = _fault_of(error)
         connection.close()

@@ -5,7 +5,7 @@ try again, from the last good byte, after a pause; or give up, with an error tha
 small class, and a test that needs a broken network needs no network.
 
 How long anything can take: a read that moves nothing gives up after `budget_s`. Within an attempt it takes `connect_s` at most to
-connect and send a request, `silence_s` for all headers of the answer, `silence_s` for the next bytes of it; and an attempt is cut
+connect, `silence_s` from the request to the end of the answer's headers, `silence_s` for the next bytes of it; and an attempt is cut
 off where the budget ends, but for the first, which may always connect and wait for an answer. A server that sends a byte a second
 is as bad as one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count
 as having moved, nor do bytes that had come before.
@@ -37,9 +37,9 @@ _SKIP_BYTES = 1 << 20
 class Patience:
     """How long to wait, and how often to try again. In all less than the loader's watchdog, so that the error names the URL."""
 
-    #: to connect, to any of a host's addresses and through a proxy and TLS, and to send the request
+    #: to connect: to any of a host's addresses, through a proxy, with TLS
     connect_s: float = 10.0
-    #: the longest wait for the headers of an answer, all of them together, and for the next byte after them
+    #: the longest wait for an answer's headers, all of them together, and for the next byte after them
     silence_s: float = 15.0
     #: an answer that is slower than this over `rate_window_s` is broken off, and asked for again
     least_bytes_per_s: float = 1024.0
