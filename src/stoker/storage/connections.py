@@ -133,7 +133,8 @@ def _connected(origin: Origin, deadline: float) -> socket.socket:
     fault = OSError("the host has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(found):
         try:
-            return _connected_to(socket.socket(family, kind, protocol), address, _left(deadline) / (len(found) - tried))
+            timeout_s = _left(deadline) / (len(found) - tried)
+            return _connected_to(socket.socket(family, kind, protocol), address, timeout_s)
         except OSError as error:
             fault = error
     raise fault
