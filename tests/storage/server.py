@@ -6,8 +6,8 @@
         server.always("/b.tar", NoRange())                    # every answer
 
 An act changes one answer: `Status`, `Short`, `Reset`, `Drip`, `Silence`, `NoRange`, `WrongRange`, `WrongLength`, `Tag`, `Coded`,
-`Redirect`, `Garbage`, `Forever`, `Chunked`, `NoHead`; `Fine` changes nothing. HEAD requests are answered well and use up no script, unless
-`heads=True` is said.
+`Redirect`, `Garbage`, `Forever`, `Chunked`, `NoHead`; `Fine` changes nothing. HEAD requests are answered well and use up no
+script, unless `heads=True` is said.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def test_the_proxys_own_address_says_nothing_of_where_a_redirect_leads(
         asked = len(server.log)
         for inwards in ("http://127.0.0.1/real", "http://localhost/real", "http://169.254.169.254/x", "http://2130706433/real"):
             server.always("/a", Redirect(inwards))
-            with pytest.raises(RemoteError, match="a redirect from a public to a (loopback|link-local) address"):
+            with pytest.raises(RemoteError, match=r"a redirect from a public to a (loopback|link-local) address"):
                 read("http://a.example/a", quick)
         assert {request.path for request in server.log[asked:]} == {"/a"}
         monkeypatch.setenv("no_proxy", "127.0.0.1")  # and past the proxy

@@ -79,7 +79,7 @@ class Connections:
             connection.close()
 
     def connect(self, deadline: float) -> Connection:
-        """A new connection, ready for a request by `deadline`; raises OSError, or Refused, Broken and Ended where a proxy is asked."""
+        """A new connection, ready for a request by `deadline`. Raises OSError; of a proxy's answer Refused, Broken and Ended."""
         connected = _connected(self.proxy.origin if self.proxy is not None else self.origin, deadline)
         try:
             if self._context is not None:

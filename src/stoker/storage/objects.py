@@ -2,8 +2,10 @@
 
 obstore's own retries are switched off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does
 not, and one loop within another would multiply their patience. The price: obstore does not hand out a server's Retry-After, so
-pauses after 429 and 503 are ours. Its waits are set when a store is opened, so the last attempt of a read is not cut off where the
-budget ends: it may take `budget_s` once more.
+pauses after 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut off
+where the budget ends: it may take `budget_s` once more.
+
+Proxies named in the environment are obstore's business: it uses them by rules of its own.
 
 Credentials, region and endpoint come as obstore takes them: the environment variables of each provider, then the identity of the
 machine. What obstore says in its errors may hold the server's answer, and with it account names and signatures; none of it
@@ -127,8 +129,8 @@ class _Store:
         config = {
             "connect_timeout": f"{round(patience.connect_s * 1000)}ms",
             "read_timeout": f"{round(patience.silence_s * 1000)}ms",
-            # Of a whole answer. A server can drip the text of an error for ever, which obstore reads to its end; an answer that is
-            # merely long is resumed where it was cut off.
+            # Of a whole answer: a server can drip the text of an error for ever, and obstore reads that to its end. A good answer
+            # that takes longer is resumed where it was cut off.
             "timeout": f"{round(max(patience.budget_s, patience.connect_s + patience.silence_s) * 1000)}ms",
         }
         make = getattr(self.api.store, STORES[scheme])

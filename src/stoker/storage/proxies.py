@@ -30,7 +30,7 @@ class Proxy(NamedTuple):
 
 
 def proxy_for(origin: Origin) -> Proxy | None:
-    """The proxy that the environment names for an origin. Raises ValueError, whose text holds no secret, when it cannot be used."""
+    """The proxy that the environment names for an origin. Raises ValueError, without secrets, when it cannot be used."""
     named = getproxies_environment()
     kind = origin.scheme if origin.scheme in named else "all"
     if kind not in named or proxy_bypass_environment(origin.authority, named):

@@ -98,8 +98,8 @@ class Wire:
 class Reply:
     """Status and headers, read now, and where the body ends.
 
-    `headers` are by name in lower case, the first of several. `announced` is the length that they say the file's bytes have. `length`
-    is how many bytes of the body are still to come: None when only the end of the connection tells, or, with `chunked`, the chunks.
+    `headers` are by name in lower case, the first of several. `announced` is the length of the body by the headers, of HEAD too.
+    `length` is how many bytes of it are still to come: None when only the end of the connection tells, or, with `chunked`, the chunks.
     """
 
     __slots__ = ("_chunk", "_wire", "announced", "chunked", "headers", "length", "status", "will_close")

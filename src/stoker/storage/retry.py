@@ -4,11 +4,11 @@ A place (`Remote`) makes single attempts and says `Fault` when one fails. What f
 try again, from the last good byte, after a pause; or give up, with an error that names the URL. So a new kind of place is one
 small class, and a test that needs a broken network needs no network.
 
-How long anything can take: a read that moves nothing gives up after `budget_s`. Within an attempt it takes `connect_s` at most to
-connect, `silence_s` from the request to the end of the answer's headers, `silence_s` for the next bytes of it; and an attempt is cut
-off where the budget ends, but for the first, which may always connect and wait for an answer. A server that sends a byte a second
-is as bad as one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count
-as having moved, nor do bytes that had come before.
+How long anything can take: a read that moves nothing gives up after `budget_s`. Within an attempt it may take `connect_s` to
+connect, `silence_s` from the request to the end of the answer's headers, and `silence_s` for the next byte of it. An attempt is cut
+off where the budget ends; but the first may always connect and wait for an answer. A server that sends a byte a second is as bad as
+one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as having
+moved, nor do bytes that came before.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ class Reader:
         return count
 
     def _skip(self, body: Body, rate: _Rate) -> None:
-        """Throw away what comes before the bytes asked for. However long that takes, the server is only asked to be fast enough."""
+        """Throw away what comes before the bytes asked for, however long that takes, as long as it comes fast enough."""
         bin_ = memoryview(bytearray(min(_SKIP_BYTES, self.at - body.at)))
         while body.at < self.at:
             if not self._read(body, bin_[: self.at - body.at], rate):
@@ -327,8 +327,8 @@ class Reader:
 
 
 class _Rate:
-    """Whether the bytes of an attempt come fast enough. It counts only while somebody waits for them, so a slow consumer is no slow
-    server."""
+    """Whether bytes come fast enough, in one attempt. It counts only while somebody waits for them, so a slow consumer is not a
+    slow server."""
 
     def __init__(self, patience: Patience, clock: Clock, limit_s: float) -> None:
         self._patience, self._clock = patience, clock
