@@ -99,7 +99,8 @@ class Reply:
     """Status and headers, read now, and where the body ends.
 
     `headers` are by name in lower case, the first of several. `announced` is the length of the body by the headers, of HEAD too.
-    `length` is how many bytes of it are still to come: None when only the end of the connection tells, or, with `chunked`, the chunks.
+    `length` is how many bytes of it are still to come: None when only the end of the connection tells, or, with `chunked`, the
+    chunks do.
     """
 
     __slots__ = ("_chunk", "_wire", "announced", "chunked", "headers", "length", "status", "will_close")

@@ -5,10 +5,10 @@ try again, from the last good byte, after a pause; or give up, with an error tha
 small class, and a test that needs a broken network needs no network.
 
 How long anything can take: a read that moves nothing gives up after `budget_s`. Within an attempt it may take `connect_s` to
-connect, `silence_s` from the request to the end of the answer's headers, and `silence_s` for the next byte of it. An attempt is cut
-off where the budget ends; but the first may always connect and wait for an answer. A server that sends a byte a second is as bad as
-one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as having
-moved, nor do bytes that came before.
+connect, `silence_s` from the request to the end of the answer's headers, and `silence_s` for the next byte of it. An attempt is
+cut off where the budget ends; but the first may always connect and wait for an answer. A server that sends a byte a second is as
+bad as one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as
+having moved, nor do bytes that came before.
 """
 
 from __future__ import annotations
