@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from .origin import HOST, PORTS, Origin, basic_login
 
