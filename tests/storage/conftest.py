@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import ssl
 import threading
 import time
 import warnings
@@ -17,6 +18,7 @@ import pytest
 from stoker.storage.retry import Clock, Patience
 
 from .server import Server
+from .tls import self_signed
 
 
 @pytest.fixture
@@ -111,32 +113,11 @@ def clock() -> FakeClock:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A certificate for 127.0.0.1 that nobody vouches for, and its key, in one file."""
-    import datetime
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
-    day = datetime.datetime(2020, 1, 1)
-    made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(day).not_valid_after(day.replace(year=2120))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return str(path)
+    return str(self_signed(tmp_path_factory.mktemp("tls") / "loopback.pem"))
 
 
 def secure_server(certificate: str) -> Server:
     """A server with that certificate."""
-    import ssl
-
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return Server(context=context)

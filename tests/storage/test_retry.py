@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -209,6 +210,16 @@ def test_an_attempt_may_take_what_is_left_of_the_budget(clock: FakeClock) -> Non
     with pytest.raises(RemoteError):
         RemoteBlob(asked := FakeRemote(*[Fault("no")] * 100), Patience(budget_s=0.2, first_delay_s=0.1), clock).stat()
     assert asked.limits == [25, pytest.approx(0.1)], "one attempt is always made in full"
+
+
+def test_an_attempt_cut_off_by_the_budget_does_not_hide_what_went_wrong_before(clock: FakeClock) -> None:
+    patience = Patience(silence_s=15, budget_s=8, first_delay_s=4, longest_delay_s=4)
+    late = Fault("nothing came in time", late=True)
+    with pytest.raises(RemoteError, match=r"HTTP 503 .* gave up after 3 attempts") as caught:
+        read(FakeRemote(refused(503), late, late), clock, patience=patience)
+    assert caught.value.status == 503
+    with pytest.raises(RemoteError, match="nothing came in time"):
+        read(FakeRemote(refused(503), *[late] * 100), clock, patience=replace(patience, silence_s=1, budget_s=16))
 
 
 def test_an_answer_that_begins_earlier_is_skipped_to_the_right_place(clock: FakeClock) -> None:

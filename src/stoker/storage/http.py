@@ -401,7 +401,7 @@ def _fault_of(error: OSError | Broken | Ended | Refused) -> Fault:
 
 def _network_fault(error: OSError) -> Fault:
     if isinstance(error, TIMEOUTS):
-        return Fault("nothing came in time")
+        return Fault("nothing came in time", late=True)
     if isinstance(error, ssl.SSLCertVerificationError):
         return Fault(f"its certificate is not trusted ({error.verify_message})", again=False)
     if isinstance(error, ssl.SSLError):

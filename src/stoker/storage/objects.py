@@ -210,4 +210,4 @@ def _fault_of(error: Exception) -> Fault:
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
         return Fault(f"obstore failed ({kind})", again=False)
     waited = re.search(r"source: TimedOut|kind: Timeout|operation timed out", text)
-    return Fault("nothing came in time" if waited else "the connection failed")
+    return Fault("nothing came in time", late=True) if waited else Fault("the connection failed")

@@ -86,6 +86,7 @@ class Fault(Exception):
         again: bool = True,
         changed: bool = False,
         after_s: float | None = None,
+        late: bool = False,
         tries: int = 1 << 30,
     ) -> None:
         super().__init__(why)
@@ -97,6 +98,8 @@ class Fault(Exception):
         self.changed = changed
         #: what the server asked us to wait
         self.after_s = after_s
+        #: nothing is known but that it took too long
+        self.late = late
         #: how many attempts are worth it
         self.tries = tries
 
@@ -168,6 +171,7 @@ class Attempts:
 
     def __init__(self, remote: Remote, patience: Patience, clock: Clock, stop: threading.Event) -> None:
         self._remote, self._patience, self._clock, self._stop = remote, patience, clock, stop
+        self._limit_s = math.inf
         self.begin()
 
     def begin(self) -> None:
@@ -175,6 +179,7 @@ class Attempts:
         self._since = self._clock.now()
         self._fresh_bytes = 0
         self._failed = 0
+        self._reason: Fault | None = None
 
     def moved(self, count: int) -> None:
         """So many bytes came; enough of them restore patience."""
@@ -188,7 +193,8 @@ class Attempts:
         The first may always connect and wait for an answer, or a small budget would mean not to try.
         """
         left = self._since + self._patience.budget_s - self._clock.now()
-        return left if self._failed else max(left, self._patience.connect_s + self._patience.silence_s)
+        self._limit_s = left if self._failed else max(left, self._patience.connect_s + self._patience.silence_s)
+        return self._limit_s
 
     def failed(self, fault: Fault, place: str) -> None:
         """Return after a pause when there may be another attempt; raise when not."""
@@ -196,6 +202,9 @@ class Attempts:
         if not fault.again:
             raise error_of(self._remote, fault, place)
         patience = self._patience
+        if fault.late and self._limit_s < patience.silence_s and self._reason is not None:
+            fault = self._reason  # cut off by the end of the budget: what went wrong before says more
+        self._reason = fault
         delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 64))
         delay *= 0.5 + 0.5 * self._clock.chance()
         if fault.after_s is not None:
