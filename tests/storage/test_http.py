@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import socket
 import threading
 import time
 from typing import Any
@@ -143,8 +144,6 @@ def test_a_server_that_is_not_there_is_an_error(quick: Patience) -> None:
 
 
 def test_a_host_that_cannot_be_found_is_tried_a_few_times(monkeypatch: pytest.MonkeyPatch, quick: Patience) -> None:
-    import socket
-
     asked = []
 
     def unknown(*args: Any, **kwargs: Any) -> Any:
@@ -320,14 +319,12 @@ def test_a_redirect_never_leads_from_tls_to_plain_text() -> None:
 
 def reaches(monkeypatch: pytest.MonkeyPatch, reaches: dict[str, str]) -> None:
     """Have servers, by their origin, be reachable from elsewhere than they are."""
-    made = connections.Connections.connect
+    real = connections._reach
 
-    def connect(pool: connections.Connections, deadline: float) -> connections.Connection:
-        connection = made(pool, deadline)
-        connection.reach = reaches.get(f"{pool.origin.scheme}://{pool.origin.authority}", connection.reach)
-        return connection
+    def reach(connected: socket.socket) -> str:
+        return reaches.get("http://{}:{}".format(*connected.getpeername()), real(connected))
 
-    monkeypatch.setattr(connections.Connections, "connect", connect)
+    monkeypatch.setattr(connections, "_reach", reach)
 
 
 def test_a_redirect_into_another_network_is_refused_before_anything_is_asked(

@@ -103,6 +103,7 @@ def test_the_proxys_own_address_says_nothing_of_where_a_redirect_leads(
             with pytest.raises(RemoteError, match=r"a redirect from a public to a (loopback|link-local) address"):
                 read("http://a.example/a", quick)
         assert {request.path for request in server.log[asked:]} == {"/a"}
+        assert not [line for line, _ in proxy.log if "example" not in line], "not even the proxy was asked"
         monkeypatch.setenv("no_proxy", "127.0.0.1")  # and past the proxy
         server.always("/a", Redirect(server.origin + "/real"))
         with pytest.raises(RemoteError, match="a redirect from a public to a loopback address"):

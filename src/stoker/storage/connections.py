@@ -14,8 +14,9 @@ from typing import Any
 from .fork import after_fork
 from .origin import Origin
 from .proxies import Proxy
-from .reach import reach_of, reach_of_host
+from .reach import may_lead, reach_of, reach_of_host
 from .reply import Broken, Reply, Wire
+from .retry import Fault, phrase_of
 
 #: idle connections kept a host
 _MOST_IDLE = 64
@@ -45,18 +46,11 @@ class Connection:
         self._socket.close()
 
 
-class Refused(Exception):
-    """A proxy does not make the connection that it was asked for."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
 class Connections:
     """Idle connections to one origin. It lives as long as a file of that origin holds it, and closes them when it goes.
 
-    A connection belongs to whoever took it, until it is given back or closed.
+    A connection belongs to whoever took it, until it is given back or closed. `sender` is the reach of the servers that redirected
+    us here; there is no connection that leads further inwards.
     """
 
     def __init__(self, origin: Origin, proxy: Proxy | None) -> None:
@@ -67,28 +61,29 @@ class Connections:
         after_fork(self, Connections._renew)
         weakref.finalize(self, _close_all, self._idle)  # at exit too: nobody is using those that are idle
 
-    def take_idle(self) -> Connection | None:
+    def take_idle(self, sender: str | None = None) -> Connection | None:
         """A connection that was used before and looks alive, or None."""
         while True:
             with self._lock:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if connection.is_quiet():
+            if connection.is_quiet() and (sender is None or may_lead(sender, connection.reach)):
                 return connection
             connection.close()
 
-    def connect(self, deadline: float) -> Connection:
-        """A new connection, ready for a request by `deadline`. Raises OSError; of a proxy's answer Refused, Broken and Ended."""
-        connected = _connected(self.proxy.origin if self.proxy is not None else self.origin, deadline)
+    def connect(self, deadline: float, sender: str | None = None) -> Connection:
+        """A new connection, ready for a request by `deadline`. Raises Fault, OSError; of a proxy's answer Broken and Ended."""
+        # What a name means to a proxy is not known here; but for an inward address, or localhost, it is not even asked.
+        reach = None if self.proxy is None else _allowed(sender, reach_of_host(self.origin.host))
+        connected = _connected(self.origin if self.proxy is None else self.proxy.origin, deadline)
         try:
+            reach = reach or _allowed(sender, _reach(connected))
             if self._context is not None:
                 if self.proxy is not None:
                     _open_tunnel(connected, self.origin, self.proxy, deadline)
                 connected.settimeout(_left(deadline))
                 connected = self._context.wrap_socket(connected, server_hostname=self.origin.host)
-            # By the address, not by the name; but what a name means to a proxy is not known here.
-            reach = reach_of(connected.getpeername()[0]) if self.proxy is None else reach_of_host(self.origin.host)
         except BaseException:
             connected.close()
             raise
@@ -159,10 +154,24 @@ def _open_tunnel(connected: socket.socket, target: Origin, proxy: Proxy, deadlin
     wire = Wire(connected)
     wire.send(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), deadline)
     reply = Reply(wire, True, deadline)
-    if not 200 <= reply.status < 300:
-        raise Refused(reply.status)
+    status = reply.status
+    if not 200 <= status < 300:
+        why = f"the proxy does not connect us: HTTP {status} {phrase_of(status)}"
+        raise Fault(why, status=407 if status == 407 else None, again=status in (408, 429) or status >= 500)
     if not wire.empty:
         raise Broken("bytes came before they were asked for")
+
+
+def _reach(connected: socket.socket) -> str:
+    """From where the other end can be reached, by the address that was connected to and not by a name."""
+    return reach_of(connected.getpeername()[0])
+
+
+def _allowed(sender: str | None, reach: str) -> str:
+    """The reach, if a redirect may lead there; raises Fault."""
+    if sender is not None and not may_lead(sender, reach):
+        raise Fault(f"a redirect from a {sender} to a {reach} address; if that is meant, give that URL itself", again=False)
+    return reach
 
 
 def _left(deadline: float) -> float:

@@ -13,14 +13,14 @@ from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
 from ..errors import ConfigError
 from .blob import Stat
-from .connections import Connection, Connections, Refused, pool_of
+from .connections import Connection, Connections, pool_of
 from .names import printable
 from .once import Once
 from .origin import HOST, PORTS, Origin, basic_login, bracketed
 from .proxies import Proxy, proxy_for
-from .reach import common_reach, may_lead
+from .reach import common_reach
 from .reply import TIMEOUTS, Broken, Ended, Reply
-from .retry import Body, Fault, Patience, Remote, phrase_of, refused
+from .retry import Body, Fault, Patience, Remote, refused
 
 MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -219,18 +219,18 @@ class HttpRemote(Remote):
         """One request on one connection. `sender`: the reach of who redirected us here, beyond which we do not go inwards."""
         pool = self._pool(target.origin)
         request = _request(method, target, headers, pool.proxy)
-        connection = pool.take_idle()
+        connection = pool.take_idle(sender)
         if connection is not None:
             try:
-                return _exchange(pool, connection, request, method == "HEAD", patience, deadline, sender)
+                return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
             except _Unanswered:
                 pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
         try:
-            connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s))
-        except (OSError, Broken, Ended, Refused) as error:
+            connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)
+        except (OSError, Broken, Ended) as error:
             fault = _fault_of(error)
         else:
-            return _exchange(pool, connection, request, method == "HEAD", patience, deadline, sender)
+            return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
         raise fault
 
     def _pool(self, origin: Origin) -> Connections:
@@ -266,19 +266,10 @@ def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy 
 
 
 def _exchange(
-    pool: Connections,
-    connection: Connection,
-    request: bytes,
-    head: bool,
-    patience: Patience,
-    deadline: float,
-    sender: str | None,
+    pool: Connections, connection: Connection, request: bytes, head: bool, patience: Patience, deadline: float
 ) -> _Answer:
     """Send a request and read the answer's status and headers, all under one deadline; then the connection is the answer's."""
     try:
-        if sender is not None and not may_lead(sender, connection.reach):
-            why = f"a redirect from a {sender} to a {connection.reach} address; if that is meant, give that URL itself"
-            raise Fault(why, again=False)
         deadline = min(deadline, time.monotonic() + patience.silence_s)
         connection.wire.send(request, deadline)
         return _Answer(pool, connection, Reply(connection.wire, head, deadline))
@@ -387,11 +378,8 @@ def _retry_after(answer: _Answer) -> float | None:
     return float(max(0, until - now))
 
 
-def _fault_of(error: OSError | Broken | Ended | Refused) -> Fault:
+def _fault_of(error: OSError | Broken | Ended) -> Fault:
     """What follows from it when a connection cannot be made, or an answer not be read. Nothing that a server said is in it."""
-    if isinstance(error, Refused):
-        why = f"the proxy does not connect us: HTTP {error.status} {phrase_of(error.status)}"
-        return Fault(why, status=407 if error.status == 407 else None, again=error.status in (408, 429) or error.status >= 500)
     if isinstance(error, Broken):
         return Fault(f"the answer is not HTTP ({error})", tries=3)
     if isinstance(error, (Ended, ConnectionResetError, BrokenPipeError)):
