@@ -49,8 +49,8 @@ class Connection:
 class Connections:
     """Idle connections to one origin. It lives as long as a file of that origin holds it, and closes them when it goes.
 
-    A connection belongs to whoever took it, until it is given back or closed. `sender` is the reach of the servers that redirected
-    us here; there is no connection that leads further inwards.
+    A connection belongs to whoever took it, until it is given back or closed. `sender` is the reach of the servers that
+    redirected us here: no connection leads further inwards.
     """
 
     def __init__(self, origin: Origin, proxy: Proxy | None) -> None:
