@@ -5,7 +5,8 @@ cache; and the same shards over HTTP from a loopback server that answers every r
 samples (``global``) and of 1,000 (``window``); over HTTP without a cache, with a new and empty one for every epoch (``cold``),
 and with a full one (``warm``). An epoch is measured from the making of its loader to its last batch; shards are opened before.
 
-The server runs on the same cores: `server` says what it took of them.
+The server runs on the same cores: `server` says what it took of them. `client` compares single reads by our client with the same
+reads by urllib3 (clients.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import data
 import shards
 import stoker
+from clients import compare_clients
 from measure import SEED, Comparison, Entry, compare, make_parser, median, note, ratio, report, usable_cores
 from ours import OPS
 from slow_server import ask_stats, serving
@@ -100,6 +102,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help="images in a batch (256)")
     parser.add_argument("--latency", type=float, default=20, metavar="MS", help="milliseconds before every answer (20)")
     parser.add_argument("--orders", default=",".join(ORDERS), help="which shuffles (default: both)")
+    parser.add_argument("--part", choices=["all", "client", "epochs"], default="all", help="what to measure (default: all)")
     parser.add_argument("--caches", default=",".join(CACHES), help="over HTTP with which caches (default: all)")
     options = parser.parse_args()
     options.samples = options.samples or (64 if options.quick else 4_000)
@@ -152,8 +155,7 @@ def server_work(private: Path) -> dict[str, dict[str, float]]:
     return found
 
 
-def main() -> None:
-    options = parse()
+def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder, private = Path(name) / "shards", Path(name) / "private"
         folder.mkdir()
@@ -163,20 +165,24 @@ def main() -> None:
         with serving(folder, options.latency / 1000) as server:
             result = compare(entries(options, folder, server, private), options.rounds)
         work = server_work(private)
-    report(
-        "remote",
-        options,
-        images=options.samples,
-        megabytes=size / 1e6,
-        latency_ms=options.latency,
-        batch=options.batch,
-        threads=usable_cores(),
-        images_per_s=result.medians(),
-        of_local=shares(result),
-        runs=result.rates,
-        server=work,
-        peak_pss_mb=result.peaks_mb(),
-    )
+    return {
+        "images": options.samples,
+        "megabytes": size / 1e6,
+        "latency_ms": options.latency,
+        "batch": options.batch,
+        "threads": usable_cores(),
+        "images_per_s": result.medians(),
+        "of_local": shares(result),
+        "runs": result.rates,
+        "server": work,
+        "peak_pss_mb": result.peaks_mb(),
+    }
+
+
+def main() -> None:
+    options = parse()
+    client = compare_clients(options.rounds, options.quick) if options.part != "epochs" else None
+    report("remote", options, client=client, **(measure_epochs(options) if options.part != "client" else {}))
 
 
 if __name__ == "__main__":

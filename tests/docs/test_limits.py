@@ -19,7 +19,7 @@ from stoker.pack import lmdb, tar
 from stoker.plan import cursor, order
 from stoker.plan.mixing import MAX_PATTERN
 from stoker.source import codecs, index, indexing, shards, unpack, xml
-from stoker.storage import cache, connections, http, local
+from stoker.storage import cache, connections, http, local, reply
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
 
@@ -61,6 +61,9 @@ ROWS = {
     "cell of a plan for `stoker tar create`": f"{MAX_CELL >> 20} MiB",
     "a read that moves nothing": f"{PATIENCE['budget_s']:g} s",
     "redirects": f"{http.MOST_REDIRECTS}",
+    "headers of an answer": f"{reply.MOST_HEADER_BYTES >> 10} KiB",
+    "interim answers": f"{reply.MOST_INTERIM}",
+    "rest of an unwanted answer": f"{reply._DRAIN_BYTES >> 10} KiB",
     "gap that is read": f"{local.LocalBlob.gap >> 10} KiB local, {CachedBlob.gap >> 10} KiB cached, {Blob.gap >> 10} KiB remote",
     "bytes of the cache": str(default(Cache.__init__, "limit")).replace("GB", " GB"),
     "damaged copies of one unit": f"{cache._MOST_DAMAGED}",

@@ -39,8 +39,8 @@ MAY_IMPORT = {
 
 #: in `plan/` nothing happens: no I/O, no clock, no threads
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
-#: environment variables are read in one place a purpose: who we are among ranks, and where the user keeps caches
-READS_ENVIRONMENT = {"plan/ranks.py", "storage/home.py"}
+#: environment variables are read in one place a purpose: who we are among ranks, where the user keeps caches, and proxies
+READS_ENVIRONMENT = {"plan/ranks.py", "storage/home.py", "storage/proxies.py"}
 #: finalizers that run when the process exits: of files not finished yet, and of connections that nobody uses
 FINALIZES_AT_EXIT = {"pack/atomic.py": 1, "storage/connections.py": 1}
 
@@ -155,8 +155,10 @@ def test_the_environment_is_read_in_one_place() -> None:
         name = str(path.relative_to(PACKAGE))
         if layer_of(path) == "cli" or name in READS_ENVIRONMENT:
             continue
-        used = {ast.unparse(node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        text = path.read_text()
+        used = {ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
         assert not used & {"os.environ", "os.getenv", "os.environb"}, name
+        assert "urllib.request" not in text, f"{name}: that looks for proxies"
 
 
 def test_the_scheduler_knows_nobody() -> None:

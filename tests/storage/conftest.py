@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import ssl
 import threading
 import time
 import warnings
@@ -17,6 +18,7 @@ import pytest
 from stoker.storage.retry import Clock, Patience
 
 from .server import Server
+from .tls import self_signed
 
 
 @pytest.fixture
@@ -106,3 +108,16 @@ class FakeClock(Clock):
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A certificate for 127.0.0.1 that nobody vouches for, and its key, in one file."""
+    return str(self_signed(tmp_path_factory.mktemp("tls") / "loopback.pem"))
+
+
+def secure_server(certificate: str) -> Server:
+    """A server with that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return Server(context=context)

@@ -6,8 +6,8 @@
         server.always("/b.tar", NoRange())                    # every answer
 
 An act changes one answer: `Status`, `Short`, `Reset`, `Drip`, `Silence`, `NoRange`, `WrongRange`, `WrongLength`, `Tag`, `Coded`,
-`Redirect`, `Garbage`, `Chunked`, `NoHead`; `Fine` changes nothing. HEAD requests are answered well and use up no script, unless
-`heads=True` is said.
+`Redirect`, `Garbage`, `Forever`, `Chunked`, `NoHead`; `Fine` changes nothing. HEAD requests are answered well and use up no
+script, unless `heads=True` is said.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Answer:
     silent_at: int | None = None  # send so many bytes, then nothing, until the other end goes
     pause_s: float = 0.0  # between bytes
     raw: bytes | None = None  # send this and nothing else
+    forever: bytes = b""  # and after it this, again and again, until the other end goes
 
 
 class Act:
@@ -172,6 +173,21 @@ class Garbage(Act):
 
     def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
         return replace(answer, raw=self.data)
+
+
+@dataclass
+class Forever(Act):
+    """Some bytes, then others, one after the other, again and again; `pause_s` between any two."""
+
+    begin: bytes
+    again: bytes
+    pause_s: float = 0.01
+    heads: bool = True  # HEAD is answered so too
+
+    def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
+        if request.method == "HEAD" and not self.heads:
+            return answer
+        return replace(answer, raw=self.begin, forever=self.again, pause_s=self.pause_s)
 
 
 class Chunked(Act):
@@ -342,6 +358,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if answer.raw is not None or answer.silent_at == -1:
             self.close_connection = True
             self.wfile.write(answer.raw or b"")
+            while answer.forever and not owner._ending.wait(answer.pause_s):
+                self.wfile.write(answer.forever)
             if answer.silent_at == -1:
                 self._wait_for_the_other_end()
             return

@@ -19,7 +19,7 @@ from stoker.storage.retry import Patience
 
 from .conftest import in_child
 from .s3 import S3Server
-from .server import Act, Coded, Drip, NoRange, Redirect, Reset, Server, Short, Silence, Status, Tag, WrongRange
+from .server import Act, Coded, Drip, Forever, NoRange, Redirect, Reset, Server, Short, Silence, Status, Tag, WrongRange
 
 DATA = random.Random(3).randbytes(300_000)
 
@@ -136,6 +136,14 @@ def test_after_trouble_the_bytes_are_right(act: Act, scripted: Server, quick: Pa
     asked = scripted.asked("/bucket/dir/a.tar")
     assert len(asked) == 2, "obstore itself tries once"
     assert all(request.headers["if-match"] == blob.stat().version for request in asked)
+
+
+def test_the_text_of_an_error_that_never_ends_is_not_read_for_ever(scripted: Server) -> None:
+    blob = opened("s3://bucket/dir/a.tar", Patience(silence_s=0.2, connect_s=0.2, budget_s=0.2, first_delay_s=0.01))
+    blob._stat = opened("s3://bucket/dir/a.tar", Patience()).stat()
+    scripted.always("/bucket/dir/a.tar", Forever(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 100000\r\n\r\n", b"x", 0.02))
+    with pytest.raises(RemoteError, match=r"^s3://bucket/dir/a.tar: "):
+        read(blob)
 
 
 def test_a_break_is_resumed_where_it_came(scripted: Server, quick: Patience) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -25,8 +26,9 @@ class FakeBody(Body):
         self.remote, self.at, self.stop = remote, at, stop
         self.left, self.fault = attempt if attempt is not None else (1 << 60, None)
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview, wait_s: float) -> int:
         self.remote.before_piece()
+        self.remote.waits.append(wait_s)
         count = min(len(view), self.stop - self.at, self.left, self.remote.piece)
         if not count and self.fault is not None:
             raise self.fault
@@ -44,17 +46,22 @@ class FakeRemote(Remote):
     def __init__(self, *attempts: Attempt | Fault, piece: int = 5000, back: int = 0) -> None:
         self.attempts, self.piece, self.back = list(attempts), piece, back
         self.asked: list[tuple[int, int]] = []
+        #: how long each answer, and each piece of one, was to be waited for
+        self.limits: list[float] = []
+        self.waits: list[float] = []
         self.closed = 0
         self.before_piece: Callable[[], None] = lambda: None
 
-    def head(self, patience: Patience) -> Stat:
+    def head(self, patience: Patience, limit_s: float) -> Stat:
+        self.limits.append(limit_s)
         attempt = self.attempts.pop(0) if self.attempts else None
         if isinstance(attempt, Fault):
             raise attempt
         return STAT
 
-    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         self.asked.append((start, stop))
+        self.limits.append(limit_s)
         attempt = self.attempts.pop(0) if self.attempts else None
         if isinstance(attempt, Fault):
             raise attempt
@@ -165,6 +172,54 @@ def test_real_progress_restores_patience(clock: FakeClock) -> None:
     blob.read_into(0, memoryview(data))
     assert bytes(data) == DATA
     assert sum(clock.pauses) > 20
+
+
+def test_bytes_that_came_before_are_no_progress(clock: FakeClock) -> None:
+    """A server that cannot begin in the middle and ends each answer at the same place, before what is wanted."""
+    remote = FakeRemote(*[(70_000, None)] * 1000, back=1 << 30)
+    with pytest.raises(RemoteError, match="the answer ended at byte 70,000, before what was asked for"):
+        read(remote, clock, 150_000, 150_010, Patience(budget_s=3))
+    assert clock.time <= 3 and len(remote.asked) < 10
+    with pytest.raises(RemoteError, match="at byte 70,000; gave up"):
+        read(FakeRemote(*[(70_000, None)] * 1000, back=1 << 30), clock, 0, 200_000, Patience(budget_s=3))
+
+
+def test_a_long_way_to_skip_uses_up_no_patience(clock: FakeClock) -> None:
+    remote = FakeRemote((160_000, None), back=1 << 30, piece=20_000)
+
+    def ten_seconds_pass() -> None:
+        clock.time += 10
+
+    remote.before_piece = ten_seconds_pass
+    assert read(remote, clock, 150_000, 200_000) == DATA[150_000:200_000]
+    assert clock.time > 3 * Patience().budget_s and len(remote.asked) == 2
+
+
+def test_an_attempt_may_take_what_is_left_of_the_budget(clock: FakeClock) -> None:
+    patience = Patience(connect_s=1, silence_s=4, rate_window_s=100, budget_s=10, first_delay_s=1, longest_delay_s=1)
+    remote = FakeRemote(*[(1, Fault("silence"))] * 100)
+
+    def three_seconds_pass() -> None:
+        clock.time += 3
+
+    remote.before_piece = three_seconds_pass
+    with pytest.raises(RemoteError, match="gave up after 2 attempts"):
+        read(remote, clock, patience=patience)
+    assert remote.limits == [10, 3]
+    assert remote.waits == [4, 4, 3]
+    with pytest.raises(RemoteError):
+        RemoteBlob(asked := FakeRemote(*[Fault("no")] * 100), Patience(budget_s=0.2, first_delay_s=0.1), clock).stat()
+    assert asked.limits == [25, pytest.approx(0.1)], "one attempt is always made in full"
+
+
+def test_an_attempt_cut_off_by_the_budget_does_not_hide_what_went_wrong_before(clock: FakeClock) -> None:
+    patience = Patience(silence_s=15, budget_s=8, first_delay_s=4, longest_delay_s=4)
+    late = Fault("nothing came in time", late=True)
+    with pytest.raises(RemoteError, match=r"HTTP 503 .* gave up after 3 attempts") as caught:
+        read(FakeRemote(refused(503), late, late), clock, patience=patience)
+    assert caught.value.status == 503
+    with pytest.raises(RemoteError, match="nothing came in time"):
+        read(FakeRemote(refused(503), *[late] * 100), clock, patience=replace(patience, silence_s=1, budget_s=16))
 
 
 def test_an_answer_that_begins_earlier_is_skipped_to_the_right_place(clock: FakeClock) -> None:

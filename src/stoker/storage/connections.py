@@ -2,75 +2,97 @@
 
 from __future__ import annotations
 
-import http.client
-import ipaddress
 import os
 import select
 import socket
 import ssl
 import threading
+import time
 import weakref
-from typing import NamedTuple
+from typing import Any
 
 from .fork import after_fork
-from .reply import Wire
+from .origin import Origin
+from .proxies import Proxy
+from .reach import may_lead, reach_of, reach_of_host
+from .reply import Broken, Reply, Wire
+from .retry import Fault, phrase_of
 
 #: idle connections kept a host
 _MOST_IDLE = 64
 
 
-class Origin(NamedTuple):
-    """Who is asked: scheme, host and port."""
+class Connection:
+    """An open connection."""
 
-    scheme: str
-    host: str
-    port: int
+    __slots__ = ("_socket", "reach", "wire")
+
+    def __init__(self, connected: socket.socket, reach: str) -> None:
+        self._socket = connected
+        #: from where its other end can be reached
+        self.reach = reach
+        self.wire = Wire(connected)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came while it was idle. Anything that did is its end, or belongs to no request."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLIN | select.POLLERR | select.POLLHUP)
+            return not poll.poll(0)
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 class Connections:
     """Idle connections to one origin. It lives as long as a file of that origin holds it, and closes them when it goes.
 
-    A connection belongs to whoever took it, until it is given back or closed. Proxies named in the environment are not used.
+    A connection belongs to whoever took it, until it is given back or closed. `sender` is the reach of the servers that
+    redirected us here: no connection leads further inwards.
     """
 
-    def __init__(self, origin: Origin) -> None:
-        self.origin = origin
-        self._idle: list[http.client.HTTPConnection] = []
+    def __init__(self, origin: Origin, proxy: Proxy | None) -> None:
+        self.origin, self.proxy = origin, proxy
+        self._idle: list[Connection] = []
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()
         after_fork(self, Connections._renew)
         weakref.finalize(self, _close_all, self._idle)  # at exit too: nobody is using those that are idle
 
-    def take_idle(self) -> http.client.HTTPConnection | None:
+    def take_idle(self, sender: str | None = None) -> Connection | None:
         """A connection that was used before and looks alive, or None."""
         while True:
             with self._lock:
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
-            if _quiet(connection):
+            if connection.is_quiet() and (sender is None or may_lead(sender, connection.reach)):
                 return connection
             connection.close()
 
-    def connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A new connection; raises OSError."""
-        _, host, port = self.origin
-        connection: http.client.HTTPConnection
-        if self._context is not None:
-            connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self._context)
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    def connect(self, deadline: float, sender: str | None = None) -> Connection:
+        """A new connection, ready for a request by `deadline`. Raises Fault, OSError; of a proxy's answer Broken and Ended."""
+        # What a name means to a proxy is not known here; but for an inward address, or localhost, it is not even asked.
+        reach = None if self.proxy is None else _allowed(sender, reach_of_host(self.origin.host))
+        connected = _connected(self.origin if self.proxy is None else self.proxy.origin, deadline)
         try:
-            connection.connect()
+            reach = reach or _allowed(sender, _reach(connected))
+            if self._context is not None:
+                if self.proxy is not None:
+                    _open_tunnel(connected, self.origin, self.proxy, deadline)
+                connected.settimeout(_left(deadline))
+                connected = self._context.wrap_socket(connected, server_hostname=self.origin.host)
         except BaseException:
-            connection.close()
+            connected.close()
             raise
-        return connection
+        return Connection(connected, reach)
 
-    def give_back(self, connection: http.client.HTTPConnection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection whose answer was read to its end."""
         with self._lock:
-            if len(self._idle) < _MOST_IDLE and connection.sock is not None:
+            if len(self._idle) < _MOST_IDLE:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -87,61 +109,80 @@ class Connections:
         _close_all(self._idle)
 
 
-def wire_of(connection: http.client.HTTPConnection) -> Wire:
-    """The bytes that come over a connection; the same object as long as it is open."""
-    wire: Wire | None = connection.__dict__.get("wire")
-    if wire is None:
-        wire = connection.__dict__["wire"] = Wire(connection.sock)
-    return wire
-
-
-_pools: weakref.WeakValueDictionary[Origin, Connections] = weakref.WeakValueDictionary()
+_pools: weakref.WeakValueDictionary[tuple[Origin, Proxy | None], Connections] = weakref.WeakValueDictionary()
 _pools_lock = threading.Lock()
 
 
-def pool_of(origin: Origin) -> Connections:
+def pool_of(origin: Origin, proxy: Proxy | None) -> Connections:
     """The pool of an origin, the same for all who ask while anyone holds it."""
     with _pools_lock:
-        pool = _pools.get(origin)
+        pool = _pools.get((origin, proxy))
         if pool is None:
-            pool = _pools[origin] = Connections(origin)
+            pool = _pools[origin, proxy] = Connections(origin, proxy)
         return pool
 
 
-def reach_of(connection: http.client.HTTPConnection) -> str:
-    """From where the other end can be reached: 'public', 'private', 'loopback' or 'link-local', by its address, not its name."""
+def _connected(origin: Origin, deadline: float) -> socket.socket:
+    """A socket connected to the first of the host's addresses that answers. They share the time."""
+    found = socket.getaddrinfo(origin.host, origin.port, 0, socket.SOCK_STREAM)
+    fault = OSError("the host has no address")
+    for tried, (family, kind, protocol, _, address) in enumerate(found):
+        try:
+            timeout_s = _left(deadline) / (len(found) - tried)
+            return _connected_to(socket.socket(family, kind, protocol), address, timeout_s)
+        except OSError as error:
+            fault = error
+    raise fault
+
+
+def _connected_to(connecting: socket.socket, address: Any, timeout_s: float) -> socket.socket:
     try:
-        peer = ipaddress.ip_address(connection.sock.getpeername()[0].partition("%")[0])
-    except (OSError, ValueError, AttributeError):
-        return "unknown"
-    peer = getattr(peer, "ipv4_mapped", None) or peer
-    if peer.is_loopback:
-        return "loopback"
-    if peer.is_link_local:
-        return "link-local"
-    return "private" if peer.is_private else "public"
+        connecting.settimeout(timeout_s)
+        connecting.connect(address)
+        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
 
 
-def silence(connection: http.client.HTTPConnection, timeout_s: float) -> None:
-    """Set the longest wait for the next byte."""
-    sock: socket.socket | None = connection.sock
-    if sock is not None:
-        sock.settimeout(timeout_s)
+def _open_tunnel(connected: socket.socket, target: Origin, proxy: Proxy, deadline: float) -> None:
+    """Have a proxy connect to the target, so that what is sent from here on goes there."""
+    lines = [f"CONNECT {target.authority} HTTP/1.1", f"Host: {target.authority}", "User-Agent: stoker"]
+    if proxy.login is not None:
+        lines.append(f"Proxy-Authorization: {proxy.login}")
+    wire = Wire(connected)
+    wire.send(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), deadline)
+    reply = Reply(wire, True, deadline)
+    status = reply.status
+    if not 200 <= status < 300:
+        why = f"the proxy does not connect us: HTTP {status} {phrase_of(status)}"
+        raise Fault(why, status=407 if status == 407 else None, again=status in (408, 429) or status >= 500)
+    if not wire.empty:
+        raise Broken("bytes came before they were asked for")
 
 
-def _quiet(connection: http.client.HTTPConnection) -> bool:
-    """Whether nothing came on an idle connection. Anything that did is its end, or belongs to no request."""
-    if connection.sock is None:
-        return False
-    poll = select.poll()
-    try:
-        poll.register(connection.sock, select.POLLIN | select.POLLERR | select.POLLHUP)
-        return not poll.poll(0)
-    except (OSError, ValueError):
-        return False
+def _reach(connected: socket.socket) -> str:
+    """From where the other end can be reached, by the address that was connected to and not by a name."""
+    return reach_of(connected.getpeername()[0])
 
 
-def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+def _allowed(sender: str | None, reach: str) -> str:
+    """The reach, if a redirect may lead there; raises Fault."""
+    if sender is not None and not may_lead(sender, reach):
+        raise Fault(f"a redirect from a {sender} to a {reach} address; if that is meant, give that URL itself", again=False)
+    return reach
+
+
+def _left(deadline: float) -> float:
+    """Seconds until the deadline; raises TimeoutError when there are none."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the time is over")
+    return left
+
+
+def _close_all(connections: list[Connection]) -> None:
     while connections:
         connections.pop().close()
 

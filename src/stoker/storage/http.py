@@ -1,22 +1,25 @@
-"""Files on HTTP servers, on the standard library's client: single attempts, every answer checked before a byte of it is used."""
+"""Files on HTTP servers: single attempts, every answer checked before a byte of it is used."""
 
 from __future__ import annotations
 
-import base64
 import email.utils
-import http.client
 import re
 import socket
 import ssl
+import time
 from dataclasses import dataclass, replace
-from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
 from ..errors import ConfigError
 from .blob import Stat
-from .connections import Connections, Origin, pool_of, reach_of, silence, wire_of
+from .connections import Connection, Connections, pool_of
 from .names import printable
 from .once import Once
-from .reply import Reply
+from .origin import HOST, PORTS, Origin, basic_login, bracketed
+from .proxies import Proxy, proxy_for
+from .reach import common_reach
+from .reply import TIMEOUTS, Broken, Ended, Reply
 from .retry import Body, Fault, Patience, Remote, refused
 
 MOST_REDIRECTS = 5
@@ -26,10 +29,9 @@ _NO_HEAD = (403, 405, 501)
 #: what may stand in a request line as it is; a percent sign is taken to begin an escape that is there already
 _SAFE = "/%:@!$&'()*+,;=~-._"
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
-_PORTS = {"http": 80, "https": 443}
-#: the rest of an unwanted answer is read, and its connection kept, when it is no longer than this
-_DRAIN_BYTES = 4096
+#: words of servers that messages may show. Any other is not shown: it may be a secret of the request, sent back.
+_SHOWN_CODINGS = ("gzip", "x-gzip", "br", "deflate", "zstd", "compress", "aws-chunked")
+_SHOWN_SCHEMES = ("http", "ftp", "ftps", "file", "data", "javascript", "s3", "gs", "az", "ws", "wss", "pipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +57,35 @@ class Target:
         except ValueError:
             raise ValueError("its host or port cannot be understood") from None
         scheme = parts.scheme.lower()
-        if scheme not in _PORTS or not _HOST.fullmatch(host):
+        if scheme not in PORTS or not HOST.fullmatch(host):
             raise ValueError("it names no host")
         path, query = quote(parts.path, safe=_SAFE) or "/", quote(parts.query, safe=_SAFE + "?")
-        shown = f"[{host}]" if ":" in host else host
-        told = f"{scheme}://{shown}{f':{port}' if port is not None else ''}{path}{'?…' if parts.query else ''}"
-        login = None
-        if parts.username is not None:
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            login = "Basic " + base64.b64encode(pair.encode()).decode()
-        origin = Origin(scheme, host, port if port is not None else _PORTS[scheme])
-        return cls(origin, f"{path}?{query}" if query else path, login, told)
+        told = f"{scheme}://{bracketed(host)}{f':{port}' if port is not None else ''}{path}{'?…' if parts.query else ''}"
+        origin = Origin(scheme, host, port if port is not None else PORTS[scheme])
+        return cls(origin, f"{path}?{query}" if query else path, basic_login(parts.username, parts.password), told)
 
     def redirected(self, location: str | None) -> Target:
         """Where an answer sends us. Raises Fault where we do not go: to another scheme, but from http to https."""
         if not location:
             raise Fault("a redirect that does not say where to", again=False)
-        scheme, host, port = self.origin
+        scheme = self.origin.scheme
         try:
-            url = urljoin(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self.path}", location)
+            url = urljoin(f"{scheme}://{self.origin.authority}{self.path}", location)
             named = urlsplit(url).scheme.lower()
             if named not in (scheme, "https"):
-                raise Fault(f"a redirect from {scheme}: to {printable(named.encode())}: is not followed", again=False)
+                shown = f"{named}:" if named in _SHOWN_SCHEMES else "another scheme"
+                raise Fault(f"a redirect from {scheme}: to {shown} is not followed", again=False)
             target = Target.of(url)
         except ValueError as error:
             raise Fault(f"a redirect to a URL that cannot be used: {error}", again=False) from None
         return replace(target, login=self.login) if target.origin == self.origin and target.login is None else target
+
+
+class _Landing(NamedTuple):
+    """Where redirects led, and from where the servers that sent us there can be reached."""
+
+    target: Target
+    sender: str
 
 
 class HttpRemote(Remote):
@@ -96,26 +101,27 @@ class HttpRemote(Remote):
         self.name = printable(unquote_to_bytes(self.url.removesuffix("?…").rstrip("/").rpartition("/")[2]))
         self._pools: dict[Origin, Connections] = {}
         #: where the last redirect led; asked first, and forgotten when it fails
-        self._landed: Target | None = None
+        self._landed: _Landing | None = None
         self._once = Once() if once is None else once
 
-    def head(self, patience: Patience) -> Stat:
-        answer = self._ask("HEAD", {}, patience)
-        status, length = answer.status, _length(answer)
+    def head(self, patience: Patience, limit_s: float) -> Stat:
+        deadline = time.monotonic() + limit_s
+        answer = self._ask("HEAD", {}, patience, deadline)
+        status, length = answer.status, answer.announced
         answer.close()
         if status == 200 and length is not None and not _coded(answer):
             return Stat(length, _version(answer))
         if status not in (200, *_NO_HEAD):
             raise refused(status, after_s=_retry_after(answer))
-        return self._head_by_get(patience)
+        return self._head_by_get(patience, deadline)
 
-    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         headers = {"Range": f"bytes={start}-{stop - 1}"}
         if stat.version.startswith('"'):  # a weak ETag matches nothing there
             headers["If-Match"] = stat.version
         elif _is_date(stat.version):
             headers["If-Unmodified-Since"] = stat.version
-        answer = self._ask("GET", headers, patience)
+        answer = self._ask("GET", headers, patience, time.monotonic() + limit_s)
         try:
             self._check(answer, start, stop, stat)
         except BaseException:
@@ -133,16 +139,16 @@ class HttpRemote(Remote):
     def __reduce__(self) -> tuple[type[HttpRemote], tuple[str, Once]]:
         return HttpRemote, (self.address, self._once)
 
-    def _head_by_get(self, patience: Patience) -> Stat:
-        answer = self._ask("GET", {"Range": "bytes=0-0"}, patience)
+    def _head_by_get(self, patience: Patience, deadline: float) -> Stat:
+        answer = self._ask("GET", {"Range": "bytes=0-0"}, patience, deadline)
         try:
             if answer.status not in (200, 206, 416):
                 raise refused(answer.status, after_s=_retry_after(answer))
             if _coded(answer):
                 raise _coded_fault(answer)
-            size = _content_range(answer)[2] if answer.status != 200 else _length(answer)
+            size = _content_range(answer)[2] if answer.status != 200 else answer.announced
             if size is None or (answer.status == 416 and size):
-                raise Fault("the server does not tell how long the file is", again=False)
+                raise Fault("the server does not say how long the file is", again=False)
             return Stat(size, _version(answer))
         finally:
             answer.close()
@@ -162,7 +168,7 @@ class HttpRemote(Remote):
         if _is_another(answer, stat.version):
             raise Fault("its ETag or date is another now", status=answer.status, changed=True)
         if answer.status == 200:
-            first, expected, size = 0, stat.size, _length(answer)
+            first, expected, size = 0, stat.size, answer.announced
             if start:
                 self._warn_no_ranges()
         else:
@@ -170,8 +176,8 @@ class HttpRemote(Remote):
             if begin != start or last is None or not start <= last < stop:
                 raise Fault(f"bytes {begin} to {last} came for {start} to {stop - 1}", status=206, tries=3)
             first, expected = start, last + 1 - start
-            if _length(answer) not in (None, expected):
-                raise Fault(f"{_length(answer)} bytes announced for a range of {expected}", status=206, tries=3)
+            if answer.announced not in (None, expected):
+                raise Fault(f"{answer.announced} bytes announced for a range of {expected}", status=206, tries=3)
         if size is not None and size != stat.size:
             raise Fault(f"it has {size:,} bytes now, and had {stat.size:,}", status=answer.status, changed=True)
         answer.at, answer.left = first, expected
@@ -183,62 +189,97 @@ class HttpRemote(Remote):
             self.url,
         )
 
-    def _ask(self, method: str, headers: dict[str, str], patience: Patience) -> _Answer:
+    def _ask(self, method: str, headers: dict[str, str], patience: Patience, deadline: float) -> _Answer:
         """One question and its answer, redirects followed."""
         landed = self._landed
         if landed is not None:
             try:
-                answer = self._ask_one(landed, method, headers, patience, None)
+                answer = self._ask_one(landed.target, method, headers, patience, deadline, landed.sender)
                 if answer.status < 300 or answer.status in (412, 416):
                     return answer
                 answer.close()
             except Fault:
                 pass
             self._landed = None  # a signed URL expires, a mirror goes away: ask the one who sent us there
-        target, reach = self._target, None
+        target, sender = self._target, None
         for _ in range(MOST_REDIRECTS + 1):
-            answer = self._ask_one(target, method, headers, patience, reach)
+            answer = self._ask_one(target, method, headers, patience, deadline, sender)
             if answer.status not in _REDIRECTS:
-                if target is not self._target and answer.status < 300:
-                    self._landed = target
+                if sender is not None and answer.status < 300:
+                    self._landed = _Landing(target, sender)
                 return answer
-            reach = reach or answer.reach()
+            sender = common_reach(sender, answer.reach)
             answer.close()
             target = target.redirected(answer.headers.get("location"))
         raise Fault(f"more than {MOST_REDIRECTS} redirects", status=answer.status, again=False)
 
-    def _ask_one(self, target: Target, method: str, headers: dict[str, str], patience: Patience, reach: str | None) -> _Answer:
-        """One request on one connection. `reach`: the kind of network a redirect came from, which it may not leave inwards."""
-        pool = self._pools.get(target.origin)
-        if pool is None:
-            pool = self._pools[target.origin] = pool_of(target.origin)
-        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "stoker", **headers}
-        if target.login is not None:
-            headers["Authorization"] = target.login
-        connection = pool.take_idle()
+    def _ask_one(
+        self, target: Target, method: str, headers: dict[str, str], patience: Patience, deadline: float, sender: str | None
+    ) -> _Answer:
+        """One request on one connection. `sender`: the reach of who redirected us here, beyond which we do not go inwards."""
+        pool = self._pool(target.origin)
+        request = _request(method, target, headers, pool.proxy)
+        connection = pool.take_idle(sender)
         if connection is not None:
             try:
-                return _Answer(pool, connection, method, target, headers, patience, reach)
+                return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
             except _Unanswered:
                 pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
         try:
-            connection = pool.connect(patience.connect_s)
-        except OSError as error:
-            fault = _network_fault(error)
+            connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)
+        except (OSError, Broken, Ended) as error:
+            fault = _fault_of(error)
         else:
-            return _Answer(pool, connection, method, target, headers, patience, reach)
+            return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
         raise fault
 
+    def _pool(self, origin: Origin) -> Connections:
+        pool = self._pools.get(origin)
+        if pool is None:
+            try:
+                proxy = proxy_for(origin)
+            except ValueError as error:
+                raise Fault(str(error), again=False) from None
+            pool = self._pools[origin] = pool_of(origin, proxy)
+            if proxy is not None:
+                self.via = f" (proxy {proxy.authority})"
+        return pool
 
-def _request(method: str, target: Target, headers: dict[str, str]) -> bytes:
+
+def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy | None) -> bytes:
     """The bytes of a request. What goes into it was checked when it was made; this makes sure."""
-    scheme, host, port = target.origin
-    shown = f"[{host}]" if ":" in host else host
-    lines = [f"{method} {target.path} HTTP/1.1", f"Host: {shown if port == _PORTS[scheme] else f'{shown}:{port}'}"]
+    origin = target.origin
+    host = bracketed(origin.host) if origin.port == PORTS[origin.scheme] else origin.authority
+    path = target.path
+    lines = ["", f"Host: {host}", "Accept: */*", "Accept-Encoding: identity", "User-Agent: stoker"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
+    if target.login is not None:
+        lines.append(f"Authorization: {target.login}")
+    if proxy is not None and origin.scheme == "http":  # with https the proxy was asked for a connection, and sees none of this
+        path = f"http://{host}{path}"
+        if proxy.login is not None:
+            lines.append(f"Proxy-Authorization: {proxy.login}")
+    lines[0] = f"{method} {path} HTTP/1.1"
     if any("\r" in line or "\n" in line for line in lines):
         raise Fault("a header that would hold a line break", again=False)
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _exchange(
+    pool: Connections, connection: Connection, request: bytes, head: bool, patience: Patience, deadline: float
+) -> _Answer:
+    """Send a request and read the answer's status and headers, all under one deadline; then the connection is the answer's."""
+    try:
+        deadline = min(deadline, time.monotonic() + patience.silence_s)
+        connection.wire.send(request, deadline)
+        return _Answer(pool, connection, Reply(connection.wire, head, deadline))
+    except (OSError, Broken, Ended) as error:
+        fault = _fault_of(error)
+        connection.close()
+    except BaseException:
+        connection.close()
+        raise
+    raise fault
 
 
 class _Unanswered(Fault):
@@ -252,56 +293,22 @@ class _Answer(Body):
     #: bytes of it that are wanted and still to come; None: it was not accepted
     left: int | None = None
 
-    def __init__(
-        self,
-        pool: Connections,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: Target,
-        headers: dict[str, str],
-        patience: Patience,
-        reach: str | None,
-    ) -> None:
-        self._pool, self._connection, self._head = pool, connection, method == "HEAD"
-        self._response: Reply | None = None
-        fault: Fault | None = None
-        try:
-            if reach is not None and (here := reach_of(connection)) not in ("public", reach):
-                raise Fault(f"a redirect from a {reach} to a {here} address; if that is meant, give that URL itself", again=False)
-            silence(connection, patience.silence_s)
-            connection.sock.sendall(_request(method, target, headers))
-            self._response = Reply(wire_of(connection), self._head)
-        except Fault as error:
-            fault = error
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            fault = _Unanswered("the server closed the connection without an answer")
-        except http.client.HTTPException as error:
-            fault = Fault(f"the answer is not HTTP ({type(error).__name__})", tries=3)
-        except OSError as error:
-            fault = _network_fault(error)
-        except BaseException:
-            connection.close()
-            raise
-        if fault is not None:
-            connection.close()
-            raise fault
-        assert self._response is not None
-        self.status = self._response.status
-        self.headers = self._response.headers
+    def __init__(self, pool: Connections, connection: Connection, reply: Reply) -> None:
+        self._pool, self._connection = pool, connection
+        self._reply: Reply | None = reply
+        self.status, self.headers, self.announced = reply.status, reply.headers, reply.announced
+        #: from where the server that gave it can be reached
+        self.reach = connection.reach
 
-    def reach(self) -> str:
-        """The kind of network the answer came from."""
-        return reach_of(self._connection)
-
-    def readinto(self, view: memoryview) -> int:
-        response = self._response
-        if response is None or not self.left:
+    def readinto(self, view: memoryview, wait_s: float) -> int:
+        reply = self._reply
+        if reply is None or not self.left:
             return 0
         view, fault = view[: self.left], None
         try:
-            count = response.readinto(view)
-        except http.client.HTTPException as error:
-            fault = Fault(f"the answer broke off ({type(error).__name__})")
+            count = reply.readinto(view, time.monotonic() + wait_s)
+        except Broken as error:
+            fault = Fault(f"the answer broke off ({error})")
         except OSError as error:
             fault = _network_fault(error)
         if fault is not None:
@@ -311,34 +318,14 @@ class _Answer(Body):
         return count
 
     def close(self) -> None:
-        response, self._response = self._response, None
-        if response is None:
+        """Let go of the answer, without waiting. Its connection is kept where the next byte would be the next answer's."""
+        reply, self._reply = self._reply, None
+        if reply is None:
             return
-        if not response.will_close and self._is_read(response) and wire_of(self._connection).empty:
+        if not reply.will_close and not self.left and reply.ends_here() and self._connection.wire.empty:
             self._pool.give_back(self._connection)
         else:
             self._connection.close()
-
-    def _is_read(self, response: Reply) -> bool:
-        """Whether the next byte of the connection would be the next answer's; reads what little is in the way."""
-        if self.left is not None or response.chunked:
-            return self.left == 0 and not response.chunked
-        if self._head or not response.length:
-            return True
-        if response.length > _DRAIN_BYTES:
-            return False
-        rest = memoryview(bytearray(response.length))
-        try:
-            while response.length and response.readinto(rest):
-                pass
-        except (OSError, http.client.HTTPException):
-            return False
-        return not response.length
-
-
-def _length(answer: _Answer) -> int | None:
-    text = (answer.headers.get("content-length") or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _content_range(answer: _Answer) -> tuple[int | None, int | None, int | None]:
@@ -370,8 +357,9 @@ def _coded(answer: _Answer) -> bool:
 
 
 def _coded_fault(answer: _Answer) -> Fault:
-    coding = printable((answer.headers.get("content-encoding") or "")[:40].encode())
-    why = f"the server sends it with Content-Encoding {coding} though 'identity' was asked for; switch that off for this file"
+    coding = (answer.headers.get("content-encoding") or "").strip().lower()
+    shown = f"Content-Encoding {coding}" if coding in _SHOWN_CODINGS else "some Content-Encoding"
+    why = f"the server sends it with {shown} though 'identity' was asked for; switch that off for this file"
     return Fault(why, status=answer.status, again=False)
 
 
@@ -390,13 +378,22 @@ def _retry_after(answer: _Answer) -> float | None:
     return float(max(0, until - now))
 
 
+def _fault_of(error: OSError | Broken | Ended) -> Fault:
+    """What follows from it when a connection cannot be made, or an answer not be read. Nothing that a server said is in it."""
+    if isinstance(error, Broken):
+        return Fault(f"the answer is not HTTP ({error})", tries=3)
+    if isinstance(error, (Ended, ConnectionResetError, BrokenPipeError)):
+        return _Unanswered("the server closed the connection without an answer")
+    return _network_fault(error)
+
+
 def _network_fault(error: OSError) -> Fault:
+    if isinstance(error, TIMEOUTS):
+        return Fault("nothing came in time", late=True)
     if isinstance(error, ssl.SSLCertVerificationError):
         return Fault(f"its certificate is not trusted ({error.verify_message})", again=False)
     if isinstance(error, ssl.SSLError):
         return Fault(f"TLS failed ({error.reason or type(error).__name__})")
-    if isinstance(error, TimeoutError):
-        return Fault("nothing came in time")
     if isinstance(error, socket.gaierror):
         # A name that cannot be found is mostly misspelt, but name servers have bad moments too.
         return Fault("the host's name cannot be resolved", tries=4)

@@ -2,7 +2,10 @@
 
 obstore's own retries are switched off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does
 not, and one loop within another would multiply their patience. The price: obstore does not hand out a server's Retry-After, so
-pauses after 429 and 503 are ours.
+pauses after 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut off
+where the budget ends: it may take `budget_s` once more.
+
+Proxies named in the environment are obstore's business: it uses them by rules of its own.
 
 Credentials, region and endpoint come as obstore takes them: the environment variables of each provider, then the identity of the
 machine. What obstore says in its errors may hold the server's answer, and with it account names and signatures; none of it
@@ -57,11 +60,11 @@ class ObjectRemote(Remote):
         self._scheme, self._bucket, self._key = scheme, bucket, key
         self._store: _Store | None = None
 
-    def head(self, patience: Patience) -> Stat:
+    def head(self, patience: Patience, limit_s: float) -> Stat:
         opened = self._opened(patience)
         return _stat_of(_told(lambda: opened.api.head(opened.store, self._key)))
 
-    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         options: dict[str, Any] = {"range": (start, stop)}
         if stat.version.startswith('"'):
             options["if_match"] = stat.version
@@ -97,7 +100,7 @@ class _ObjectBody(Body):
         self._chunks: Iterator[Any] | None = result.stream(min_chunk_size=1)
         self._rest = memoryview(b"")
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview, wait_s: float) -> int:
         while not self._rest:
             chunk = _told(self._next_chunk)
             if chunk is None:
@@ -126,7 +129,9 @@ class _Store:
         config = {
             "connect_timeout": f"{round(patience.connect_s * 1000)}ms",
             "read_timeout": f"{round(patience.silence_s * 1000)}ms",
-            "timeout": "7days",  # of a whole answer, however long: `retry.py` watches how fast it comes
+            # Of a whole answer: a server can drip the text of an error for ever, and obstore reads that to its end. A good answer
+            # that takes longer is resumed where it was cut off.
+            "timeout": f"{round(max(patience.budget_s, patience.connect_s + patience.silence_s) * 1000)}ms",
         }
         make = getattr(self.api.store, STORES[scheme])
         self.store = _told(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))
@@ -205,4 +210,4 @@ def _fault_of(error: Exception) -> Fault:
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
         return Fault(f"obstore failed ({kind})", again=False)
     waited = re.search(r"source: TimedOut|kind: Timeout|operation timed out", text)
-    return Fault("nothing came in time" if waited else "the connection failed")
+    return Fault("nothing came in time", late=True) if waited else Fault("the connection failed")

@@ -28,7 +28,11 @@ class RemoteBlob(Blob):
         with self._lock:  # so that many threads ask once
             if self._stat is None:
                 self._stat = ask(
-                    self._remote, lambda: self._remote.head(self._patience), self._patience, self._clock, self._closing
+                    self._remote,
+                    lambda limit_s: self._remote.head(self._patience, limit_s),
+                    self._patience,
+                    self._clock,
+                    self._closing,
                 )
             return self._stat
 

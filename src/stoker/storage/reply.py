@@ -1,29 +1,56 @@
 """One answer of an HTTP server, read from its connection: status, headers, and the bytes as they come.
 
 The standard library's reading of answers was measured to take most of the time of a small request: it makes a file of the
-connection and a mail message of the headers, each time. This reads the same, and as strictly: errors are those of http.client.
+connection and a mail message of the headers, each time. This reads the same, and more strictly: every wait ends at a deadline,
+however many single bytes come before it.
 """
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
+import ssl
+import time
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?\r?\n")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_MOST_LINE, _MOST_HEADERS = 1 << 16, 100
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)\r?\n")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
+#: headers of which a second one is not left out but added to the first, so that a contradiction is seen
+_ADDED = ("content-length", "transfer-encoding", "connection", "content-range", "content-encoding")
+#: bytes of the status line and all headers of an answer together; of the line before a chunk, and of what follows the last
+MOST_HEADER_BYTES = 1 << 16
+#: answers of the kind "100 Continue" before the one that counts
+MOST_INTERIM = 5
 #: bytes received at once while headers are read
 _RECEIVE = 1 << 12
+#: the rest of an unwanted answer is taken, and its connection kept, when it is no longer than this
+_DRAIN_BYTES = 1 << 12
+_BLANK = (b"\r\n", b"\n")
+#: the deadline of one who takes only what has arrived
+AT_ONCE = 0.0
+#: what a socket raises when nothing came in time
+TIMEOUTS = (TimeoutError, BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Broken(Exception):
+    """An answer that cannot be used. The text is ours, and quotes nothing that a server said."""
+
+
+class Ended(Exception):
+    """The connection ended before a byte of the answer came."""
 
 
 class Wire:
-    """The bytes of one connection, in order. What was received with the end of the headers is given out first."""
+    """The bytes of one connection, in order. What was received with the end of the headers is given out first.
 
-    __slots__ = ("_held", "_socket")
+    Deadlines are times of the monotonic clock. When one has passed and nothing is there, it is one of `TIMEOUTS`.
+    """
+
+    __slots__ = ("_held", "_socket", "_timeout_s")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        self._timeout_s = connected.gettimeout()
         self._held = b""
 
     @property
@@ -31,100 +58,159 @@ class Wire:
         """Whether all that was received has been given out."""
         return not self._held
 
-    def line(self) -> bytes:
+    def send(self, data: bytes, deadline: float) -> None:
+        self._wait_until(deadline)
+        self._socket.sendall(data)
+
+    def line(self, deadline: float, most: int) -> bytes:
         """The next line, its end included; without one when the connection ends there, b"" when it ends before it."""
-        while (end := self._held.find(b"\n")) < 0:
-            if len(self._held) > _MOST_LINE:
-                raise http.client.LineTooLong("header line")
+        while (end := self._held.find(b"\n", 0, most)) < 0:
+            if len(self._held) >= most:
+                raise Broken("a line of it has no end")
+            self._wait_until(deadline)
             more = self._socket.recv(_RECEIVE)
             if not more:
                 rest, self._held = self._held, b""
                 return rest
             self._held += more
         line, self._held = self._held[: end + 1], self._held[end + 1 :]
-        if len(line) > _MOST_LINE:
-            raise http.client.LineTooLong("header line")
         return line
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview, deadline: float) -> int:
         """What is there, at least a byte; 0 when the connection has ended."""
         if not self._held:
+            self._wait_until(deadline)
             return self._socket.recv_into(view)
         part = self._held[: len(view)]
         view[: len(part)] = part
         self._held = self._held[len(part) :]
         return len(part)
 
+    def _wait_until(self, deadline: float) -> None:
+        """Have the next call wait so long at most; after the deadline it takes what has arrived, and does not wait."""
+        left = max(0.0, deadline - time.monotonic())
+        # Each change is a call of the system: what is a little too long stays.
+        if self._timeout_s is None or not left <= self._timeout_s <= 1.05 * left:
+            self._socket.settimeout(left)
+            self._timeout_s = left
+
 
 class Reply:
     """Status and headers, read now, and where the body ends.
 
-    `headers` are by name in lower case, the first of several. `length` is how many bytes of the body are still to come: None when
-    only the end of the connection tells, or, with `chunked`, the chunks.
+    `headers` are by name in lower case, the first of several. `announced` is the length of the body by the headers, of HEAD too.
+    `length` is how many bytes of it are still to come: None when only the end of the connection tells, or, with `chunked`, the
+    chunks do.
     """
 
-    __slots__ = ("_chunk", "_wire", "chunked", "headers", "length", "status", "will_close")
+    __slots__ = ("_chunk", "_wire", "announced", "chunked", "headers", "length", "status", "will_close")
 
-    def __init__(self, wire: Wire, head: bool) -> None:
+    def __init__(self, wire: Wire, head: bool, deadline: float) -> None:
+        """Raises Ended, Broken and OSError. `head`: the request was one whose answer has no body."""
         self._wire = wire
-        version, self.status = _status(wire)
-        while self.status == 100:
-            _headers(wire)
-            version, self.status = _status(wire)
-        self.headers = _headers(wire)
-        self.chunked = self.headers.get("transfer-encoding", "").strip().lower() == "chunked"
-        self._chunk = 0
-        told = self.headers.get("content-length", "").strip()
-        self.length = int(told) if told.isascii() and told.isdigit() and len(told) < 20 and not self.chunked else None
-        if head or self.status in (204, 304) or self.status < 200:
-            self.length, self.chunked = 0, False
+        version, self.status, self.headers = _final(wire, deadline)
+        coding = self.headers.get("transfer-encoding")
+        if coding is not None and coding.strip().lower() != "chunked":
+            raise Broken("its transfer coding is not 'chunked', and no other is read")
+        self.chunked = coding is not None
+        #: bytes of this chunk that are still to come; None: no chunk has begun
+        self._chunk: int | None = None
+        self.announced = _length(self.headers.get("content-length"))
         kept = "close" not in (words := self.headers.get("connection", "").lower()) and (version == b"1" or "keep-alive" in words)
+        if self.chunked and self.announced is not None:
+            # The chunks tell. Somebody on the way may have gone by the length, so what comes after them is not to be believed.
+            self.announced, kept = None, False
+        self.length = self.announced
+        if head or self.status in (204, 304):
+            self.length, self.chunked = 0, False
         self.will_close = not kept or (self.length is None and not self.chunked)
 
-    def readinto(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview, deadline: float) -> int:
         """The next bytes of the body, at least one; 0 at its end, or where the connection ended before it."""
         if self.chunked:
-            return self._read_chunk(view)
-        if self.length is not None:
-            view = view[: self.length]
-        count = self._wire.readinto(view) if len(view) else 0
-        if self.length is not None:
-            self.length -= count
+            return self._read_chunk(view, deadline)
+        if self.length is None:
+            return self._wire.readinto(view, deadline)
+        if not self.length:
+            return 0
+        count = self._wire.readinto(view[: self.length], deadline)
+        self.length -= count
         return count
 
-    def _read_chunk(self, view: memoryview) -> int:
+    def ends_here(self) -> bool:
+        """Whether the next byte of the connection is the next answer's, once what little has arrived is out of the way."""
+        rest = memoryview(bytearray(_DRAIN_BYTES))
+        try:
+            if self.chunked:
+                return not self._chunk and not self._read_chunk(rest, AT_ONCE) and not self.chunked
+            while self.length and self.length <= _DRAIN_BYTES and self.readinto(rest, AT_ONCE):
+                pass
+        except (OSError, Broken):
+            return False
+        return self.length == 0
+
+    def _read_chunk(self, view: memoryview, deadline: float) -> int:
         if not self._chunk:
-            line = self._wire.line().split(b";", 1)[0].strip()
-            if not re.fullmatch(rb"[0-9A-Fa-f]{1,15}", line):
-                raise http.client.IncompleteRead(b"")
-            self._chunk = int(line, 16)
+            if self._chunk is not None and self._wire.line(deadline, 2) not in _BLANK:
+                raise Broken("a chunk is longer than it said")
+            found = _CHUNK.fullmatch(self._wire.line(deadline, MOST_HEADER_BYTES))
+            if found is None:
+                raise Broken("a chunk that does not say how long it is")
+            self._chunk = int(found[1], 16)
             if not self._chunk:
+                _headers(self._wire, deadline, MOST_HEADER_BYTES)
+                self.chunked, self.length = False, 0
                 return 0
-        count = self._wire.readinto(view[: self._chunk])
+        count = self._wire.readinto(view[: self._chunk], deadline)
         self._chunk -= count
-        if not self._chunk and count and self._wire.line().strip():
-            raise http.client.IncompleteRead(b"")
         return count
 
 
-def _status(wire: Wire) -> tuple[bytes, int]:
-    line = wire.line()
-    if not line:
-        raise http.client.RemoteDisconnected("the connection ended before an answer")
-    found = _STATUS.fullmatch(line)
-    if found is None:
-        raise http.client.BadStatusLine(repr(line[:40]))
-    return found[1], int(found[2])
+def _final(wire: Wire, deadline: float) -> tuple[bytes, int, dict[str, str]]:
+    """HTTP's minor version, status and headers of the answer that counts."""
+    room = MOST_HEADER_BYTES
+    for _ in range(MOST_INTERIM + 1):
+        line = wire.line(deadline, room)
+        if not line:
+            raise Ended
+        found = _STATUS.fullmatch(line)
+        if found is None:
+            raise Broken("its status line cannot be understood")
+        headers, room = _headers(wire, deadline, room - len(line))
+        status = int(found[2])
+        if status == 101:
+            raise Broken("it changes to another protocol, which nobody asked for")
+        if status >= 200:
+            return found[1], status, headers
+    raise Broken(f"more than {MOST_INTERIM} times it says that the answer will follow")
 
 
-def _headers(wire: Wire) -> dict[str, str]:
+def _headers(wire: Wire, deadline: float, room: int) -> tuple[dict[str, str], int]:
+    """Headers up to the empty line after them, and how many of `room` bytes are left."""
     headers: dict[str, str] = {}
-    for _ in range(_MOST_HEADERS + 1):
-        line = wire.line()
-        if line in (b"\r\n", b"\n"):
-            return headers
-        name, colon, value = line.partition(b":")
-        if not line.endswith(b"\n") or not colon or not _NAME.fullmatch(name):
-            raise http.client.HTTPException("a header that is none")
-        headers.setdefault(name.decode("ascii").lower(), value.strip().decode("latin-1"))
-    raise http.client.HTTPException(f"more than {_MOST_HEADERS} headers")
+    while True:
+        line = wire.line(deadline, room)
+        room -= len(line)
+        if line in _BLANK:
+            return headers, room
+        found = _HEADER.fullmatch(line)
+        if found is None:
+            raise Broken("a header cannot be understood, or is cut off")
+        name, value = found[1].decode("ascii").lower(), found[2].strip().decode("latin-1")
+        if name not in headers:
+            headers[name] = value
+        elif name in _ADDED:
+            headers[name] += ", " + value
+
+
+def _length(text: str | None) -> int | None:
+    """The number a Content-Length says, which may say it several times."""
+    if text is None:
+        return None
+    numbers = {part.strip() for part in text.split(",")}
+    number = numbers.pop()
+    if numbers:
+        raise Broken("its Content-Lengths contradict each other")
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise Broken("its Content-Length is not a number")
+    return int(number)

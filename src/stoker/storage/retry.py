@@ -4,14 +4,17 @@ A place (`Remote`) makes single attempts and says `Fault` when one fails. What f
 try again, from the last good byte, after a pause; or give up, with an error that names the URL. So a new kind of place is one
 small class, and a test that needs a broken network needs no network.
 
-How long anything can take: a read that moves nothing gives up after `budget_s`, and one wait within an attempt lasts `connect_s`
-or `silence_s` at most. A server that sends a byte a second is as bad as one that sends none: what moves less than
-`least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as having moved.
+How long anything can take: a read that moves nothing gives up after `budget_s`. Within an attempt it may take `connect_s` to
+connect, `silence_s` from the request to the end of the answer's headers, and `silence_s` for the next byte of it. An attempt is
+cut off where the budget ends; but the first may always connect and wait for an answer. A server that sends a byte a second is as
+bad as one that sends none: what moves less than `least_bytes_per_s` is broken off, and less than `progress_bytes` do not count as
+having moved, nor do bytes that came before.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -34,8 +37,9 @@ _SKIP_BYTES = 1 << 20
 class Patience:
     """How long to wait, and how often to try again. In all less than the loader's watchdog, so that the error names the URL."""
 
+    #: to connect: to any of a host's addresses, through a proxy, with TLS
     connect_s: float = 10.0
-    #: the longest wait for the next byte, the first one included
+    #: the longest wait for an answer's headers, all of them together, and for the next byte after them
     silence_s: float = 15.0
     #: an answer that is slower than this over `rate_window_s` is broken off, and asked for again
     least_bytes_per_s: float = 1024.0
@@ -82,6 +86,7 @@ class Fault(Exception):
         again: bool = True,
         changed: bool = False,
         after_s: float | None = None,
+        late: bool = False,
         tries: int = 1 << 30,
     ) -> None:
         super().__init__(why)
@@ -93,18 +98,24 @@ class Fault(Exception):
         self.changed = changed
         #: what the server asked us to wait
         self.after_s = after_s
+        #: nothing is known but that it took too long
+        self.late = late
         #: how many attempts are worth it
         self.tries = tries
 
 
 def refused(status: int, *, after_s: float | None = None) -> Fault:
     """The fault that a status tells: 408, 429 and 5xx may pass, all else will not."""
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "(a status nobody knows)"
     again = status in (408, 429) or status >= 500
-    return Fault(f"HTTP {status} {phrase}", status=status, again=again, changed=status == 412, after_s=after_s)
+    return Fault(f"HTTP {status} {phrase_of(status)}", status=status, again=again, changed=status == 412, after_s=after_s)
+
+
+def phrase_of(status: int) -> str:
+    """What a status means, in HTTP's own words, never in the server's."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "(a status nobody knows)"
 
 
 class Body(ABC):
@@ -113,12 +124,15 @@ class Body(ABC):
     at: int
 
     @abstractmethod
-    def readinto(self, view: memoryview) -> int:
-        """Put what has arrived, at least a byte, into `view` and move `at`; 0 is the end of the answer. Raises Fault."""
+    def readinto(self, view: memoryview, wait_s: float) -> int:
+        """Put what has arrived, at least a byte, into `view` and move `at`; 0 is the end of the answer.
+
+        Raises Fault, also when nothing came for `wait_s`.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the answer, read or not."""
+        """Let go of the answer, read or not, at once."""
 
 
 class Remote(ABC):
@@ -130,14 +144,19 @@ class Remote(ABC):
     name: str
     #: the full URL, secrets and all: for asking and for telling files apart, never for showing
     address: str
+    #: who is asked in its place, for messages
+    via: str = ""
 
     @abstractmethod
-    def head(self, patience: Patience) -> Stat:
-        """Ask for size and version; raises Fault."""
+    def head(self, patience: Patience, limit_s: float) -> Stat:
+        """Ask for size and version, within `limit_s`; raises Fault."""
 
     @abstractmethod
-    def get(self, start: int, stop: int, stat: Stat, patience: Patience) -> Body:
-        """Ask for bytes `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier. Raises Fault."""
+    def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
+        """Ask for bytes `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier.
+
+        The answer is there within `limit_s`, its bytes perhaps not yet. Raises Fault.
+        """
 
     @abstractmethod
     def sibling(self, suffix: str) -> Remote:
@@ -152,6 +171,7 @@ class Attempts:
 
     def __init__(self, remote: Remote, patience: Patience, clock: Clock, stop: threading.Event) -> None:
         self._remote, self._patience, self._clock, self._stop = remote, patience, clock, stop
+        self._limit_s = math.inf
         self.begin()
 
     def begin(self) -> None:
@@ -159,6 +179,7 @@ class Attempts:
         self._since = self._clock.now()
         self._fresh_bytes = 0
         self._failed = 0
+        self._reason: Fault | None = None
 
     def moved(self, count: int) -> None:
         """So many bytes came; enough of them restore patience."""
@@ -166,12 +187,24 @@ class Attempts:
         if self._fresh_bytes >= self._patience.progress_bytes:
             self.begin()
 
+    def limit_s(self) -> float:
+        """How long the next attempt may take before anything moves: as long as the budget lasts.
+
+        The first may always connect and wait for an answer, or a small budget would mean not to try.
+        """
+        left = self._since + self._patience.budget_s - self._clock.now()
+        self._limit_s = left if self._failed else max(left, self._patience.connect_s + self._patience.silence_s)
+        return self._limit_s
+
     def failed(self, fault: Fault, place: str) -> None:
         """Return after a pause when there may be another attempt; raise when not."""
         self._failed += 1
         if not fault.again:
             raise error_of(self._remote, fault, place)
         patience = self._patience
+        if fault.late and self._limit_s < patience.silence_s and self._reason is not None:
+            fault = self._reason  # cut off by the end of the budget: what went wrong before says more
+        self._reason = fault
         delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 64))
         delay *= 0.5 + 0.5 * self._clock.chance()
         if fault.after_s is not None:
@@ -182,7 +215,7 @@ class Attempts:
         if spent + delay > patience.budget_s or self._failed >= fault.tries:
             tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
             raise error_of(self._remote, fault, place, tried)
-        _log.info("%s: %s%s; trying again in %.1f s", self._remote.url, fault.why, place, delay)
+        _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, self._remote.via, delay)
         self._clock.pause(delay, self._stop)
 
 
@@ -194,9 +227,9 @@ def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> 
             shard=remote.url,
         )
     if fault.status in (404, 410) and not place:
-        return SourceNotFound(f"{remote.url}: {fault.why}; check the spelling, and that it was uploaded")
+        return SourceNotFound(f"{remote.url}: {fault.why}{remote.via}; check the spelling, and that it was uploaded")
     remedy = _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
-    message = f"{remote.url}: {fault.why}{place}{tried}" + (f"; {remedy}" if remedy else "")
+    message = f"{remote.url}: {fault.why}{place}{remote.via}{tried}" + (f"; {remedy}" if remedy else "")
     return RemoteError(message, url=remote.url, status=fault.status)
 
 
@@ -204,16 +237,17 @@ _REMEDIES = {
     401: "give credentials that may read it",
     403: "check the spelling, that the credentials may read it, and that a signed URL has not expired",
     404: "it was there before; put it back",
+    407: "put name and password into the proxy's URL: http_proxy or https_proxy=http://name:password@host:port",
     429: "the server wants fewer requests: read with fewer threads, or through a cache",
 }
 
 
-def ask(remote: Remote, question: Callable[[], _T], patience: Patience, clock: Clock, stop: threading.Event) -> _T:
-    """The answer to a question that can be asked again."""
+def ask(remote: Remote, question: Callable[[float], _T], patience: Patience, clock: Clock, stop: threading.Event) -> _T:
+    """The answer to a question that can be asked again; it is given the seconds it may take."""
     attempts = Attempts(remote, patience, clock, stop)
     while True:
         try:
-            return question()
+            return question(attempts.limit_s())
         except Fault as caught:
             fault = caught
         # Outside of the handler, so that what a server said is not chained to the error and printed with it.
@@ -240,13 +274,15 @@ class Reader:
         self._attempts = Attempts(remote, patience, clock, stopped)
         self._body: Body | None = None
         self.at = start
+        #: the farthest byte that came so far, skipped ones included: only what lies beyond it is progress
+        self._farthest = 0
 
     def fill(self, view: memoryview) -> None:
         """Fill the whole view with the bytes that come next, or raise."""
         if self.at + len(view) > self._stop:
             raise ValueError(f"{len(view)} bytes at {self.at} of a range that ends at {self._stop}")
         self._attempts.begin()
-        rate = _Rate(self._patience, self._clock)
+        rate = self._new_rate()
         while view:
             try:
                 count = self._some(view, rate)
@@ -255,58 +291,75 @@ class Reader:
             else:
                 view = view[count:]
                 self.at += count
-                self._attempts.moved(count)
                 continue
             self.close()
             self._attempts.failed(fault, f" at byte {self.at:,}")
-            rate = _Rate(self._patience, self._clock)
+            rate = self._new_rate()
 
     def close(self) -> None:
         body, self._body = self._body, None
         if body is not None:
             body.close()
 
+    def _new_rate(self) -> _Rate:
+        return _Rate(self._patience, self._clock, self._attempts.limit_s())
+
     def _some(self, view: memoryview, rate: _Rate) -> int:
         if self._body is None:
-            self._body = self._remote.get(self.at, self._stop, self._stat, self._patience)
+            self._body = self._remote.get(self.at, self._stop, self._stat, self._patience, rate.limit_s)
+            self._farthest = max(self._farthest, self._body.at)
         body = self._body
         if body.at < self.at:
             self._skip(body, rate)
         if body.at != self.at:
             raise Fault(f"the answer begins at byte {body.at:,} and not", tries=3)
-        count = body.readinto(view)
+        count = self._read(body, view, rate)
         if not count:
             raise Fault(f"the answer ended {self._stop - self.at:,} bytes early")
-        rate.moved(count)
         return count
 
     def _skip(self, body: Body, rate: _Rate) -> None:
+        """Throw away what comes before the bytes asked for, however long that takes, as long as it comes fast enough."""
         bin_ = memoryview(bytearray(min(_SKIP_BYTES, self.at - body.at)))
         while body.at < self.at:
-            count = body.readinto(bin_[: self.at - body.at])
-            if not count:
+            if not self._read(body, bin_[: self.at - body.at], rate):
                 raise Fault(f"the answer ended at byte {body.at:,}, before what was asked for")
-            rate.moved(count)
-            # Bytes thrown away are no progress of the read, but a sign of life: without this a long way to skip would use up the
-            # budget of a server that does all it can.
-            self._attempts.moved(count)
+
+    def _read(self, body: Body, view: memoryview, rate: _Rate) -> int:
+        count = body.readinto(view, rate.wait_s())
+        rate.moved(count)
+        # A server that cannot begin in the middle and ends each answer at the same place sends much, and gets nowhere.
+        if body.at > self._farthest:
+            self._attempts.moved(body.at - self._farthest)
+            self._farthest = body.at
+        return count
 
 
 class _Rate:
-    """Whether bytes come fast enough. It counts only while somebody waits for them, so a slow consumer is no slow server."""
+    """Whether bytes come fast enough, in one attempt. It counts only while somebody waits for them, so a slow consumer is not a
+    slow server."""
 
-    def __init__(self, patience: Patience, clock: Clock) -> None:
+    def __init__(self, patience: Patience, clock: Clock, limit_s: float) -> None:
         self._patience, self._clock = patience, clock
+        #: how long the attempt may take before anything moves
+        self.limit_s = limit_s
+        self._window_s = min(patience.rate_window_s, limit_s)
         self._since, self._bytes = clock.now(), 0
+        self._until = self._since + limit_s
+
+    def wait_s(self) -> float:
+        """The longest wait for the next byte. Where the budget ends, bytes that came go on buying time, at the least rate."""
+        until = max(self._until, self._since + self._bytes / self._patience.least_bytes_per_s)
+        return min(self._patience.silence_s, until - self._clock.now())
 
     def moved(self, count: int) -> None:
         self._bytes += count
         took = self._clock.now() - self._since
-        if took < self._patience.rate_window_s:
+        if took < self._window_s:
             return
         if self._bytes < took * self._patience.least_bytes_per_s:
             raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
-        self._since, self._bytes = self._since + took, 0
+        self._since, self._bytes, self._window_s, self._until = self._since + took, 0, self._patience.rate_window_s, math.inf
 
 
 def read_range(

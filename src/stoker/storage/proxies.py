@@ -1,0 +1,57 @@
+"""Proxies named in the environment: the one place that looks for them, by the rules of the standard library.
+
+``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, in small or capital letters. A proxy is ``http://host:port``,
+with name and password before the host where it wants them; they go to the proxy and are never shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+from .origin import HOST, PORTS, Origin, basic_login
+
+#: kinds of proxies there are, so that an error may name them; what else is in a variable is not shown
+_KINDS = ("https", "socks", "socks4", "socks4a", "socks5", "socks5h")
+
+
+class Proxy(NamedTuple):
+    """Who asks for us."""
+
+    origin: Origin
+    #: name and password, as a header's value
+    login: str | None
+
+    @property
+    def authority(self) -> str:
+        """Host and port, for messages."""
+        return self.origin.authority
+
+
+def proxy_for(origin: Origin) -> Proxy | None:
+    """The proxy that the environment names for an origin. Raises ValueError, without secrets, when it cannot be used."""
+    named = getproxies_environment()
+    kind = origin.scheme if origin.scheme in named else "all"
+    if kind not in named or proxy_bypass_environment(origin.authority, named):
+        return None
+    url = named[kind].strip()
+    try:
+        return _proxy_at(url if "://" in url else f"http://{url}")
+    except ValueError as error:
+        raise ValueError(
+            f"{kind}_proxy holds {error}, and only http://host:port is supported; set that, or name {origin.host} in no_proxy"
+        ) from None
+
+
+def _proxy_at(url: str) -> Proxy:
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme.lower(), parts.hostname or "", parts.port
+    except ValueError:
+        scheme = host = ""
+    if scheme in _KINDS:
+        raise ValueError(f"a proxy of the kind {scheme}://")
+    if scheme != "http" or not HOST.fullmatch(host):
+        raise ValueError("something that is not a proxy's URL")
+    return Proxy(Origin(scheme, host, PORTS[scheme] if port is None else port), basic_login(parts.username, parts.password))
