@@ -36,7 +36,7 @@ class Memory(Blob):
     def read_into(self, offset: int, view: memoryview) -> None:
         self.reads.append((offset, len(view)))
         if range(max(offset, self.bad.start), min(offset + len(view), self.bad.stop)):
-            raise RemoteError("memory: a bad byte", url=self.url)
+            raise ReadError("memory: a bad byte", origin=self.url)
         if offset + len(view) > len(self.data):
             raise ShardChanged("memory: too short", shard=self.url, offset=len(self.data))
         view[:] = self.data[offset : offset + len(view)]
@@ -170,6 +170,18 @@ def test_errors_are_the_same_however_spans_were_joined() -> None:
     together = ask([Memory(data, bad=range(3_000, 3_001))], spans).errors
     alone = {at for at, span in enumerate(spans) if ask([Memory(data, bad=range(3_000, 3_001))], [span]).errors}
     assert set(together) == alone
+
+
+def test_a_server_that_was_given_up_is_not_asked_again_for_every_span() -> None:
+    class Dead(Memory):
+        def read_into(self, offset: int, view: memoryview) -> None:
+            self.reads.append((offset, len(view)))
+            raise RemoteError("memory: gave up", url=self.url)
+
+    dead = Dead(b"x" * 1000)
+    got = ask([dead], [(0, offset, 50) for offset in range(0, 1000, 100)])
+    assert len(got.errors) == 10 and all(isinstance(error, RemoteError) for error in got.errors.values())
+    assert len(dead.reads) == 1
 
 
 def test_what_raises_something_else_than_stokers_errors_is_told_in_stokers_words() -> None:

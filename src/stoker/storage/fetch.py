@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ReadError, StokerError
+from ..errors import ReadError, RemoteError, StokerError
 from ..kernel.files import Arena
 from ..kernel.records import read_spans
 from .blob import Blob
@@ -40,7 +40,8 @@ class Fetched:
 def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = one_by_one) -> Fetched:
     """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
 
-    What could not be read is told span by span, the same however spans were joined.
+    What could not be read is told span by span, the same however spans were joined; but a server that was given up is not asked
+    once more for each of them.
     """
     order = np.lexsort((offsets, which))
     which, offsets, lengths = which[order], offsets[order], lengths[order]
@@ -60,7 +61,7 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     for span in np.flatnonzero(np.isin(runs.number, list(failed))).tolist() if failed else ():
         run = int(runs.number[span])
         error = failed[run]
-        if error is None or runs.counts[run] > 1:  # of several spans some may be there
+        if error is None or (runs.counts[run] > 1 and not isinstance(error, RemoteError)):  # of several spans some may be there
             out = arena.buffer[places[span] : places[span] + lengths[span]]
             error = _read_alone(blobs[int(which[span])], int(offsets[span]), out)
         if error is not None:
