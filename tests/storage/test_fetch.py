@@ -127,7 +127,7 @@ def test_a_bad_place_costs_the_spans_that_touch_it_and_no_other() -> None:
     ]
     got = ask([blob], spans)
     assert set(got.errors) == {1, 2, 3, 5}
-    assert all(isinstance(error, RemoteError) for error in got.errors.values())
+    assert all(isinstance(error, ReadError) for error in got.errors.values())
     for number, ((_, offset, length), part) in enumerate(zip(spans, given(got, spans))):
         if number not in got.errors:
             assert part == data[offset : offset + length]
