@@ -151,6 +151,42 @@ def test_a_wrong_pipeline_is_refused_before_it_runs(name: str) -> None:
         make()
 
 
+SKIPPED = r"no batch of 6 is left: of 4 batches skip\(\) leaves out the first 4; "
+NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
+    "every batch skipped": (lambda: numbers(24).batch(6, drop_last=False).skip(4), SKIPPED),
+    "every batch skipped, again and again": (lambda: numbers(24).batch(6).skip(4).repeat(), SKIPPED),
+    "a rank's batches skipped": (lambda: numbers(24).shard(0, 2).batch(6).skip(2), r"of 2 batches skip\(\)"),
+    "no batch taken": (lambda: numbers(24).batch(6).take(0), r"of 4 batches take\(\) keeps the first 0; "),
+    "what was taken is skipped": (
+        lambda: numbers(24).batch(6).take(2).skip(3),
+        r"the first 2 and skip\(\) leaves out the first 3",
+    ),
+    "endless, and cut": (lambda: numbers(24).repeat().batch(6).take(2).skip(2), r"left: take\(\) keeps the first 2 and skip\(\)"),
+    "every sample skipped": (
+        lambda: numbers(24).skip(24).batch(6),
+        r"no sample is left after skip\(24\), so there is no batch of 6",
+    ),
+    "no sample taken": (lambda: numbers(24).take(3).skip(3), r"no sample is left after take\(3\) and skip\(3\); skip fewer"),
+    "nothing, without end": (lambda: numbers(24).skip(24).repeat().batch(3), r"no sample is left after skip\(24\)"),
+    "too many ranks": (lambda: numbers(24).shard(0, 30), "24 samples on 30 ranks give no sample at all; use fewer ranks"),
+    "too few samples": (lambda: numbers(24).batch(25), "24 samples on 1 rank give no batch of 25 at all; use a smaller batch"),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_pipeline_known_to_give_nothing_is_refused_naming_what_leaves_nothing(name: str) -> None:
+    make, told = NOTHING[name]
+    for use in (Pipeline.loader, len, list):
+        with pytest.raises(ConfigError, match=told):
+            use(make())
+
+
+def test_a_pipeline_of_which_only_its_samples_tell_that_it_gives_nothing_is_empty() -> None:
+    nothing = [numbers().filter(lambda s: False), numbers().filter(odd).skip(60), numbers().skip(60).filter(odd)]
+    nothing += [numbers().take(0).repeat().flat_map(expand), stoker.stream(lambda: []), numbers().batch(90).unbatch()]
+    assert [[list(pipeline.batch(2)), list(pipeline)] for pipeline in nothing] == [[[], []]] * len(nothing)
+
+
 def test_numpy_integers_are_whole_numbers_too() -> None:
     plain = numbers().shuffle(seed=7, window=9).skip(2).take(40).repeat(2).shard(1, 2).batch(3)
     i = np.int64

@@ -36,6 +36,7 @@ from .budget import SkipBudget
 from .build import compile_work, group_of, layout_of, make_executor, observer
 from .foresight import Forerunner
 from .front import Flow, open_front
+from .step_count import check_steps, epoch_steps
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
 from .units import BatchUnit, Cursors, EpochEnd, Failure
@@ -83,7 +84,7 @@ class Loader:
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
-        self._check_steps()
+        check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
         self._maker, self._fronts = compile_work(plan, self._layout)
@@ -130,7 +131,7 @@ class Loader:
     def __len__(self) -> int:
         """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
         self._follow_rank()
-        count = self._epoch_steps()
+        count = epoch_steps(self._plan, self._deal)
         if count is None:
             raise TypeError(
                 "this loader's length is not known beforehand: its pipeline filters, expands, streams, or repeats without end"
@@ -396,7 +397,7 @@ class Loader:
                 "init_process_group(), or use shard(rank=, world=)"
             )
         self._rank, self._deal = now, self._plan.deal(now.rank, now.world)
-        self._check_steps()
+        check_steps(self._plan, self._deal)
         self._place(self._cursor)  # a batch of more ranks has more rows: fewer may be left to come
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------
@@ -489,29 +490,6 @@ class Loader:
             return SkipRows(flow, drop, skipped)
 
         return open_
-
-    def _check_steps(self) -> None:
-        if self._pass_steps() == 0:
-            deal, rows = self._deal, self._plan.pass_rows
-            raise ConfigError(
-                f"{counted(rows or 0, 'sample')} on {counted(deal.world, 'rank')} give no batch of {deal.size} at all; "
-                "use a smaller batch, batch(drop_last=False), or shard(remainder='pad')"
-            )
-
-    def _epoch_steps(self) -> int | None:
-        steps, passes = self._pass_steps(), self._plan.steps.passes
-        return None if steps is None or passes is None else steps * passes
-
-    def _pass_steps(self) -> int | None:
-        """Batches of one pass over the data; None: unknown, or without end."""
-        plan = self._plan
-        if plan.counted and plan.pass_rows is None and plan.steps.end is not None:
-            return max(0, plan.steps.end - plan.steps.begin)
-        if not plan.counted or plan.pass_rows is None:
-            return None
-        rows, stride = plan.pass_rows, self._deal.stride
-        stop = rows if plan.steps.end is None else min(rows, plan.steps.end * stride)
-        return self._deal.steps(max(0, stop - plan.steps.begin * stride))
 
 
 class _Progress:

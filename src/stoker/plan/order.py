@@ -83,7 +83,7 @@ def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
         elif isinstance(verb, Skip):
             n = None if n is None else max(0, n - verb.count)
         elif isinstance(verb, Repeat):
-            n = None if n is None or verb.count is None else n * verb.count
+            n = 0 if n == 0 else None if n is None or verb.count is None else n * verb.count  # nothing repeated is nothing
     return n
 
 
