@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -31,12 +32,13 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
+from .source.paths import AnyPath, path_bytes
 from .source.sample_names import NamedSample
 
 _log = logging.getLogger("stoker")
 
 
-def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
+def skip(budget: float = 0.001, quarantine: AnyPath | None = None) -> n.SkipPolicy:
     """Leave bad samples out, for `pipeline.on_error`.
 
     `budget` is how many: a share of the samples seen (below 1; judged over at least 1,000), or a number an epoch (1 and more);
@@ -44,14 +46,16 @@ def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
     """
     if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
         raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
-    return n.SkipPolicy(float(budget), None if quarantine is None else str(quarantine))
+    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(path_bytes(quarantine)))
 
 
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions; see `stoker.mix`."""
-    members = list(pipelines)
+    members = list(pipelines) if isinstance(pipelines, Iterable) and not isinstance(pipelines, Pipeline) else []
     if not members or not all(isinstance(member, Pipeline) for member in members):
         raise ConfigError("mix() takes a list of pipelines, e.g. mix([a, b], weights=[0.7, 0.3])")
+    if weights is not None and not isinstance(weights, Iterable):
+        raise ConfigError(f"mix(weights={weights!r}): must be a list, with a number for each pipeline")
     shares = [1.0] * len(members) if weights is None else list(weights)
     if len(shares) != len(members):
         raise ConfigError(f"mix() was given {len(members)} pipelines and {len(shares)} weights")
@@ -313,7 +317,9 @@ class Pipeline:
         that fills shorter rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch, on any number of ranks.
         """
         size = _whole("batch", "size", size, 1)
-        return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
+        if pad is not None and not isinstance(pad, Mapping):
+            raise ConfigError(f"batch(pad={_short(pad)}): must be a mapping of fields to what fills them, e.g. {{'tokens': 0}}")
+        return self._with(n.Batch(size, _flag("batch", "drop_last", drop_last), tuple((pad or {}).items())))
 
     @advised
     def map_batch(self, fn: Function) -> Pipeline:
@@ -567,8 +573,8 @@ def _short(value: Any) -> str:
 
 
 def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ConfigError(f"{verb}({name}={value!r}): choose {' or '.join(map(repr, choices))}")
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{verb}({name}={_short(value)}): choose {' or '.join(map(repr, choices))}")
     return value
 
 

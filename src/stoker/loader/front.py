@@ -19,7 +19,7 @@ from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
 from ..engine.run import presentable
 from ..engine.schedule import Window
-from ..errors import FunctionError, SampleError, StokerError
+from ..errors import FunctionError, SampleError, StokerError, message_of
 from ..plan.nodes import Regroup
 from ..plan.order import Order
 from ..plan.plan import Plan, Segment
@@ -80,7 +80,7 @@ class Pulled(Flow):
             raise
         except Exception as error:
             after = f"after {counted(self._count, 'sample')}" if self._count else "before its first sample"
-            raise FunctionError(f"{self._source.title} raised {type(error).__name__} {after}: {error}") from error
+            raise FunctionError(f"{self._source.title} raised {type(error).__name__} {after}: {message_of(error)}") from error
         if samples is None:
             return None
         if not samples:

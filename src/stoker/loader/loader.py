@@ -6,7 +6,6 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,13 +23,15 @@ from ..engine.run import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.meters import Meters, Stats
-from ..observe.trace import write_trace
+from ..observe.trace import trace_text
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
 from ..source.base import Source
 from ..source.chunk import Chunk
+from ..storage.names import AnyPath
+from ..storage.text_files import write_text
 from ..units import counted, parse_bytes
 from .budget import SkipBudget
 from .build import compile_work, group_of, layout_of, make_executor, observer
@@ -334,9 +335,9 @@ class Loader:
         """What limits this run, and what would help, in a few sentences."""
         return verdict(self._meters.snapshot())
 
-    def trace(self, path: str | Path) -> None:
+    def trace(self, path: AnyPath) -> None:
         """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
-        write_trace(self._meters, path)
+        write_text(path, trace_text(self._meters))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping a row."""

@@ -150,13 +150,14 @@ def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:
 
 def _split(sample: Mapping[str, Any], which: str, kind: type[StokerError]) -> list[dict[str, Any]]:
     """The rows of a sample or a batch, `which` by name; raises a `kind` of error where it cannot be split."""
-    if uneven := _uneven(sample):
-        raise kind(f"unbatch() cannot split {which}: {uneven}")
     try:
-        rows = len(next(iter(sample.values())))
-        return [{name: value[row] for name, value in sample.items()} for row in range(rows)]
+        uneven = _uneven(sample)
+        if uneven is None:
+            rows = len(next(iter(sample.values())))
+            return [{name: value[row] for name, value in sample.items()} for row in range(rows)]
     except Exception as error:  # values may be of any type
-        raise kind(f"unbatch() cannot split {which}: it raised {type(error).__name__}: {message_of(error)}") from error
+        raise kind(f"unbatch() cannot split {which}: a field raised {type(error).__name__}: {message_of(error)}") from error
+    raise kind(f"unbatch() cannot split {which}: {uneven}")
 
 
 def _uneven(sample: Mapping[str, Any]) -> str | None:
