@@ -22,6 +22,7 @@ from .image.mixing import CutMix, Mixing, MixUp
 from .image.operation import Operation
 from .image.output import Normalize, ToFloat
 from .loader import Loader
+from .loader.one_epoch import OneEpoch
 from .plan import nodes as n
 from .plan.deal import check_remainder
 from .plan.fields import check_size, fields_after
@@ -400,15 +401,13 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         """One epoch; iterating this very object again gives the next."""
         _warn_unsharded(self.plan)
-        return self._one_epoch()
+        return OneEpoch(self._next_epoch)
 
-    def _one_epoch(self) -> Iterator[Any]:
-        """An epoch by a loader of its own, which closes when the iteration ends, however it ends."""
+    def _next_epoch(self) -> Loader:
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
         with self._lock:
             epoch, self._iterations = self._iterations, self._iterations + 1
-        with Loader(self.plan, epoch=epoch, once=True) as loader:
-            yield from loader
+        return Loader(self.plan, epoch=epoch, once=True)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(
