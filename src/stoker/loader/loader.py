@@ -63,9 +63,9 @@ def _in_turn(method: _Method[_Given, _Result]) -> _Method[_Given, _Result]:
 
     @wraps(method)
     def call(self: Loader, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-        while not self._turn.acquire(timeout=_TURN_S):
-            self._check_open()
         turn = self._turn
+        if not turn.acquire(False):
+            turn = self._await_turn()
         try:
             return method(self, *args, **kwargs)
         finally:
@@ -201,6 +201,11 @@ class Loader:
                 iterator.progress.ended = True
                 raise StopIteration
         return iterator.portions.pop(asked)
+
+    def _await_turn(self) -> threading.RLock:
+        while not self._turn.acquire(timeout=_TURN_S):
+            self._check_open()
+        return self._turn
 
     def _end_epoch(self) -> None:
         self._progress = None
