@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,6 +186,23 @@ def test_a_pipeline_of_which_only_its_samples_tell_that_it_gives_nothing_is_empt
     nothing = [numbers().filter(lambda s: False), numbers().filter(odd).skip(60), numbers().skip(60).filter(odd)]
     nothing += [numbers().take(0).repeat().flat_map(expand), stoker.stream(lambda: []), numbers().batch(90).unbatch()]
     assert [[list(pipeline.batch(2)), list(pipeline)] for pipeline in nothing] == [[[], []]] * len(nothing)
+
+
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_a_filter_that_keeps_nothing_does_not_wait_for_the_end_of_an_endless_repeat(executor: str) -> None:
+    endless = numbers(40).shuffle(seed=1).repeat()
+    for pipeline in (endless.filter(lambda s: False).batch(2), endless.flat_map(lambda s: []), endless.filter(odd).filter(even)):
+        with (
+            pipeline.loader(executor=executor) as loader,
+            pytest.raises(ConfigError, match=r"no sample is left of a whole pass over 40 samples, and repeat\(\) goes on"),
+        ):
+            next(iter(loader))
+    with endless.filter(lambda s: s["x"] == 7).batch(3).loader(executor=executor) as loader:
+        assert next(iter(loader))["x"].tolist() == [7, 7, 7], "one sample of a pass is enough"
+
+
+def even(sample: dict[str, Any]) -> bool:
+    return not odd(sample)
 
 
 def test_numpy_integers_are_whole_numbers_too() -> None:
