@@ -15,6 +15,7 @@ import stoker
 from stoker import Pipeline
 from stoker.engine.feed import Pace
 from stoker.errors import ConfigError, FunctionError, SampleError, StokerError
+from stoker.image import Resize
 
 from .runs import numbers, samples
 
@@ -313,6 +314,7 @@ WITHOUT_A_MESSAGE: dict[str, tuple[Callable[[], Pipeline], str]] = {
         lambda: numbers().map(unreadable).unbatch(),
         r"cannot split sample '0': a field raised NoMessage",
     ),
+    "values that are not pictures": (lambda: numbers().map(unreadable).image("x", Resize(4)), "a Unreadable is neither encoded"),
     "columns": (lambda: stoker.arrays(x=Unreadable()), r"arrays\(x=...\): NumPy cannot make an array of this Unreadable"),
     "a key": (lambda: numbers().map(lambda s: {"x": 1, "__key__": Unreadable()}).batch(4), r"a Unreadable was given as a key"),
 }
