@@ -229,22 +229,24 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
-    """What is imported when it is first used, so that `import stoker` stays quick."""
-    if name == "Cache":
-        from .storage.cache import Cache
+if not TYPE_CHECKING:  # type checkers know what is there, and what is not
 
-        return Cache
-    if name == "Patience":
-        from .storage.retry import Patience
+    def __getattr__(name: str) -> Any:
+        """What is imported when it is first used, so that `import stoker` stays quick."""
+        if name == "Cache":
+            from .storage.cache import Cache
 
-        return Patience
-    if name == "Feature":
-        from .source.feature import Feature
+            return Cache
+        if name == "Patience":
+            from .storage.retry import Patience
 
-        return Feature
-    if name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord"):
-        from . import pack
+            return Patience
+        if name == "Feature":
+            from .source.feature import Feature
 
-        return getattr(pack, name)
-    raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+            return Feature
+        if name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord"):
+            from . import pack
+
+            return getattr(pack, name)
+        raise AttributeError(f"module 'stoker' has no attribute {name!r}")

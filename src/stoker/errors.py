@@ -16,7 +16,7 @@
     ├── WriteError (OSError)              something could not be written; nothing half-written stays behind
     ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
     │   ├── ReadError (OSError)           its bytes could not be read, or there is no memory for them
-    │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded
+    │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded or split
     │   ├── ImageError (ValueError)       its image could not be decoded
     │   │   ├── CorruptImage              the bytes contradict the format
     │   │   ├── TruncatedImage            the bytes end too early
@@ -129,7 +129,7 @@ class ReadError(SampleError, OSError):
 
 
 class RecordError(SampleError, ValueError):
-    """The sample's bytes do not match their checksum, or a field of it cannot be decoded."""
+    """The sample's bytes do not match their checksum, or a field of it cannot be decoded or split."""
 
 
 class ImageError(SampleError, ValueError):
@@ -186,3 +186,12 @@ class ClosedError(StokerError, RuntimeError):
 
 class KernelError(StokerError, RuntimeError):
     """The native library is missing, or refused a call it should have taken."""
+
+
+def message_of(error: BaseException, limit: int = 500) -> str:
+    """What an exception says, at most about `limit` characters of it; also of one that fails to say it."""
+    try:
+        text = str(error)
+    except Exception as fault:  # noqa: BLE001  a message that cannot be had must not hide the error
+        text = f"(its message raised {type(fault).__name__})"
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"

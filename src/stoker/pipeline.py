@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from .image.mixing import CutMix, Mixing, MixUp
 from .image.operation import Operation
 from .image.output import Normalize, ToFloat
 from .loader import Loader
+from .loader.one_epoch import OneEpoch
 from .plan import nodes as n
 from .plan.deal import check_remainder
 from .plan.fields import check_size, fields_after
@@ -31,12 +33,13 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
+from .source.paths import AnyPath, path_bytes
 from .source.sample_names import NamedSample
 
 _log = logging.getLogger("stoker")
 
 
-def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
+def skip(budget: float = 0.001, quarantine: AnyPath | None = None) -> n.SkipPolicy:
     """Leave bad samples out, for `pipeline.on_error`.
 
     `budget` is how many: a share of the samples seen (below 1; judged over at least 1,000), or a number an epoch (1 and more);
@@ -44,14 +47,16 @@ def skip(budget: float = 0.001, quarantine: str | None = None) -> n.SkipPolicy:
     """
     if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
         raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
-    return n.SkipPolicy(float(budget), None if quarantine is None else str(quarantine))
+    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(path_bytes(quarantine)))
 
 
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions; see `stoker.mix`."""
-    members = list(pipelines)
+    members = list(pipelines) if isinstance(pipelines, Iterable) and not isinstance(pipelines, Pipeline) else []
     if not members or not all(isinstance(member, Pipeline) for member in members):
         raise ConfigError("mix() takes a list of pipelines, e.g. mix([a, b], weights=[0.7, 0.3])")
+    if weights is not None and not isinstance(weights, Iterable):
+        raise ConfigError(f"mix(weights={weights!r}): must be a list, with a number for each pipeline")
     shares = [1.0] * len(members) if weights is None else list(weights)
     if len(shares) != len(members):
         raise ConfigError(f"mix() was given {len(members)} pipelines and {len(shares)} weights")
@@ -313,7 +318,9 @@ class Pipeline:
         that fills shorter rows, or to `list`. ``drop_last=False`` keeps a last, shorter batch, on any number of ranks.
         """
         size = _whole("batch", "size", size, 1)
-        return self._with(n.Batch(size, drop_last, tuple((pad or {}).items())))
+        if pad is not None and not isinstance(pad, Mapping):
+            raise ConfigError(f"batch(pad={_short(pad)}): must be a mapping of fields to what fills them, e.g. {{'tokens': 0}}")
+        return self._with(n.Batch(size, _flag("batch", "drop_last", drop_last), tuple((pad or {}).items())))
 
     @advised
     def map_batch(self, fn: Function) -> Pipeline:
@@ -394,15 +401,13 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         """One epoch; iterating this very object again gives the next."""
         _warn_unsharded(self.plan)
-        return self._one_epoch()
+        return OneEpoch(self._next_epoch)
 
-    def _one_epoch(self) -> Iterator[Any]:
-        """An epoch by a loader of its own, which closes when the iteration ends, however it ends."""
+    def _next_epoch(self) -> Loader:
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
         with self._lock:
             epoch, self._iterations = self._iterations, self._iterations + 1
-        with Loader(self.plan, epoch=epoch, once=True) as loader:
-            yield from loader
+        return Loader(self.plan, epoch=epoch, once=True)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(
@@ -567,8 +572,8 @@ def _short(value: Any) -> str:
 
 
 def _choice(verb: str, name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ConfigError(f"{verb}({name}={value!r}): choose {' or '.join(map(repr, choices))}")
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{verb}({name}={_short(value)}): choose {' or '.join(map(repr, choices))}")
     return value
 
 

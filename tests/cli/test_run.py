@@ -44,6 +44,12 @@ def test_where_nothing_is_trained_no_word_is_lost_on_waiting(stoker: Any, module
         assert "loop" not in text and "waited for data" not in text and "training" not in text
 
 
+@pytest.mark.parametrize("option", ["--html", "--trace"])
+def test_a_report_that_cannot_be_written_is_named(stoker: Any, module: Path, option: str) -> None:
+    result = stoker("run", f"{module}:train", "--limit", 1, option, "/dev/full")
+    assert result.exit_code == 74 and "/dev/full: cannot be written: the disk is full" in result.stderr
+
+
 def test_a_module_in_the_current_folder_is_found(stoker_json: Any, module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(module.parent)
     assert stoker_json("run", "user_pipelines:train", "--limit", 2)["batches"] == 2

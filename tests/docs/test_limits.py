@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import inspect
+import re
 import resource
 
 import pytest
 
-from stoker import Cache, Patience, Pipeline
+from stoker import Cache, Patience, Pipeline, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
+from stoker.engine import daemons
+from stoker.errors import message_of
 from stoker.image import checks, limits, mixing, npy, output
 from stoker.kernel import files, native
 from stoker.loader import build, foresight, front, loader, thread_count
 from stoker.observe.meters import Meters
-from stoker.pack import lmdb, tar
+from stoker.pack import example, lmdb, tar
 from stoker.plan import cursor, order
 from stoker.plan.mixing import MAX_PATTERN
 from stoker.source import codecs, index, indexing, shards, unpack, xml
@@ -23,9 +27,11 @@ from stoker.storage import cache, connections, http, local, reply
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
 
+from ..loader.runs import ROOT
 from .test_docs import DOCS
 
 PAGE = (DOCS / "reference" / "limits.md").read_text(encoding="utf-8")
+NATIVE = ROOT / "native"
 PATIENCE = {field.name: field.default for field in dataclasses.fields(Patience)}
 
 
@@ -83,6 +89,37 @@ ROWS = {
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
     "workers of a torch DataLoader": f"{torch_dataset._MOST_WORKERS:,}",
 }
+
+
+def native_number(file: str, name: str) -> int:
+    """What a constant of the kernel is, as its source says: a number, or a power of two."""
+    text = (NATIVE / file).read_text(encoding="utf-8")
+    found = re.search(rf"{name}(?: =)? \(?(\d+)(?: << (\d+))?\)?", text)
+    assert found, f"{name} is not in {file}"
+    return int(found[1]) << int(found[2] or 0)
+
+
+ROWS |= {
+    "side of a padded image": f"below {native_number('src/internal.h', 'STK_MAX_SIDE'):,}",
+    "a cell of it": f"{csv.field_size_limit():,} characters",
+    "PAX header": f"{native_number('include/stoker.h', 'STK_TAR_MAX_PAX') >> 20} MiB",
+    "digits of a `cls`": f"{codecs.MAX_DIGITS} characters",
+    "page, depth of an LMDB file": f"{native_number('src/lmdb.c', 'LEAST_PAGE')} bytes to "
+    f"{native_number('src/lmdb.c', 'LARGEST_PAGE') >> 10} KiB, {native_number('src/lmdb.c', 'MOST_DEPTH')}",
+    "bytes of a shard": str(default(write_tar, "max_bytes")).replace("GB", " GB"),
+    "a record of Examples": f"{example._MAX_BYTES + 1 >> 30} GiB - 1",
+    "rows of a state": f"2^{default(cursor._count, 'most').bit_length() - 1}",  # type: ignore[attr-defined]
+    "closing, and the end of the program": f"about {daemons._EXIT_S:g} s; at the end of the program up to {daemons._BUSY_S:g} s",
+    "length of a function's message": f"{default(message_of, 'limit')} characters",
+}
+#: what is so by the nature of the thing, or said by two rows at once, or of another library
+NOT_OURS = ("label that is an integer", "bytes of a CSV table", "window of zstd", "open shards")
+
+
+def test_every_row_with_a_number_is_compared_with_the_code() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and re.search(r"\d", line.split("|")[2])]
+    known = (*ROWS, *NOT_OURS)
+    assert [row for row in rows if not row.startswith(tuple(f"| {name}" for name in known))] == []
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -14,7 +14,8 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.engine.feed import Pace
-from stoker.errors import FunctionError, SampleError, StokerError
+from stoker.errors import ConfigError, FunctionError, SampleError, StokerError
+from stoker.image import Resize
 
 from .runs import numbers, samples
 
@@ -272,3 +273,80 @@ def test_a_file_that_vanishes_is_named_with_its_folder(tmp_path: Any, image_fold
     assert isinstance(caught.value, OSError) and "dog_03.jpg" in str(caught.value)
     with pipeline.on_error(stoker.skip(budget=1)).loader(threads=2) as loader:
         assert sum(batch.rows for batch in loader) == 23
+
+
+class Unreadable:
+    """A value that fails whatever is asked of it, as things that wrap a device or a lost connection do."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise NoMessage
+
+    def __len__(self) -> int:
+        raise NoMessage
+
+    def __repr__(self) -> str:
+        raise NoMessage
+
+
+def breaking() -> Iterator[dict[str, Any]]:
+    yield {"x": 1}
+    raise NoMessage
+
+
+def no_message(*_: Any) -> Any:
+    raise NoMessage
+
+
+def unreadable(*_: Any) -> dict[str, Any]:
+    return {"x": Unreadable()}
+
+
+WITHOUT_A_MESSAGE: dict[str, tuple[Callable[[], Pipeline], str]] = {
+    "a stream": (
+        lambda: stoker.stream(breaking).batch(1),
+        r"raised NoMessage after 1 sample: \(its message raised RuntimeError\)",
+    ),
+    "an exit in a batch function": (lambda: numbers().batch(4).map_batch(mute_exit), r"raised MuteExit\(\(its message raised"),
+    "labels": (lambda: stoker.files([__file__], labels=no_message), r"raised on .*test_errors\.py: NoMessage\(\(its message"),
+    "values that do not join": (lambda: numbers().map(unreadable).batch(4), r"field 'x' cannot be joined.*'0'.*raised NoMessage"),
+    "values that do not pad": (lambda: numbers().map(unreadable).batch(4, pad={"x": 0}), r"field 'x' cannot be joined"),
+    "values that do not split": (
+        lambda: numbers().map(unreadable).unbatch(),
+        r"cannot split sample '0': a field raised NoMessage",
+    ),
+    "values that are not pictures": (lambda: numbers().map(unreadable).image("x", Resize(4)), "a Unreadable is neither encoded"),
+    "columns": (lambda: stoker.arrays(x=Unreadable()), r"arrays\(x=...\): NumPy cannot make an array of this Unreadable"),
+    "a key": (lambda: numbers().map(lambda s: {"x": 1, "__key__": Unreadable()}).batch(4), r"a Unreadable was given as a key"),
+}
+
+
+class MuteExit(SystemExit):
+    def __str__(self) -> str:
+        raise RuntimeError("not even a message")
+
+
+def mute_exit(_: Any) -> Any:
+    raise MuteExit
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_MESSAGE)
+def test_what_fails_without_a_message_is_an_error_of_ours_all_the_same(name: str) -> None:
+    make, told = WITHOUT_A_MESSAGE[name]
+    with pytest.raises(StokerError, match=told):
+        list(make())
+
+
+def test_a_thread_that_cannot_be_started_leaves_a_loader_that_works_when_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "stoker-pump":
+            raise MemoryError
+        real(thread)
+
+    with stoker.stream(samples).batch(4).loader(threads=2) as loader:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        with pytest.raises(ConfigError, match=r"reads a stream could not be started \(MemoryError\); .*loader\(threads=2\)"):
+            next(iter(loader))
+        monkeypatch.undo()
+        assert len(list(loader)) == len(list(stoker.stream(samples).batch(4)))

@@ -13,7 +13,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.engine.feed import Pace
-from stoker.errors import DataLossError, FunctionError
+from stoker.errors import DataLossError, FunctionError, WriteError
 
 from .runs import expand, numbers, odd, samples
 
@@ -156,6 +156,18 @@ def test_bad_samples_are_listed_in_order_once_and_completely(
     ]
     assert all(line["error"] == "FunctionError" and f"{line['key']} is bad" in line["reason"] for line in lines)
     assert all(line["origin"] for line in lines)
+
+
+def test_a_list_of_bad_samples_that_cannot_be_written_says_so_and_the_loader_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
+    listed = tmp_path / "bad.jsonl"
+    pipeline = numbers().map(x=failing(lambda x: x == 3)).batch(20).on_error(stoker.skip(budget=1, quarantine=listed))
+    listed.symlink_to("/dev/full")
+    with pipeline.loader(threads=2) as loader:
+        with pytest.raises(WriteError, match=r"bad\.jsonl: cannot be written: the disk is full; make room"):
+            list(loader)
+        listed.unlink()
+        assert [batch.rows for batch in loader] == [19, 20, 20]
+    assert [json.loads(line)["epoch"] for line in listed.read_text().splitlines()] == [1]
 
 
 def test_every_epoch_has_a_budget_of_its_own() -> None:

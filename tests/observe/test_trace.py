@@ -7,6 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from stoker.errors import ConfigError, WriteError
+
 from ..loader.runs import numbers, spread
 
 
@@ -38,3 +42,16 @@ def test_a_trace_of_nothing_is_a_trace(tmp_path: Path) -> None:
     with numbers().batch(4).loader() as loader:
         assert len(trace_of(loader, tmp_path / "trace.json")) == 1
     assert len(trace_of(loader, tmp_path / "later.json")) == 1, "also after close"
+
+
+def test_a_trace_that_cannot_be_written_says_why_and_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
+    with numbers().batch(4).loader(executor="inline") as loader:
+        list(loader)
+        with pytest.raises(WriteError, match="/dev/full: cannot be written: the disk is full"):
+            loader.trace("/dev/full")
+        with pytest.raises(WriteError, match=r"its folder does not exist; make it first"):
+            loader.trace(tmp_path / "no" / "trace.json")
+        for name in (5, "", "a\0b"):
+            with pytest.raises(ConfigError, match=r"path|name of a file"):
+                loader.trace(name)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

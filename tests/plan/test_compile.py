@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,6 +150,59 @@ def test_a_wrong_pipeline_is_refused_before_it_runs(name: str) -> None:
     make, told = WRONG[name]
     with pytest.raises(ConfigError, match=told):
         make()
+
+
+SKIPPED = r"no batch of 6 is left: of 4 batches skip\(\) leaves out the first 4; "
+NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
+    "every batch skipped": (lambda: numbers(24).batch(6, drop_last=False).skip(4), SKIPPED),
+    "every batch skipped, again and again": (lambda: numbers(24).batch(6).skip(4).repeat(), SKIPPED),
+    "a rank's batches skipped": (lambda: numbers(24).shard(0, 2).batch(6).skip(2), r"of 2 batches skip\(\)"),
+    "no batch taken": (lambda: numbers(24).batch(6).take(0), r"of 4 batches take\(\) keeps the first 0; "),
+    "what was taken is skipped": (
+        lambda: numbers(24).batch(6).take(2).skip(3),
+        r"the first 2 and skip\(\) leaves out the first 3",
+    ),
+    "endless, and cut": (lambda: numbers(24).repeat().batch(6).take(2).skip(2), r"left: take\(\) keeps the first 2 and skip\(\)"),
+    "every sample skipped": (
+        lambda: numbers(24).skip(24).batch(6),
+        r"no sample is left after skip\(24\), so there is no batch of 6",
+    ),
+    "no sample taken": (lambda: numbers(24).take(3).skip(3), r"no sample is left after take\(3\) and skip\(3\); skip fewer"),
+    "nothing, without end": (lambda: numbers(24).skip(24).repeat().batch(3), r"no sample is left after skip\(24\)"),
+    "too many ranks": (lambda: numbers(24).shard(0, 30), "24 samples on 30 ranks give no sample at all; use fewer ranks"),
+    "too few samples": (lambda: numbers(24).batch(25), "24 samples on 1 rank give no batch of 25 at all; use a smaller batch"),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_pipeline_known_to_give_nothing_is_refused_naming_what_leaves_nothing(name: str) -> None:
+    make, told = NOTHING[name]
+    for use in (Pipeline.loader, len, list):
+        with pytest.raises(ConfigError, match=told):
+            use(make())
+
+
+def test_a_pipeline_of_which_only_its_samples_tell_that_it_gives_nothing_is_empty() -> None:
+    nothing = [numbers().filter(lambda s: False), numbers().filter(odd).skip(60), numbers().skip(60).filter(odd)]
+    nothing += [numbers().take(0).repeat().flat_map(expand), stoker.stream(lambda: []), numbers().batch(90).unbatch()]
+    assert [[list(pipeline.batch(2)), list(pipeline)] for pipeline in nothing] == [[[], []]] * len(nothing)
+
+
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_a_filter_that_keeps_nothing_does_not_wait_for_the_end_of_an_endless_repeat(executor: str) -> None:
+    endless = numbers(40).shuffle(seed=1).repeat()
+    for pipeline in (endless.filter(lambda s: False).batch(2), endless.flat_map(lambda s: []), endless.filter(odd).filter(even)):
+        with (
+            pipeline.loader(executor=executor) as loader,
+            pytest.raises(ConfigError, match=r"no sample is left of a whole pass over 40 samples, and repeat\(\) goes on"),
+        ):
+            next(iter(loader))
+    with endless.filter(lambda s: s["x"] == 7).batch(3).loader(executor=executor) as loader:
+        assert next(iter(loader))["x"].tolist() == [7, 7, 7], "one sample of a pass is enough"
+
+
+def even(sample: dict[str, Any]) -> bool:
+    return not odd(sample)
 
 
 def test_numpy_integers_are_whole_numbers_too() -> None:

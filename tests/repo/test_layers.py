@@ -59,7 +59,7 @@ def imported(path: Path) -> set[str]:
     typing_only = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
     package = ["stoker", *path.relative_to(PACKAGE).parent.parts]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.errors import BatchError, FunctionError
+from stoker.errors import BatchError, FunctionError, RecordError
 from stoker.source.sample_names import NamedColumns, NamedSample
 
 from ..loader.runs import numbers, odd, spread
@@ -89,11 +89,30 @@ def test_unbatch_splits_fields_along_their_first_axis() -> None:
     assert batches[0]["y"].tolist() == [[0, 1], [2, 3]]
 
 
-def test_unbatch_of_unequal_or_single_fields_is_refused_naming_them() -> None:
-    with pytest.raises(FunctionError, match=r"'x': 3, 'y': 2"):
-        list(stoker.arrays(x=np.zeros((4, 3)), y=np.zeros((4, 2))).unbatch().batch(2))
-    with pytest.raises(FunctionError, match="None"):
-        list(numbers().unbatch().batch(2))
+UNEVEN: dict[str, tuple[dict[str, Any], str]] = {
+    "unequal": ({"x": [1, 2, 3], "y": [1, 2]}, r"sample 'b': its fields differ in length \('x' has 3, 'y' has 2\); make them"),
+    "single": ({"x": [1, 2], "y": 5}, r"sample 'b': its field 'y' is a single value \(int\); repeat it"),
+    "of no dimension": ({"x": [1, 2], "y": np.array(5)}, r"its field 'y' is a single value \(ndarray\)"),
+    "a mapping": ({"x": [1, 2], "y": {0: 1, 1: 2}}, r"its field 'y' is a single value \(dict\)"),
+    "of no items": ({"x": [1, 2], "y": {1: 2, 2: 3}.keys()}, r"'y' is a single value \(dict_keys\)"),
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_a_sample_that_unbatch_cannot_split_is_bad_and_says_what_to_do(name: str) -> None:
+    sample, told = UNEVEN[name]
+    given = [{"__key__": "a", "x": [7], "y": [8]}, {"__key__": "b", **sample}, {"__key__": "c", "x": [9], "y": [10]}]
+    pipeline = stoker.stream(lambda: given).unbatch().batch(2)
+    with pytest.raises(RecordError, match=told) as caught:
+        list(pipeline)
+    assert caught.value.key == "b" and "_split" not in str(caught.value)
+    assert flat(pipeline.on_error(stoker.skip(budget=1))) == [7, 9]
+
+
+def test_an_inner_batch_that_cannot_be_split_again_names_its_first_sample_and_the_fields() -> None:
+    inner = numbers(8).batch(4).map_batch(lambda columns: {"x": columns["x"], "y": columns["y"][:3]}).unbatch()
+    with pytest.raises(BatchError, match=r"begins with sample '0': its fields differ in length \('x' has 4, 'y' has 3\)"):
+        list(inner)
 
 
 def test_an_inner_batch_may_drop_add_and_reorder_rows() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BatchError
+from ..errors import BatchError, message_of
 from ..source.chunk import BytesColumn, FieldSpec
 from .strings import ByteStrings
 
@@ -23,6 +23,19 @@ def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[st
     `rules[name]` is what pads the field, `list`, or `STACK_EQUAL`. Without a rule numbers and arrays stack, and must have one
     shape; fields known to vary become a list, and those known to be bytes `ByteStrings`.
     """
+    try:
+        return _joined(name, values, spec, rules, keys)
+    except (BatchError, MemoryError):
+        raise
+    except Exception as error:  # values may be of any type, and fail to become arrays in any way
+        raised = f"{type(error).__name__}: {message_of(error)}"
+        raise BatchError(
+            f"field {name!r} cannot be joined, beginning with sample {keys(0)!r}, because a value raised {raised}; "
+            f"convert it with map(), or keep a list with batch(..., pad={{{name!r}: list}})"
+        ) from error
+
+
+def _joined(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[str, Any], keys: Any) -> Any:
     rule = rules.get(name)
     if rule is None and spec.kind == "bytes":
         return values if isinstance(values, ByteStrings) else ByteStrings([BytesColumn.of(values)])

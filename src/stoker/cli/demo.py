@@ -12,6 +12,7 @@ import typer
 
 from ..errors import ConfigError, StateError
 from ..observe.report import report_page
+from ..storage.text_files import write_text
 from .run import stats_json, tell_verdict
 from .screen import AsJson, Bar, ReportFile, Threads, check_writable, print_json, tell, tell_plan
 
@@ -62,7 +63,7 @@ def demo(
         plan = train.explain()
     if html:
         under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
-        html.write_text(report_page("Stoker demo", stats, why, plan=plan, lesson=lesson, under=under), encoding="utf-8")
+        write_text(html, report_page("Stoker demo", stats, why, plan=plan, lesson=lesson, under=under))
     spent = time.monotonic() - begun
     if json:
         print_json(

@@ -12,6 +12,7 @@ import typer
 from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
 from ..observe.verdict import verdict
+from ..storage.text_files import write_text
 from ..units import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
@@ -55,7 +56,7 @@ def run(
             loader.trace(trace)
     why = verdict(stats, training=False)
     if html:
-        html.write_text(report_page(pipeline, stats, why, plan=chosen.explain(), training=False), encoding="utf-8")
+        write_text(html, report_page(pipeline, stats, why, plan=chosen.explain(), training=False))
     if json:
         print_json({"pipeline": pipeline, **stats_json(stats), "verdict": why})
         return

@@ -19,6 +19,7 @@ from ..source.sequential import TarStream
 from ..source.stream import StreamSource
 from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
+from ..storage.text_files import write_text
 from ..units import show_bytes
 from .classes import read_classes
 from .guard import DATA
@@ -64,7 +65,7 @@ def show(
     fields = fields_of(stored) if isinstance(stored, Source) else _fields_seen(stored, samples)
     counts = _class_counts(stored) if isinstance(stored, Source) else {}
     if html:
-        html.write_text(sheet_page(stored.describe(), shown), encoding="utf-8")
+        write_text(html, sheet_page(stored.describe(), shown))
     if json:
         print_json(
             _as_json(stored, fields, counts, [picture.facts() for picture in shown] if images else _facts(samples, looked))

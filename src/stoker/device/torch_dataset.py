@@ -49,7 +49,7 @@ def torch_dataset(part: Part, batches: str) -> Any:
     Stoker loader gives. Each iteration is the next epoch; `set_epoch` chooses one.
     """
     torch = import_torch("torch_dataset()")
-    if batches not in _FORMS:
+    if not isinstance(batches, str) or batches not in _FORMS:
         raise ConfigError(f"torch_dataset(batches={batches!r}): must be {' or '.join(map(repr, _FORMS))}")
     form = _FORMS[batches]
 

@@ -59,9 +59,13 @@ class Daemons:
             _hook_in()
             _running[thread] = self
             thread.start()
-        except RuntimeError as error:  # a limit on threads, or an interpreter that is about to end
+        except (RuntimeError, MemoryError) as error:  # a limit on threads or memory, or an interpreter that is about to end
             _running.pop(thread, None)
-            raise ConfigError(f"{what} could not be started ({error}); use fewer threads, or executor='inline'") from error
+            why = str(error) or type(error).__name__
+            raise ConfigError(
+                f"{what} could not be started ({why}); use fewer threads, as in loader(threads=2), or none with "
+                "loader(executor='inline'), or raise the limit (`ulimit -u`)"
+            ) from error
         self._threads.append(thread)
         return thread
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..errors import FunctionError
+from ..errors import FunctionError, message_of
 from .executor import Outcome, Task, Work
 
 
@@ -26,6 +26,6 @@ def presentable(error: BaseException) -> Exception:
     """An error fit to be raised in the consumer's thread: sys.exit() in a worker must not end the training program."""
     if isinstance(error, Exception):
         return error
-    wrapped = FunctionError(f"a function of the pipeline raised {type(error).__name__}({error}) in its worker")
+    wrapped = FunctionError(f"a function of the pipeline raised {type(error).__name__}({message_of(error)}) in its worker")
     wrapped.__cause__ = error
     return wrapped

@@ -138,7 +138,7 @@ class Library:
     """The loaded library: each function of the ABI, declared and checked."""
 
     def __init__(self, path: Path) -> None:
-        loaded = ctypes.CDLL(str(path))
+        loaded = ctypes.CDLL(os.fspath(path))
         loaded.stk_abi.restype = c_int32
         if (abi := loaded.stk_abi()) != ABI:
             raise KernelError(f"{path} has ABI {abi}, this Stoker needs {ABI}; rebuild it with `pip install .`")
@@ -219,8 +219,18 @@ def _load() -> Library:
         raise KernelError(
             f"the native library is not built: {name} is not in {folders[0]}; run `pip install .` in Stoker's source folder"
         )
-    _library = Library(path)
+    try:
+        _library = Library(path)
+    except (OSError, AttributeError) as error:  # it cannot be mapped, or lacks a function
+        raise KernelError(f"the native library cannot be loaded ({error}); {_remedy(str(error))}") from error
     return _library
+
+
+def _remedy(message: str) -> str:
+    """What helps, by the words of the system's loader, which gives no error number."""
+    if any(word in message for word in ("memory", "failed to map", "too many open files")):
+        return "it needs a few MB and a file descriptor: free memory, or raise `ulimit -v` or `ulimit -n`"
+    return "it is damaged or was built for another machine or version: install Stoker again with `pip install --force-reinstall`"
 
 
 class Owned:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from ..errors import DataLossError, SampleError
+from ..errors import DataLossError, SampleError, message_of
 from ..plan.nodes import SkipPolicy
+from ..storage.text_files import append_lines
 
 #: a share is judged over at least this many samples, so that one bad sample at the start is not "100 %"
 _LEAST = 1000
@@ -20,7 +20,7 @@ class SkipBudget:
         self._seen = self._skipped = 0
 
     def epoch(self) -> None:
-        """Start counting anew."""
+        """Start counting again."""
         self._seen = self._skipped = 0
 
     def count(self, rows: int, skipped: list[SampleError], epoch: int) -> None:
@@ -28,12 +28,12 @@ class SkipBudget:
         self._seen += rows + len(skipped)
         self._skipped += len(skipped)
         if skipped and self._policy.quarantine:
-            self._write(self._policy.quarantine, skipped, epoch)
+            append_lines(self._policy.quarantine, [_entry(error, epoch) for error in skipped])
         if self._skipped > self.allowed:
             last = skipped[-1] if skipped else None
             raise DataLossError(
                 f"{self._skipped:,} of {self._seen:,} samples of epoch {epoch} were bad, more than skip(budget="
-                f"{self._policy.budget:g}) allows; the last one: {last}"
+                f"{self._policy.budget:g}) allows; the last one: {last and message_of(last)}"
             ) from last
 
     @property
@@ -41,15 +41,15 @@ class SkipBudget:
         budget = self._policy.budget
         return budget if budget >= 1 else max(1.0 if budget else 0.0, budget * max(self._seen, _LEAST))
 
-    def _write(self, path: str, skipped: list[SampleError], epoch: int) -> None:
-        with Path(path).open("a", encoding="utf-8") as file:
-            for error in skipped:
-                entry = {
-                    "key": error.key,
-                    "origin": error.origin,
-                    "epoch": epoch,
-                    "position": error.position,
-                    "error": type(error).__name__,
-                    "reason": str(error),
-                }
-                file.write(json.dumps(entry) + "\n")
+
+def _entry(error: SampleError, epoch: int) -> str:
+    """A bad sample as a line of the quarantine file."""
+    entry = {
+        "key": error.key,
+        "origin": error.origin,
+        "epoch": epoch,
+        "position": error.position,
+        "error": type(error).__name__,
+        "reason": message_of(error, 1 << 16),
+    }
+    return json.dumps(entry)

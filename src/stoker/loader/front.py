@@ -19,7 +19,7 @@ from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
 from ..engine.run import presentable
 from ..engine.schedule import Window
-from ..errors import FunctionError, SampleError, StokerError
+from ..errors import ConfigError, FunctionError, SampleError, StokerError, message_of
 from ..plan.nodes import Regroup
 from ..plan.order import Order
 from ..plan.plan import Plan, Segment
@@ -80,7 +80,7 @@ class Pulled(Flow):
             raise
         except Exception as error:
             after = f"after {counted(self._count, 'sample')}" if self._count else "before its first sample"
-            raise FunctionError(f"{self._source.title} raised {type(error).__name__} {after}: {error}") from error
+            raise FunctionError(f"{self._source.title} raised {type(error).__name__} {after}: {message_of(error)}") from error
         if samples is None:
             return None
         if not samples:
@@ -147,8 +147,10 @@ class Through(Flow):
         budget: int,
         watchdog_s: float,
         first: bool,
+        period: int | None = None,
     ) -> None:
         self._inner, self._skipped = inner, skipped
+        self._period, self._vain = period, 0  # samples of a pass that is repeated without end; those that gave nothing, in a row
         self._failure: BaseException | None = None
         # A unit is one task: with fewer of them than workers, some would have nothing to do.
         workers = executor.workers
@@ -174,7 +176,17 @@ class Through(Flow):
             raise presentable(unit.error)
         self._failure = unit.error  # told when the rows before it have gone on
         self._skipped += unit.skipped
+        self._check_fruit(unit)
         return unit.chunk
+
+    def _check_fruit(self, unit: ChunkUnit) -> None:
+        """Raise where a whole pass gave no sample: repeated without end, the next one would be waited for without end."""
+        self._vain = 0 if unit.chunk else self._vain + unit.rows
+        if self._period is not None and self._vain >= 2 * self._period:  # so many in a row hold a whole pass, wherever it begins
+            raise ConfigError(
+                f"no sample is left of a whole pass over {counted(self._period, 'sample')}, and repeat() goes on without end; "
+                "check the function of filter() or flat_map()"
+            )
 
     def close(self) -> None:
         self._feed.close()
@@ -237,7 +249,8 @@ def open_front(
         if segment.unit and not indexed:
             flow = Regrouped(flow, segment.unit, _whole(segment))
         if segment.nodes or indexed:
-            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s, first=number > 0)
+            period = plan.order.period if indexed and plan.order else None
+            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s, number > 0, period)
         flow = Numbered(flow, segment, epoch, 0)
     return flow
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,31 +25,63 @@ from ..engine.run import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.meters import Meters, Stats
-from ..observe.trace import write_trace
+from ..observe.trace import trace_text
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
 from ..source.base import Source
 from ..source.chunk import Chunk
+from ..storage.names import AnyPath
+from ..storage.text_files import write_text
 from ..units import counted, parse_bytes
 from .budget import SkipBudget
 from .build import compile_work, group_of, layout_of, make_executor, observer
 from .foresight import Forerunner
 from .front import Flow, open_front
+from .step_count import check_steps, epoch_steps
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 #: memory the automatic look-ahead fills, and the most batches it holds
 _AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
+#: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
+_TURN_S = 1.0
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_Method = Callable[Concatenate["Loader", _Given], _Result]
+
+
+def _in_turn(method: _Method[_Given, _Result]) -> _Method[_Given, _Result]:
+    """Let one thread at a time do what moves a loader.
+
+    The thread whose turn it is may be waiting for a batch, and others wait for it. So nothing that a worker's function may ask
+    for (`stats`, `state_dict`, the epoch) is done in turn: the batch would wait for the function, and the function for the batch.
+    """
+
+    @wraps(method)
+    def call(self: Loader, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        turn = self._turn
+        if not turn.acquire(False):
+            turn = self._await_turn()
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            if self._closed:
+                self._let_go()  # closed meanwhile, by a thread that could not wait
+            turn.release()
+
+    return call
 
 
 class Loader:
     """Batches of a pipeline, epoch after epoch.
 
     Iterating gives one epoch; iterating again gives the next, whether or not the last one was finished. Use it as a context
-    manager, or call `close()`; a loader that is dropped closes itself. A loader belongs to one thread at a time.
+    manager, or call `close()`; a loader that is dropped closes itself. Several threads may share an iterator: each batch goes to
+    exactly one of them.
 
     Made by `pipeline.loader(...)`, which documents the parameters.
     """
@@ -83,7 +116,7 @@ class Loader:
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
-        self._check_steps()
+        check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
         self._maker, self._fronts = compile_work(plan, self._layout)
@@ -107,12 +140,14 @@ class Loader:
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
         self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
         self._closed = False
+        self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
+    @_in_turn
     def __iter__(self) -> Iterator[Any]:
         self._check_open()
         if self._executor.stopped:
@@ -130,14 +165,17 @@ class Loader:
     def __len__(self) -> int:
         """Batches (samples, for a pipeline without `batch`) of one whole epoch on this rank."""
         self._follow_rank()
-        count = self._epoch_steps()
+        count = epoch_steps(self._plan, self._deal)
         if count is None:
             raise TypeError(
                 "this loader's length is not known beforehand: its pipeline filters, expands, streams, or repeats without end"
             )
         return count
 
+    @_in_turn
     def _next(self, iterator: _EpochIterator) -> Batch | Sample:
+        if iterator.progress.ended:
+            raise StopIteration
         self._check_open()
         if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
@@ -153,15 +191,21 @@ class Loader:
                 iterator.portions = None if unit is None else _Portions(self, unit)
             except BaseException:
                 self._stop_feed()
-                iterator.progress.ended = True
+                iterator.progress.ended = not self._closed  # who asks next is told that it was closed, not that it ended
                 raise
             if unit is None:
                 if self._wanted == self._cursor.epoch:
                     self._wanted = None  # said of this very epoch, not that it should come again
                 self._end_epoch()
                 self._meters.epoch_ended()
+                iterator.progress.ended = True
                 raise StopIteration
         return iterator.portions.pop(asked)
+
+    def _await_turn(self) -> threading.RLock:
+        while not self._turn.acquire(timeout=_TURN_S):
+            self._check_open()
+        return self._turn
 
     def _end_epoch(self) -> None:
         self._progress = None
@@ -174,11 +218,9 @@ class Loader:
         if self._peeked is not None:
             unit, self._peeked = self._peeked, None
             return unit
-        if self._feed is None:
-            self._start_feed()
-        assert self._feed is not None
+        feed = self._feed or self._start_feed()
         try:
-            return self._feed.take()
+            return feed.take()
         except Exhausted:
             return None
 
@@ -223,9 +265,11 @@ class Loader:
         epoch goes on.
         """
         self._follow_rank()
-        self._settle()
+        if self._unsettled:
+            self._settle()
         return self._cursor.epoch
 
+    @_in_turn
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch `epoch`, from its start.
 
@@ -269,6 +313,7 @@ class Loader:
         cursor = self._before if before and self._before is not None else self._cursor
         return encode(cursor, self._pipeline_identity())
 
+    @_in_turn
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
         """Go on from a saved state with the next iteration.
 
@@ -302,6 +347,7 @@ class Loader:
     def _move(self, cursor: Cursor) -> None:
         self._cursor, self._before, self._unsettled = cursor, None, False
 
+    @_in_turn
     def _settle(self) -> None:
         """Find out whether the epoch goes on after a loaded state, where only its samples can tell."""
         if not self._unsettled:
@@ -333,9 +379,9 @@ class Loader:
         """What limits this run, and what would help, in a few sentences."""
         return verdict(self._meters.snapshot())
 
-    def trace(self, path: str | Path) -> None:
+    def trace(self, path: AnyPath) -> None:
         """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
-        write_trace(self._meters, path)
+        write_text(path, trace_text(self._meters))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping a row."""
@@ -346,14 +392,25 @@ class Loader:
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop all workers; idempotent. Batches handed out stay valid."""
-        if not self._closed:
-            self._closed = True
-            if not self._once and not sys.is_finalizing():  # else nobody can ask for its statistics any more
-                self._meters.look()
-            self._stop_feed()
-            self._finalizer.detach()
-            self._executor.close()
+        """Stop all workers; idempotent. Batches handed out stay valid. A thread that waits for one gets a ClosedError."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._once and not sys.is_finalizing():  # else nobody can ask for its statistics any more
+            self._meters.look()
+        self._stop_feed()  # ends the wait of another thread
+        self._finalizer.detach()
+        turn = self._turn
+        mine = turn.acquire(timeout=_TURN_S)
+        # Without workers it is another thread that works, with memory that must not be freed under it: it lets go itself.
+        if mine or not isinstance(self._executor, InlineExecutor):
+            self._let_go()
+        if mine:
+            turn.release()
+
+    def _let_go(self) -> None:
+        self._stop_feed()
+        self._executor.close()
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
@@ -377,10 +434,13 @@ class Loader:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
-        if self._process != os.getpid() and not isinstance(self._executor, InlineExecutor):
+        if self._process == os.getpid():
+            return
+        if not isinstance(self._executor, InlineExecutor):
             raise ClosedError(
                 "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
             )
+        self._process, self._turn = os.getpid(), threading.RLock()  # of a thread whose turn it was, this process has none
 
     def _follow_rank(self) -> None:
         """Run for the rank that this process is by now: a loader may be made before the process group.
@@ -396,7 +456,7 @@ class Loader:
                 "init_process_group(), or use shard(rank=, world=)"
             )
         self._rank, self._deal = now, self._plan.deal(now.rank, now.world)
-        self._check_steps()
+        check_steps(self._plan, self._deal)
         self._place(self._cursor)  # a batch of more ranks has more rows: fewer may be left to come
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------
@@ -418,7 +478,7 @@ class Loader:
         parts = 1 if self._plan.counted else 2 + len(self._fronts) + (self._plan.order is None)
         return self._budget_bytes // parts
 
-    def _start_feed(self) -> None:
+    def _start_feed(self) -> Feed[Unit]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
             self._forerunner = Forerunner(source, order, self._cursor)
@@ -433,15 +493,17 @@ class Loader:
             watchdog_s=self._watchdog_s,
             first=not self._plan.counted,
         )
+        return self._feed
 
     def _stop_feed(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-        if isinstance(self._supply, CutSupply):
-            self._supply.close()
-        if self._forerunner is not None:
-            self._forerunner.close()
+        feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
         self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
+        if feed is not None:
+            feed.close()
+        if isinstance(supply, CutSupply):
+            supply.close()
+        if forerunner is not None:
+            forerunner.close()
         self._front_skipped.clear()
 
     def _counted_supply(self) -> CountedSupply:
@@ -490,29 +552,6 @@ class Loader:
 
         return open_
 
-    def _check_steps(self) -> None:
-        if self._pass_steps() == 0:
-            deal, rows = self._deal, self._plan.pass_rows
-            raise ConfigError(
-                f"{counted(rows or 0, 'sample')} on {counted(deal.world, 'rank')} give no batch of {deal.size} at all; "
-                "use a smaller batch, batch(drop_last=False), or shard(remainder='pad')"
-            )
-
-    def _epoch_steps(self) -> int | None:
-        steps, passes = self._pass_steps(), self._plan.steps.passes
-        return None if steps is None or passes is None else steps * passes
-
-    def _pass_steps(self) -> int | None:
-        """Batches of one pass over the data; None: unknown, or without end."""
-        plan = self._plan
-        if plan.counted and plan.pass_rows is None and plan.steps.end is not None:
-            return max(0, plan.steps.end - plan.steps.begin)
-        if not plan.counted or plan.pass_rows is None:
-            return None
-        rows, stride = plan.pass_rows, self._deal.stride
-        stop = rows if plan.steps.end is None else min(rows, plan.steps.end * stride)
-        return self._deal.steps(max(0, stop - plan.steps.begin * stride))
-
 
 class _Progress:
     """What loader and iterator both know of an iteration; the loader does not hold its iterator."""
@@ -531,13 +570,7 @@ class _EpochIterator(Iterator[Any]):
         self.portions: _Portions | None = None
 
     def __next__(self) -> Any:
-        if self.progress.ended:
-            raise StopIteration
-        try:
-            return self._loader._next(self)
-        except StopIteration:
-            self.progress.ended = True
-            raise
+        return self._loader._next(self)
 
 
 class _Portions:
@@ -570,8 +603,8 @@ class _Portions:
         last = self._step == self._steps
         loader = self._loader
         loader._cursor = self._unit.cursors(self._reached(step, last))
-        if loader._forerunner is not None:
-            loader._forerunner.reached(loader._cursor)
+        if (forerunner := loader._forerunner) is not None:
+            forerunner.reached(loader._cursor)
         if self._single:
             self._loader._meters.delivered(asked, 1, 0)
             return Sample({name: column[step] for name, column in batch.items()}, self._keys[step])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from .meters import Meters
@@ -11,8 +10,8 @@ from .meters import Meters
 _CONSUMER = 0
 
 
-def write_trace(meters: Meters, path: str | Path) -> None:
-    """Write every recorded task and wait to `path`."""
+def trace_text(meters: Meters) -> str:
+    """Every recorded task and wait, as JSON."""
     spans, waits = meters.spans, meters.waits
     start = min((span.start_s for span in spans), default=0.0)
     events: list[dict[str, Any]] = [_name(_CONSUMER, "training loop (waiting)")]
@@ -22,7 +21,7 @@ def write_trace(meters: Meters, path: str | Path) -> None:
         events.append(_event(label, span.worker + 1, span.start_s - start, span.stop_s - span.start_s))
     for asked_s, got_s in waits:
         events.append(_event("wait", _CONSUMER, asked_s - start, got_s - asked_s))
-    Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
 def _event(name: str, thread: int, start_s: float, length_s: float) -> dict[str, Any]:

@@ -166,6 +166,8 @@ def _opened(target: Any, index: bool, overwrite: bool, about: Mapping[str, Any] 
 
 def _check_about(about: Mapping[str, Any]) -> None:
     try:
+        if not isinstance(about, Mapping) or not all(isinstance(name, str) for name in about):
+            raise TypeError("its names must be text")
         json.dumps(dict(about))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"about={about!r}: {error}; give a mapping of names to what JSON holds") from error

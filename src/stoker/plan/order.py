@@ -58,6 +58,14 @@ class Order:
         """Samples in one epoch; None: without end."""
         return _length(self.verbs, self.source_length)
 
+    @property
+    def period(self) -> int | None:
+        """Samples after which an endless order begins again; None: it ends, or nothing is known."""
+        for at, verb in enumerate(self.verbs):
+            if isinstance(verb, Repeat) and verb.count is None:
+                return _length(self.verbs[:at], self.source_length)
+        return None
+
     def places(self, positions: Ints, epoch: int) -> Places:
         """Which samples stand at these positions; worked out once for a whole batch, then shared out to its tasks."""
         return Places(positions, self.resolve(positions, epoch), epoch)
@@ -83,7 +91,7 @@ def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
         elif isinstance(verb, Skip):
             n = None if n is None else max(0, n - verb.count)
         elif isinstance(verb, Repeat):
-            n = None if n is None or verb.count is None else n * verb.count
+            n = 0 if n == 0 else None if n is None or verb.count is None else n * verb.count  # nothing repeated is nothing
     return n
 
 

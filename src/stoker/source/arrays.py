@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, SourceEmpty
+from ..errors import ConfigError, SourceEmpty, message_of
 from ..kernel import native
 from ..storage.scratch import Scratch
 from ..units import counted
@@ -84,7 +84,11 @@ class ArraysSource(Source):
 
 
 def _rows_array(name: str, value: Any) -> NDArray[Any]:
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except Exception as error:  # lists of unequal length; an object that fails in its own way
+        raised = f"{type(error).__name__}: {message_of(error)}"
+        raise ConfigError(f"arrays({name}=...): NumPy cannot make an array of this {type(value).__name__} ({raised})") from error
     if array.ndim == 0:
         raise ConfigError(f"arrays({name}=...) is a single value; give an array with one row a sample")
     if array.dtype.hasobject:

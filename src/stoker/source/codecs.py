@@ -26,6 +26,8 @@ JSONS = frozenset({"json", "jsn"})
 PICKLES = frozenset({"pkl", "pickle", "pyd", "pth", "pt", "dill"})
 #: arrays larger than this are refused before memory is taken
 MAX_ARRAY_BYTES = 1 << 34
+#: a longer text is not the number of a class
+MAX_DIGITS = 32
 
 _INT64 = array_spec(np.int64)
 
@@ -115,7 +117,7 @@ def _npy_bytes(field: str, value: Any) -> bytes:
 
 
 def _number(data: bytes) -> int:
-    if len(data) > 32:
+    if len(data) > MAX_DIGITS:
         raise ValueError("a whole number is not that long")
     value = int(data)
     if b"_" in data:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import ConfigError, FunctionError
+from ..errors import ConfigError, FunctionError, message_of
 from .chunk import Ints
 from .paths import printable
 from .typed_columns import Place, Values, fits, is_list, typed_column
@@ -138,5 +138,5 @@ def _asked(function: Callable[[str], Any], path: bytes, call: str) -> Any:
     try:
         return function(os.fsdecode(path))
     except Exception as exc:
-        told = printable(path)
-        raise FunctionError(f"the labels function of {call}() raised on {told}: {exc!r}; correct it", origin=told) from exc
+        told, raised = printable(path), f"{type(exc).__name__}({message_of(exc)})"
+        raise FunctionError(f"the labels function of {call}() raised on {told}: {raised}; correct it", origin=told) from exc

@@ -48,8 +48,10 @@ def open_tar(
     """The source of tar shards: read at random through their indexes, or in sequence where that cannot be."""
     if index not in ("auto", "never"):
         raise ConfigError(f"tar(index={index!r}): choose 'auto' (read at random, through an index) or 'never' (in sequence)")
-    if isinstance(allow_pickle, str):
-        raise ConfigError(f"tar(allow_pickle={allow_pickle!r}): give a list of field names")
+    if not _are_names(allow_pickle):
+        raise ConfigError(f"tar(allow_pickle={allow_pickle!r}): must be a list of field names")
+    if defaults is not None and not isinstance(defaults, Mapping):
+        raise ConfigError(f"tar(defaults={defaults!r}): must be a mapping of fields to values, e.g. {{'cls': 0}}")
     urls = expand(spec, "tar", TAR_ENDINGS)
     if "-" in urls:
         if len(urls) > 1:
@@ -129,3 +131,7 @@ def _blobs(urls: list[str], cache: CacheLike, patience: Patience | None) -> list
     held = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
     once = Once()
     return [open_blob(url, cache=held, patience=patience, once=once) for url in urls]
+
+
+def _are_names(given: Any) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str) and all(isinstance(name, str) for name in given)

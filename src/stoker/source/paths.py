@@ -9,13 +9,13 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Union
 
 from ..errors import ConfigError
+from ..storage.names import AnyPath as AnyPath
+from ..storage.names import path_bytes as path_bytes
 from ..storage.names import printable as printable
 from ..storage.names import unprintable as unprintable
 
-AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LOCAL_ONLY = "a URL; only local files are read here: download it, or read shards with stoker.tar(...) or stoker.tfrecord(...)"
 NOT_PLAIN = "not a plain file but a pipe, a socket or a device"
@@ -26,8 +26,9 @@ def absolute(path: AnyPath) -> bytes:
 
     Text that is a URL is refused.
     """
+    name = path_bytes(path)
     refuse_url(path, repr(path))
-    return os.fsencode(Path(os.fsdecode(path)).absolute())
+    return os.fsencode(Path(os.fsdecode(name)).absolute())
 
 
 def refuse_url(path: AnyPath, told: str) -> None:

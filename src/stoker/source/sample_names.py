@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BatchError
 from .paths import printable
 
 if TYPE_CHECKING:
@@ -134,7 +135,13 @@ def key_text(key: Any) -> str:
     """What somebody gave as a key, as text that breaks no log. Text that prints stays as it is."""
     if isinstance(key, str) and key.isprintable():
         return key
-    return printable(key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogateescape"))
+    if isinstance(key, bytes):
+        return printable(key)
+    try:
+        text = str(key)
+    except Exception as error:  # it may be of any type
+        raise BatchError(f"a {type(key).__name__} was given as a key, and cannot be shown as text; use text") from error
+    return printable(text.encode("utf-8", "surrogateescape"))
 
 
 class NamedSample(dict[str, Any]):

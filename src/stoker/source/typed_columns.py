@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
+from ..errors import ConfigError, message_of
 from .chunk import OBJECT, Column, FieldSpec, Ints, array_spec
 
 #: one row a sample: numbers, or objects that are all str
@@ -52,8 +52,8 @@ def as_array(given: Any) -> NDArray[Any] | None:
         if hasattr(given, "__array__"):
             return np.asarray(given)
         return np.asarray(given.to_numpy()) if hasattr(given, "to_numpy") else None
-    except (TypeError, ValueError, RuntimeError) as exc:  # a tensor that needs a gradient, or of a type NumPy has not
-        told = f"NumPy cannot read this {type(given).__name__}: {exc}"
+    except Exception as exc:  # a tensor that needs a gradient, or of a type NumPy has not; an object that fails in its own way
+        told = f"NumPy cannot read this {type(given).__name__}: {message_of(exc)}"
         raise ConfigError(f"{told}; convert it (PyTorch: tensor.detach().cpu().float().numpy())") from exc
 
 
@@ -69,7 +69,7 @@ def as_list(given: Any, what: str) -> list[Any]:
     array = as_array(given)
     if isinstance(given, (str, bytes, dict, set, frozenset)) or not (array is not None or isinstance(given, Iterable)):
         raise ConfigError(f"{what} cannot be a {type(given).__name__}; use a list or an array")
-    return list(given) if array is None else list(array)
+    return list(given) if array is None else list(np.atleast_1d(array))
 
 
 def column_spec(column: Values) -> FieldSpec:

@@ -48,6 +48,8 @@ def is_image(name: bytes) -> bool:
 
 def choose_keep(pattern: str) -> Keep:
     """What to keep: images for ``**/*``, else whatever the pattern says, by pathlib's rules, capitals counting."""
+    if not isinstance(pattern, str):
+        raise ConfigError(f"pattern {pattern!r} must be text, like '**/*.png'")
     if pattern == ANY_IMAGE:
         return lambda below, names: [name for name in names if is_image(name)]
     matches = _compiled(pattern).fullmatch

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..errors import FunctionError, SampleError
+from ..errors import FunctionError, SampleError, message_of
 from ..plan.nodes import Function, describe_function
 from ..source.chunk import Chunk
 from ..source.sample_names import NamedSample
@@ -67,14 +67,6 @@ def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]
 
 def function_error(error: BaseException, what: str, fn: Function) -> FunctionError:
     """The user's exception, with what it was raised on in front, and itself, traceback and all, as the cause."""
-    wrapped = FunctionError(f"{describe_function(fn)} raised {type(error).__name__} on {what}: {_short(error)}")
+    wrapped = FunctionError(f"{describe_function(fn)} raised {type(error).__name__} on {what}: {message_of(error)}")
     wrapped.__cause__ = error
     return wrapped
-
-
-def _short(error: BaseException, limit: int = 500) -> str:
-    try:
-        text = str(error)
-    except Exception as fault:  # noqa: BLE001  a message that cannot be had must not hide the error
-        text = f"(its message raised {type(fault).__name__})"
-    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"

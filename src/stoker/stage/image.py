@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchError, BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage
+from ..errors import BatchError, BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage, message_of
 from ..image import draws, npy, pillow
 from ..image.lower import lower, steps_of
 from ..image.operation import Size
@@ -359,9 +359,11 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
         return pillow.pixels_of(value, channels)  # not its memory, which may be indices of a palette, or inks
     try:
         pixels = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:  # lists of unequal length; tensors of a device, or with a gradient
+    except MemoryError:
+        raise
+    except Exception as error:  # lists of unequal length; tensors of a device, or with a gradient; what fails in its own way
         told = f"a {type(value).__name__} is neither encoded bytes nor uint8 pixels"
-        raise UnsupportedImage(f"{told} (NumPy makes no array of it: {error})") from error
+        raise UnsupportedImage(f"{told} (NumPy makes no array of it: {message_of(error)})") from error
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3, 4)):
         told = f"{pixels.dtype}{list(pixels.shape)}" if pixels.dtype.kind in "biufc" else f"a {type(value).__name__}"
         first = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)

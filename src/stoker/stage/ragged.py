@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..batch.collate import collate
 from ..batch.fields import Batch
-from ..errors import BatchError
+from ..errors import BatchError, RecordError, StokerError, message_of
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
 from ..source.chunk import OBJECT, Chunk, Ints
 from ..source.sample_names import KEY, NamedColumns, Names, key_text
@@ -51,12 +51,15 @@ class FlatMapStage(Stage):
 
 
 class UnbatchStage(Stage):
-    """Every field is split along its first axis; all fields of a sample must be equally long."""
+    """Every field is split along its first axis; a sample whose fields are not equally long is bad."""
 
     name = "unbatch"
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        return _expand(chunk, each_row(chunk, lambda row: _split(chunk.row(row)), _split))
+        def split(row: int) -> list[dict[str, Any]]:
+            return _split(chunk.row(row), f"sample {chunk.name(row)!r}", RecordError)
+
+        return _expand(chunk, each_row(chunk, split, split))
 
 
 class RegroupStage(Stage):
@@ -84,7 +87,7 @@ class RegroupStage(Stage):
                 columns = arrange(node, columns)
         if given is not None and len(given) == _count(columns, len(chunk)):  # a later function may have changed the rows
             columns = {**columns, KEY: given}
-        rows = _split(columns)
+        rows = _split(columns, f"the batch that begins with sample {chunk.name(0)!r}", BatchError)
         # Each new row belongs to the source row it stands for, as far as there is one.
         parents = np.minimum(np.arange(len(rows), dtype=np.int64), len(chunk) - 1)
         return _rows_chunk(chunk, rows, parents)
@@ -145,11 +148,38 @@ def _samples(result: Any, fn: Function) -> Iterable[Mapping[str, Any]]:
         yield sample
 
 
-def _split(sample: Mapping[str, Any]) -> list[dict[str, Any]]:
-    lengths = {name: len(value) if hasattr(value, "__len__") else None for name, value in sample.items()}
-    if None in lengths.values() or len(set(lengths.values())) != 1:
-        raise BatchError(f"unbatch() needs fields of one length, but they have {lengths}")
-    return [{name: value[row] for name, value in sample.items()} for row in range(next(iter(lengths.values())) or 0)]
+def _split(sample: Mapping[str, Any], which: str, kind: type[StokerError]) -> list[dict[str, Any]]:
+    """The rows of a sample or a batch, `which` by name; raises a `kind` of error where it cannot be split."""
+    try:
+        uneven = _uneven(sample)
+        if uneven is None:
+            rows = len(next(iter(sample.values())))
+            return [{name: value[row] for name, value in sample.items()} for row in range(rows)]
+    except Exception as error:  # values may be of any type
+        raise kind(f"unbatch() cannot split {which}: a field raised {type(error).__name__}: {message_of(error)}") from error
+    raise kind(f"unbatch() cannot split {which}: {uneven}")
+
+
+def _uneven(sample: Mapping[str, Any]) -> str | None:
+    """Why a sample cannot be split into rows, and what to do; None: it can."""
+    if not sample:
+        return "it has no fields"
+    lengths = {name: _length(value) for name, value in sample.items()}
+    for name, length in lengths.items():
+        if length is None:
+            single = f"its field {name!r} is a single value ({type(sample[name]).__name__})"
+            return f"{single}; repeat it for each row with map(), or drop() it before unbatch()"
+    if len(set(lengths.values())) == 1:
+        return None
+    found = ", ".join(f"{name!r} has {length:,}" for name, length in lengths.items())
+    return f"its fields differ in length ({found}); make them equally long with map(), or drop() some before unbatch()"
+
+
+def _length(value: Any) -> int | None:
+    """How many rows a field is split into; None: it cannot be."""
+    if getattr(value, "shape", None) == () or isinstance(value, (Mapping, Set)) or not isinstance(value, Sized):
+        return None
+    return len(value)
 
 
 def _expand(chunk: Chunk, groups: list[list[Mapping[str, Any]] | None]) -> Chunk:

@@ -36,6 +36,7 @@ from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
 from .cache_units import OpenUnits
 from .foresight import Foresight
 from .fork import after_fork
+from .names import path_bytes
 
 _log = logging.getLogger("stoker")
 #: how often a unit may turn out damaged, in one process
@@ -84,9 +85,9 @@ class Cache:
     """
 
     def __init__(self, folder: Union[str, os.PathLike[str]], limit: int | str = "100GB", block: int | str | None = None) -> None:
-        if not os.fspath(folder):
-            raise ConfigError("Cache(folder='') names no folder")
-        self.folder = Path(folder).expanduser().absolute()
+        if not (name := path_bytes(folder)):
+            raise ConfigError("Cache(folder=''): must be the path of a folder")
+        self.folder = Path(os.fsdecode(name)).expanduser().absolute()
         self.limit = parse_bytes(limit, "limit")
         self.block = None if block is None else parse_bytes(block, "block")
         if self.block is not None and not 1 << 16 <= self.block <= 1 << 32:

@@ -1,8 +1,14 @@
-"""Names as text that breaks no log."""
+"""Names as bytes, which is what they are, and as text that breaks no log."""
 
 from __future__ import annotations
 
+import os
 import re
+from typing import Union
+
+from ..errors import ConfigError
+
+AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 _ESCAPE = re.compile(rb"\\(\\|x[0-9a-f]{2})")
 
@@ -51,3 +57,11 @@ def spelled(text: str) -> str:
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
     return found[1] if found[1] == b"\\" else bytes([int(found[1][1:], 16)])
+
+
+def path_bytes(path: AnyPath) -> bytes:
+    """A path as bytes; raises ConfigError for what cannot be one."""
+    try:
+        return os.fsencode(path)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ConfigError(f"{path!r} is not a path; use text, bytes or a pathlib.Path") from error

@@ -56,8 +56,9 @@ class Patience:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            if not getattr(self, entry.name) > 0:
-                raise ConfigError(f"Patience({entry.name}={getattr(self, entry.name)!r}) must be more than 0")
+            value = getattr(self, entry.name)
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ConfigError(f"Patience({entry.name}={value!r}): must be a number above 0")
 
 
 class Clock:

@@ -1,0 +1,47 @@
+"""One epoch by a loader of its own: what iterating a pipeline gives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .loader import Loader
+
+
+class OneEpoch(Iterator[Any]):
+    """The batches of a loader that is made when the first of them is asked for, and closed when the iteration ends.
+
+    Several threads may share it: each batch goes to exactly one of them. A generator would refuse the second thread.
+    """
+
+    def __init__(self, make: Callable[[], Loader]) -> None:
+        self._make = make
+        self._lock = threading.RLock()
+        self._loader: Loader | None = None
+        self._batches: Iterator[Any] | None = None
+        self._closed = False
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise StopIteration
+        try:
+            return next(self._batches or self._begin())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the iteration; idempotent. Nothing comes after it."""
+        self._closed = True
+        if self._loader is not None:
+            self._loader.close()
+
+    def _begin(self) -> Iterator[Any]:
+        with self._lock:
+            if self._closed:
+                raise StopIteration
+            if self._batches is None:
+                self._loader = self._make()
+                self._batches = iter(self._loader)
+            return self._batches

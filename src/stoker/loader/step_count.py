@@ -1,0 +1,51 @@
+"""How many batches an epoch has, where that is known by arithmetic; none at all is a mistake, and is explained."""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+from ..plan.deal import Deal
+from ..plan.nodes import Skip, Take, written
+from ..plan.plan import Plan
+from ..units import counted
+
+
+def epoch_steps(plan: Plan, deal: Deal) -> int | None:
+    """Batches of one epoch on every rank (samples, without `batch`); None: unknown, or without end."""
+    steps, passes = _pass_steps(plan, deal), plan.steps.passes
+    return None if steps is None or passes is None else steps * passes
+
+
+def check_steps(plan: Plan, deal: Deal) -> None:
+    """Refuse a plan of which it is known beforehand that it gives nothing. One whose samples have to be counted may be empty."""
+    if _pass_steps(plan, deal) == 0:
+        raise ConfigError(_nothing_left(plan, deal))
+
+
+def _pass_steps(plan: Plan, deal: Deal) -> int | None:
+    """Batches of one pass over the data; None: unknown, or without end."""
+    if not plan.counted:
+        return None
+    steps = plan.steps
+    if plan.pass_rows is None:
+        return None if steps.end is None else max(0, steps.end - steps.begin)
+    stop = plan.pass_rows if steps.end is None else min(plan.pass_rows, steps.end * deal.stride)
+    return deal.steps(max(0, stop - steps.begin * deal.stride))
+
+
+def _nothing_left(plan: Plan, deal: Deal) -> str:
+    """Who is to blame: the verbs before `batch`, the batch and its ranks, or the verbs after it."""
+    rows, what = plan.pass_rows, f"batch of {deal.size:,}" if plan.batch else "sample"
+    if rows == 0:
+        verbs = [written(verb) for verb in plan.order.verbs if isinstance(verb, (Take, Skip))] if plan.order else []
+        so = f", so there is no {what}" if plan.batch else ""
+        return f"{plan.source.describe()}: no sample is left after {' and '.join(verbs)}{so}; skip fewer, or take more"
+    have = None if rows is None else deal.steps(rows)
+    if have == 0:
+        remedy = "use a smaller batch, batch(drop_last=False)" if plan.batch else "use fewer ranks"
+        ranks = f"{counted(rows or 0, 'sample')} on {counted(deal.world, 'rank')}"
+        return f"{ranks} give no {what} at all; {remedy}, or shard(remainder='pad')"
+    begin, end = plan.steps.begin, plan.steps.end
+    cuts = [] if end is None else [f"take() keeps the first {end:,}"]
+    cuts += [f"skip() leaves out the first {begin:,}"] if begin else []
+    of = "" if have is None else f"of {counted(have, 'batch', 'batches')} "
+    return f"no {what} is left: {of}{' and '.join(cuts)}; skip fewer, or take more"

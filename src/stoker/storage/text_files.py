@@ -1,0 +1,90 @@
+"""Texts written for people and their tools: reports, timelines, lists of bad samples. All failures are WriteErrors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable
+
+from ..errors import ConfigError, WriteError
+from .home import publish
+from .names import AnyPath, path_bytes, printable
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full; make room, or choose another path",
+    errno.EDQUOT: "your disk quota is used up; free some of it, or choose another path",
+    errno.EFBIG: "the file system, or `ulimit -f`, does not allow a larger file; choose another path",
+    errno.ENOENT: "its folder does not exist; make it first",
+    errno.ENOTDIR: "a part of the path is not a folder; check the spelling",
+    errno.EISDIR: "it is a folder; give the name of a file",
+    errno.EACCES: "permission denied; choose another path",
+    errno.EPERM: "permission denied; choose another path",
+    errno.EROFS: "the file system is read-only; choose another path",
+}
+
+
+def write_text(path: AnyPath, text: str) -> None:
+    """Write a file that appears whole or not at all; a pipe or a device is written to as it is."""
+    place = os.path.realpath(_file_name(path))  # what a link points to is replaced, not the link
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        if _is_plain(place):
+            publish(place, data)
+        else:
+            _write_all(place, data, os.O_WRONLY)
+    except OSError as error:
+        raise _write_error(place, error) from error
+
+
+def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
+    """Add lines to a file, all or none of them; several processes may do so at once."""
+    place = _file_name(path)
+    try:
+        _write_all(place, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), os.O_WRONLY | os.O_APPEND)
+    except OSError as error:
+        raise _write_error(place, error) from error
+
+
+def _file_name(path: AnyPath) -> bytes:
+    name = path_bytes(path)
+    if not name or b"\0" in name:
+        raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
+    return name
+
+
+def _is_plain(place: bytes) -> bool:
+    """Whether a plain file is there, or nothing; or whether it will have to be told why that cannot be known."""
+    try:
+        return stat.S_ISREG(os.stat(place).st_mode)  # noqa: PTH116  pathlib takes no bytes
+    except OSError:
+        return True
+
+
+def _write_all(place: bytes, data: bytes, flags: int) -> None:
+    fd = os.open(place, flags | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        _take_back(fd, len(data) - len(view))
+        raise
+    finally:
+        os.close(fd)
+
+
+def _take_back(fd: int, written: int) -> None:
+    """Remove the last bytes of a plain file, unless somebody else has added to them."""
+    with contextlib.suppress(OSError):
+        end = os.lseek(fd, 0, os.SEEK_CUR)
+        if written and os.fstat(fd).st_size == end:
+            os.ftruncate(fd, end - written)
+
+
+def _write_error(place: bytes, error: OSError) -> WriteError:
+    cause = error.__cause__ if isinstance(error, WriteError) else error  # `publish` keeps the reason there
+    number = cause.errno if isinstance(cause, OSError) else None
+    reason = _REMEDIES.get(number or 0) or f"{os.strerror(number) if number else error}; choose another path"
+    return WriteError(f"{printable(place)}: cannot be written: {reason}")

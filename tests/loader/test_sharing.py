@@ -1,0 +1,152 @@
+"""One iterator, several threads: every batch goes to exactly one of them, and a wait ends when the loader is closed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.errors import ClosedError
+from stoker.loader import loader as loading
+from stoker.storage.scratch import Scratch
+
+from .runs import numbers, odd, samples
+
+LONG_S = 60.0
+PIPELINES: dict[str, Callable[[], Pipeline]] = {
+    "counted": lambda: numbers(4000).batch(2),
+    "single samples": lambda: numbers(2000),
+    "filtered": lambda: numbers(2000).filter(odd).batch(1),
+    "a stream": lambda: stoker.stream(samples).batch(1),
+}
+
+
+@pytest.fixture(autouse=True)
+def hurried() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def xs(step: Any) -> list[int]:
+    return [int(x) for x in (step["x"] if hasattr(step, "rows") else [step["x"]])]
+
+
+def together(count: int, work: Callable[[], Any]) -> list[Any]:
+    """What `work` gave or raised in each of `count` threads that began at the same time."""
+    results: list[Any] = [None] * count
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        start.wait(LONG_S)
+        try:
+            results[number] = work()
+        except Exception as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG_S)
+    return results
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("how", ["threads", "inline", "the pipeline itself"])
+def test_every_batch_goes_to_one_thread(name: str, how: str) -> None:
+    pipeline = PIPELINES[name]()
+    expected = [x for step in pipeline for x in xs(step)]
+    if how == "the pipeline itself":
+        shared = iter(pipeline)
+        shares = together(4, lambda: [x for step in shared for x in xs(step)])
+    else:
+        with pipeline.loader(executor=how, threads=2) as loader:
+            shared = iter(loader)
+            shares = together(4, lambda: [x for step in shared for x in xs(step)])
+            assert loader.epoch == 1 and loader.stats().epochs == 1
+            assert loader.state_dict()["row"] == 0
+    assert all(share == sorted(share) for share in shares), "each thread gets its batches in order"
+    assert sorted(x for share in shares for x in share) == expected
+
+
+def test_the_error_of_a_batch_goes_to_one_thread_and_ends_the_iteration_of_all() -> None:
+    def picky(x: Any) -> Any:
+        if x == 40:
+            raise ValueError("40 is bad")
+        return x
+
+    shared = iter(numbers(60).map(x=picky).batch(1))
+    shares = together(3, lambda: [x for step in shared for x in xs(step)])
+    assert sum(isinstance(share, stoker.errors.FunctionError) for share in shares) == 1
+    assert next(shared, None) is None
+
+
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_closing_ends_the_wait_of_every_thread(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_TURN_S", 0.01)
+    entered, release, freed = threading.Event(), threading.Event(), threading.Event()
+    free = Scratch.close
+
+    def stay(x: Any) -> Any:
+        entered.set()
+        assert release.wait(LONG_S)
+        assert executor == "threads" or not freed.is_set(), "what a thread works with is not freed under it"
+        return x
+
+    def close(scratch: Scratch) -> None:
+        freed.set()
+        free(scratch)
+
+    monkeypatch.setattr(Scratch, "close", close)
+    loader = numbers().map(x=stay).batch(4).loader(executor=executor, threads=1)
+    shared = iter(loader)
+
+    def ask() -> None:
+        try:
+            next(shared)
+        finally:
+            release.set()
+
+    def end() -> None:
+        assert entered.wait(LONG_S)
+        loader.close()
+        release.set()
+
+    works = iter([ask, ask, end])
+    raised = together(3, lambda: next(works)())
+    assert [type(result) for result in raised if result is not None] == [ClosedError] * 2
+    for thread in threading.enumerate():
+        if thread.name.startswith("stoker-"):
+            thread.join(LONG_S)
+            assert not thread.is_alive()
+    assert freed.is_set()
+
+
+def test_a_function_may_ask_its_loader_where_it_is_while_a_batch_waits_for_it() -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def look(x: Any) -> Any:
+        seen.append((loader.epoch, loader.state_dict()["row"], loader.stats().batches))
+        return x
+
+    with numbers(8).map(x=look).batch(4).loader(threads=1, ahead=1) as loader:
+        assert [batch.rows for batch in loader] == [4, 4]
+    assert {epoch for epoch, _, _ in seen} == {0} and len(seen) >= 8
+
+
+def test_an_iterator_that_is_closed_has_ended() -> None:
+    shared = iter(numbers(8).batch(4))
+    shared.close()  # type: ignore[attr-defined]
+    assert list(shared) == []
+    shared = iter(numbers(8).batch(4))
+    next(shared)
+    shared.close()  # type: ignore[attr-defined]
+    assert list(shared) == []

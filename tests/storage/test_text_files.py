@@ -1,0 +1,91 @@
+"""Reports and lists of bad samples: whole or not at all, and every failure is a WriteError."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.errors import WriteError
+from stoker.storage.text_files import append_lines, write_text
+
+
+def full_after(count: int) -> Callable[[int, Any], int]:
+    """`os.write` of a disk that has room for so many bytes more."""
+    real, left = os.write, [count]
+
+    def write(fd: int, data: Any) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = real(fd, memoryview(data)[: left[0]])
+        left[0] -= done
+        return done
+
+    return write
+
+
+def test_a_text_replaces_what_was_there_also_behind_a_link(tmp_path: Path) -> None:
+    place, link = tmp_path / "report.html", tmp_path / "link"
+    link.symlink_to(place)
+    for text in ("first", "second: caf\u00e9", "third: \udcff"):
+        write_text(link, text)
+        assert place.read_text(encoding="utf-8") == text.replace("\udcff", "\\udcff")
+    assert link.is_symlink() and sorted(tmp_path.iterdir()) == [link, place]
+
+
+def test_on_a_full_disk_the_old_text_stays_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "report.html"
+    write_text(place, "old")
+    monkeypatch.setattr(os, "write", full_after(5))
+    with pytest.raises(WriteError, match=r"report\.html: cannot be written: the disk is full; make room, or choose another path"):
+        write_text(place, "new and longer")
+    monkeypatch.undo()
+    assert place.read_text() == "old" and list(tmp_path.iterdir()) == [place]
+
+
+def test_on_a_full_disk_no_part_of_a_line_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "bad.jsonl"
+    append_lines(place, ["one", "two"])
+    monkeypatch.setattr(os, "write", full_after(5))
+    with pytest.raises(WriteError, match="the disk is full"):
+        append_lines(place, ["three", "four"])
+    monkeypatch.undo()
+    assert place.read_text() == "one\ntwo\n"
+    append_lines(place, ["three"])
+    assert place.read_text() == "one\ntwo\nthree\n"
+
+
+def test_what_another_process_added_meanwhile_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, write = tmp_path / "bad.jsonl", full_after(4)
+
+    def beside(fd: int, data: Any) -> int:
+        try:
+            return write(fd, data)
+        except OSError:
+            with place.open("a") as other:
+                other.write("other\n")
+            raise
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", beside)
+        with pytest.raises(WriteError, match="the disk is full"):
+            append_lines(place, ["one", "two"])
+    assert place.read_text() == "one\nother\n"
+
+
+@pytest.mark.parametrize("write", [lambda path: write_text(path, "x"), lambda path: append_lines(path, ["x"])])
+def test_devices_folders_and_places_that_are_not_there_are_named(tmp_path: Path, write: Callable[[Any], None]) -> None:
+    write("/dev/null")
+    for path, why in {
+        Path("/dev/full"): "the disk is full",
+        tmp_path: "it is a folder",
+        tmp_path / "no" / "file": "its folder does not exist",
+        tmp_path / ("n" * 300): "[Tt]oo long",
+    }.items():
+        with pytest.raises(WriteError, match=f"{path.name}: cannot be written: .*{why}"):
+            write(path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,51 @@
+"""Arguments of the wrong type: always a ConfigError, which says what is wrong, and never whatever Python makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Cache, Patience, TarWriter
+from stoker.errors import ConfigError
+
+from .loader.runs import numbers
+
+TAKES_NONE_OF_THESE: dict[str, Callable[[Any], object]] = {
+    "files(pattern=)": lambda value: stoker.files(Path(__file__).parent, pattern=value),
+    "filelist()": stoker.filelist,
+    "filelist(root=)": lambda value: stoker.filelist(__file__, root=value),
+    "voc(images=)": lambda value: stoker.voc([__file__], images=value),
+    "lmdb()": stoker.lmdb,
+    "tar(defaults=)": lambda value: stoker.tar("x.tar", defaults=value),
+    "tar(allow_pickle=)": lambda value: stoker.tar("x.tar", allow_pickle=value),
+    "tar(cache=)": lambda value: stoker.tar("http://localhost/x.tar", cache=value),
+    "mix()": stoker.mix,
+    "mix(weights=)": lambda value: stoker.mix([numbers(), numbers()], weights=value),
+    "batch(pad=)": lambda value: numbers().batch(2, pad=value),
+    "batch(drop_last=)": lambda value: numbers().batch(2, drop_last=value),
+    "decode(as_=)": lambda value: numbers().decode("x", as_=value),
+    "skip(quarantine=)": lambda value: stoker.skip(quarantine=value),
+    "torch_dataset(batches=)": lambda value: numbers().torch_dataset(batches=value),
+    "loader(threads=)": lambda value: numbers().loader(threads=value),
+    "Cache()": Cache,
+    "Patience(budget_s=)": lambda value: Patience(budget_s=value),
+    "TarWriter(about=)": lambda value: TarWriter("x.tar", about=value),
+}
+
+
+@pytest.mark.parametrize("call", TAKES_NONE_OF_THESE)
+@pytest.mark.parametrize("value", [object(), 1.5j, np.zeros((2, 2)), [object()]], ids=lambda value: type(value).__name__)
+def test_an_argument_of_the_wrong_type_is_a_config_error(
+    call: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if call == "torch_dataset(batches=)":
+        pytest.importorskip("torch")
+    with pytest.raises(ConfigError):
+        TAKES_NONE_OF_THESE[call](value)
+    assert not list(tmp_path.iterdir())
