@@ -14,6 +14,7 @@ from .base import digest
 from .codecs import PICKLES, decode_field, kind_of
 from .paths import printable
 from .sample_names import KEY
+from .seen_keys import SeenKeys
 from .stream import Sample, StreamSource
 from .tarstream import TarSample, open_pieces, standard_input, tar_samples
 from .unpack import Piece, check_unpacker, packing_of
@@ -133,7 +134,11 @@ class TarStream(ShardStream):
             yield self._shard(open_pieces(blob), blob.url, norm)
 
     def _shard(self, pieces: Iterator[Piece], told: str, norm: list[frozenset[str]]) -> Iterator[StoredSample]:
-        return (self._whole(told, sample, norm) for sample in tar_samples(pieces, told))
+        seen = SeenKeys(told)
+        for sample in tar_samples(pieces, told):
+            seen.add(sample.key)
+            yield self._whole(told, sample, norm)
+        seen.check()
 
     def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> StoredSample:
         fields = frozenset(sample.fields) | self._defaults.keys()
