@@ -74,7 +74,7 @@ class _Round:
         """Do things until none is left to begin."""
         while True:
             with self._changed:
-                if self._errors or self._next == len(self._things):
+                if self._next == len(self._things):
                     return
                 at = self._next
                 self._next, self._running = at + 1, self._running + 1
@@ -87,6 +87,7 @@ class _Round:
                 self._running -= 1
                 if error is not None:
                     self._errors[at], error = error, None  # kept once: it knows this frame
+                    self._next = len(self._things)  # for good: a thread may come when the errors are taken out again
                 if not self._running:
                     self._changed.notify_all()
 
