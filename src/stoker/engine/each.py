@@ -46,8 +46,11 @@ class Crew:
         turn = _Round(work, todo)
         for _ in range(self._start(min(self._most, len(todo) - 1))):
             self._queue.put(turn)
-        turn.help()
-        return turn.results()
+        try:
+            turn.help()
+            return turn.results()
+        finally:
+            turn.stop()  # Ctrl-C, perhaps: the threads finish what they are at, and begin nothing more
 
     def __reduce__(self) -> tuple[type[Crew], tuple[int]]:
         return Crew, (self._most,)
@@ -87,9 +90,13 @@ class _Round:
                 self._running -= 1
                 if error is not None:
                     self._errors[at], error = error, None  # kept once: it knows this frame
-                    self._next = len(self._things)  # for good: a thread may come when the errors are taken out again
+                    self.stop()  # for good: a thread may come when the errors are taken out again
                 if not self._running:
                     self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._next = len(self._things)
 
     def results(self) -> list[Any]:
         with self._changed:
