@@ -248,8 +248,11 @@ class Cache:
         return file
 
     def hold(self, unit: Unit) -> int:
-        """A descriptor of a unit's file once all of it has been checked, a few pieces more with each call; else -1."""
-        file = self.pin(unit, 0, 0)
+        """A descriptor of a unit's file once all of it has been checked, a few pieces more with each call; else -1.
+
+        So it is too where many are held: then spans are read one by one, which takes one descriptor a thread.
+        """
+        file = None if self._files.is_full() else self.pin(unit, 0, 0)
         if file is None:
             return -1
         try:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from .cache_file import UnitFile
+from .local import patiently
 
 
 def _most_open() -> int:
@@ -49,7 +50,7 @@ class OpenUnits:
                 self._drop(name)
             known = self._closed.pop(name, None)
         try:
-            file = known if known is not None and known.reopen(path) else UnitFile(path, digest)
+            file = patiently(lambda: known if known is not None and known.reopen(path) else UnitFile(path, digest))
         except FileNotFoundError:
             return None
         with self._lock:
@@ -83,6 +84,11 @@ class OpenUnits:
         with self._lock:
             for name in [name for name, file in self._open.items() if file.is_stale()]:
                 self._drop(name)
+
+    def is_full(self) -> bool:
+        """Whether as many are in use as are kept open: who may do without one should."""
+        with self._lock:
+            return len(self._open) >= self._most and all(file.pins for file in self._open.values())
 
     def has(self, name: str) -> bool:
         return name in self._open

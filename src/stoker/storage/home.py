@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import WriteError
+from .local import patiently
 
 #: how often to try to replace a file that others replace too
 _TRIES = 100
@@ -35,16 +36,20 @@ def publish(path: bytes, *parts: bytes) -> None:
     Where the file system can, the file has no name until it is complete, so that nothing is left of it however the process ends.
     """
     try:
-        with _nameless(path) as fd:
-            if fd is not None:
-                _fill(fd, parts)
-                if _name(fd, path):
-                    return
-        with _named(path) as (fd, temporary):
-            _fill(fd, parts)
-            os.rename(temporary, path)
+        patiently(lambda: _write(path, parts))
     except OSError as error:
         raise WriteError(f"{os.fsdecode(path)}: {error.strerror}") from error
+
+
+def _write(path: bytes, parts: tuple[bytes, ...]) -> None:
+    with _nameless(path) as fd:
+        if fd is not None:
+            _fill(fd, parts)
+            if _name(fd, path):
+                return
+    with _named(path) as (fd, temporary):
+        _fill(fd, parts)
+        os.rename(temporary, path)
 
 
 def _fill(fd: int, parts: tuple[bytes, ...]) -> None:
