@@ -23,7 +23,7 @@ import pytest
 
 from stoker.errors import CorruptIndex, CorruptShard, ShardChanged, SourceNotFound, WriteError
 from stoker.source import indexing
-from stoker.source.index import ShardIndex
+from stoker.source.index import IndexHeader, ShardIndex
 from stoker.source.indexing import build_index, find_index, index_of, keep_index
 from stoker.storage.home import cache_home, index_home, publish
 from stoker.storage.local import LocalBlob
@@ -567,3 +567,11 @@ def test_an_index_in_many_random_states_never_gives_other_samples(shard: Path) -
             assert np.array_equal(index_of(blob_of(shard), "tar").start, right.start)
         except CorruptIndex as error:
             assert str(shard) in str(error)
+
+
+def test_an_index_of_another_shard_is_not_even_read(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its header says so, and what follows may be any size."""
+    index_of(blob_of(shard), "tar")
+    shard.write_bytes(sample_tar(SAMPLES[:4]))
+    monkeypatch.setattr(IndexHeader, "load", lambda header: pytest.fail("it was read"))
+    assert len(index_of(blob_of(shard), "tar")) == 4
