@@ -18,7 +18,7 @@ from stoker.observe.meters import Meters
 from stoker.pack import lmdb, tar
 from stoker.plan import cursor, order
 from stoker.plan.mixing import MAX_PATTERN
-from stoker.source import codecs, index, indexing, seen_keys, shards, tfrecordstream, unpack, xml
+from stoker.source import codecs, csv_table, index, indexing, lines, seen_keys, shards, tfrecordstream, unpack, xml
 from stoker.storage import cache, connections, http, local
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
@@ -47,6 +47,8 @@ ROWS = {
     "depth of its tags": f"{xml.MAX_DEPTH}",
     "objects in it": f"{xml.MAX_OBJECTS:,}",
     "coordinate of a box": f"below {xml._FAR:g}".replace("+", ""),
+    "bytes of a list of files": f"{lines.MAX_BYTES >> 30} GiB",
+    "bytes of a CSV table": f"{csv_table.MAX_BYTES >> 30} GiB",
     "shards of a source": f"{shards.MAX_SHARDS:,}",
     "different fields in a tar shard": f"{tar.MAX_FIELDS}",
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",

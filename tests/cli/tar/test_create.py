@@ -55,7 +55,7 @@ def test_what_tsv_prints_is_read_back(tar: Any, folder: Path) -> None:
 
 BAD = {
     "a missing file": (b"k\tjpg\t@nowhere.jpg\n", "line 1"),
-    "a folder": (b"k\tjpg\t@.\n", "plain file"),
+    "a folder": (b"k\tjpg\t@.\n", "Is a directory"),
     "a pipe": (b"k\tjpg\t@fifo\n", "plain file"),
     "a NUL": (b"k\tjpg\t@a\0b\n", "line 1"),
     "too few cells": (b"k\tjpg\n", "line 1"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,9 @@ import typer
 
 from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ...source.paths import joined, printable
+from ...source.plain_file import read_plain
 from ...source.tarstream import TarSample
+from ...source.unpack import MAX_MEMBER
 from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
 from .tables import READERS, Row
@@ -165,15 +166,10 @@ def _file(path: bytes, told: str) -> bytes:
     """The content of a plain file; nothing else is opened for long, a pipe or a device would be waited for."""
     shown = printable(path)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise ReadError(f"{told}: {shown} is no plain file", origin=shown)
-        with os.fdopen(fd, "rb") as file:
-            return file.read()
+        return read_plain(path, MAX_MEMBER)
+    except ConfigError as error:
+        raise ReadError(f"{told}: {error}", origin=shown) from error
     except FileNotFoundError as error:
         raise SourceNotFound(f"{told}: there is no file {shown}; paths begin in -C DIR, or here") from error
     except (OSError, ValueError) as error:
-        if isinstance(error, ReadError):
-            raise
         raise ReadError(f"{told}: {shown}: {getattr(error, 'strerror', None) or error}", origin=shown) from error
