@@ -9,7 +9,6 @@ read.
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -27,7 +26,7 @@ from .codecs import decode_field
 from .examples import ExampleColumns
 from .feature import Feature
 from .index import Keys, ShardIndex
-from .paths import AnyPath, inside, is_file, is_folder, printable
+from .paths import AnyPath, as_given, inside, is_file, is_folder, printable
 from .records import Read, RecordSource
 from .sniff import LMDB_FILE, seen_at
 
@@ -52,7 +51,7 @@ class LmdbSource(RecordSource):
     kind = "lmdb"
 
     def __init__(self, path: AnyPath, fields: Collection[str] | None = None) -> None:
-        self._given = os.fsencode(path)
+        self._given = as_given(path)
         blob = LocalBlob(_file_of(self._given))
         table, keys = _walk(blob)
         self._form: _Form

@@ -24,7 +24,14 @@ def absolute(path: AnyPath) -> bytes:
     Text that is a URL is refused.
     """
     refuse_url(path, repr(path))
-    return os.fsencode(Path(os.fsdecode(path)).absolute())
+    return os.fsencode(Path(os.fsdecode(as_given(path))).absolute())
+
+
+def as_given(path: AnyPath) -> bytes:
+    """The path as it was given; ConfigError where it is none."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise ConfigError(f"a path must be str, bytes or PathLike, not {type(path).__name__}")
+    return os.fsencode(path)
 
 
 def refuse_url(path: AnyPath, told: str) -> None:

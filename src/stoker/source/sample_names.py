@@ -134,7 +134,12 @@ def key_text(key: Any) -> str:
     """What somebody gave as a key, as text that breaks no log. Text that prints stays as it is."""
     if isinstance(key, str) and key.isprintable():
         return key
-    return printable(key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogateescape"))
+    if isinstance(key, bytes):
+        return printable(key)
+    try:
+        return printable(str(key).encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # half a character, as broken JSON has it
+        return printable(str(key).encode("utf-8", "surrogatepass"))
 
 
 class NamedSample(dict[str, Any]):

@@ -11,7 +11,7 @@ from ..errors import ConfigError, CorruptShard, RecordError, SourceEmpty
 from ..storage.blob import Blob
 from ..units import counted
 from .base import digest
-from .codecs import PICKLES, decode_field, kind_of
+from .codecs import PICKLES, decode_field, kind_of, name_sample
 from .paths import printable
 from .sample_names import KEY
 from .seen_keys import SeenKeys
@@ -170,8 +170,7 @@ class TarStream(ShardStream):
                 return decode_pickle(name, data)
             return decode_field(name, data)
         except RecordError as error:
-            error.key, error.origin = printable(sample.key), _origin(told, sample)
-            error.message = f"{error.origin}: sample {error.key!r}: {error.message}"
+            name_sample(error, printable(sample.key), _origin(told, sample))
             raise
 
 

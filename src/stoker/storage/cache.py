@@ -83,10 +83,15 @@ class Cache:
     Cache('/tmp/shards', limit='1.0 GB', block='4.0 MB')
     """
 
-    def __init__(self, folder: Union[str, os.PathLike[str]], limit: int | str = "100GB", block: int | str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]],
+        limit: int | str = "100GB",
+        block: int | str | None = None,
+    ) -> None:
         if not os.fspath(folder):
             raise ConfigError("Cache(folder='') names no folder")
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = Path(os.fsdecode(folder)).expanduser().absolute()
         self.limit = parse_bytes(limit, "limit")
         self.block = None if block is None else parse_bytes(block, "block")
         if self.block is not None and not 1 << 16 <= self.block <= 1 << 32:
