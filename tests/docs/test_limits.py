@@ -72,6 +72,7 @@ ROWS = {
     "damaged copies of one unit": f"{cache._MOST_DAMAGED}",
     "waiting for a unit another process fetches": f"{cache._WAIT_S:g} s",
     "rest for a cache disk that failed": f"{cache._REST_S:g} s",
+    "waiting for a descriptor": f"{local._WAIT_S:g} s",
     "idle connections per host": f"{connections._MOST_IDLE}",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
