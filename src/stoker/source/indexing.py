@@ -18,7 +18,7 @@ from ..kernel.records import MEMBER, ExampleStats, TarScan
 from ..storage.blob import Blob
 from ..storage.cache_blob import CachedBlob
 from ..storage.home import index_home, publish
-from ..storage.local import LocalBlob, patiently
+from ..storage.local import LocalBlob
 from ..storage.once import Once
 from ..units import show_bytes
 from .feature import about_examples
@@ -262,7 +262,7 @@ def _locked(blob: Blob) -> Iterator[None]:
         return
     fd = -1
     with contextlib.suppress(OSError):
-        fd = patiently(lambda: os.open(blob.path, os.O_RDONLY | os.O_CLOEXEC))
+        fd = os.open(blob.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if fd >= 0:
             _wait_for(fd)

@@ -224,12 +224,15 @@ class Cache:
         self._count(past=1)
         return False
 
-    def pin(self, unit: Unit, start: int, stop: int) -> UnitFile | None:
-        """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned."""
+    def pin(self, unit: Unit, start: int, stop: int, spare: bool = False) -> UnitFile | None:
+        """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned.
+
+        `spare`: only if there is a descriptor to spare.
+        """
         if unit.name in self._shunned:
             return None
         try:
-            file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest)
+            file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest, spare)
         except Damaged as damage:
             self._heal(unit, None, damage)
             return None
@@ -257,7 +260,7 @@ class Cache:
 
         So it is too where many are held: then spans are read one by one, which takes one descriptor a thread.
         """
-        file = None if self._files.is_full() else self.pin(unit, 0, 0)
+        file = self.pin(unit, 0, 0, spare=True)
         if file is None:
             return -1
         try:

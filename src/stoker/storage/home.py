@@ -15,6 +15,8 @@ from pathlib import Path
 from ..errors import WriteError
 from .local import patiently
 
+#: how long to wait for a descriptor where the process has none left
+_WAIT_S = 1.0
 #: how often to try to replace a file that others replace too
 _TRIES = 100
 
@@ -36,7 +38,7 @@ def publish(path: bytes, *parts: bytes) -> None:
     Where the file system can, the file has no name until it is complete, so that nothing is left of it however the process ends.
     """
     try:
-        patiently(lambda: _write(path, parts))
+        patiently(lambda: _write(path, parts), _WAIT_S)
     except OSError as error:
         raise WriteError(f"{os.fsdecode(path)}: {error.strerror}") from error
 

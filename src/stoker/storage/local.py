@@ -24,7 +24,7 @@ from .names import printable
 Result = TypeVar("Result")
 
 #: what the system answers when it has no more descriptors for this process, or for anybody
-_NO_MORE = (errno.EMFILE, errno.ENFILE)
+NO_MORE = (errno.EMFILE, errno.ENFILE)
 #: how long to wait for one
 _WAIT_S = 10.0
 
@@ -45,25 +45,28 @@ class _OpenFiles:
 
     def pin(self, blob: LocalBlob) -> int:
         """A descriptor that stays open until `unpin`."""
-        return self.patiently(lambda: self._pinned(blob))
+        return self.patiently(lambda: self._pinned(blob), _WAIT_S)
 
     def pin_spare(self, blob: LocalBlob) -> int:
         """The same if there is one to spare, else -1."""
         with self._lock:
             return -1 if blob._number not in self._open and self._is_full() else self._pin(blob)
 
-    def patiently(self, work: Callable[[], Result]) -> Result:
-        """Do what opens a file. Where the process has no descriptors left, close some of ours, and wait until others do."""
-        deadline = time.monotonic() + _WAIT_S
+    def patiently(self, work: Callable[[], Result], wait_s: float) -> Result:
+        """Do what opens a file. Where the process has no descriptors left, close idle ones of ours, and wait until others do."""
+        deadline = time.monotonic() + wait_s
         while True:
             try:
                 return work()
             except OSError as error:
-                if error.errno not in _NO_MORE or time.monotonic() > deadline:
+                if error.errno not in NO_MORE:
                     raise
-            with self._lock:
-                if not self._shrink(0):
-                    self._unpinned.wait(0.02)  # what others than us have open is closed without a word
+                with self._lock:
+                    closed = self._shrink(0)
+                    if not closed and time.monotonic() >= deadline:
+                        raise
+                    if not closed:
+                        self._unpinned.wait(0.02)  # what others than us have open is closed without a word
 
     def _pinned(self, blob: LocalBlob) -> int:
         with self._lock:
@@ -140,9 +143,14 @@ _files = _OpenFiles(_most_open())
 os.register_at_fork(after_in_child=_files.renew)
 
 
-def patiently(work: Callable[[], Result]) -> Result:
-    """Do what opens a file; where the process has no descriptors left, idle shards are closed, and it is tried again for 10 s."""
-    return _files.patiently(work)
+def patiently(work: Callable[[], Result], wait_s: float) -> Result:
+    """Do what opens a file; where the process has no descriptors left, close idle shards, and try again for so long."""
+    return _files.patiently(work, wait_s)
+
+
+def descriptors_at_once(most: int) -> int:
+    """How many things, up to `most`, may be under way that take a descriptor each."""
+    return min(most, _most_open())
 
 
 class _Allowance:
