@@ -18,6 +18,8 @@ from stoker.storage import local
 from stoker.storage.local import HeldFiles, LocalBlob
 
 from ..loader.runs import run_python
+from ..source.making import sample_tar
+from .server import Server
 
 DATA = bytes(range(256)) * 40
 
@@ -179,6 +181,27 @@ def test_64_descriptors_are_enough_for_any_number_of_shards_and_threads(tmp_path
     """Making indexes, reading at random with them, and in sequence."""
     done = run_python(FEW, str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "150\n", "")
+
+
+FEW_FAR = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import stoker
+_, url, folder = sys.argv
+for cache in (None, stoker.Cache(folder + "/whole"), stoker.Cache(folder + "/blocks", block="1MB")):
+    pipeline = stoker.tar(url, cache=cache).shuffle(seed=1)
+    with pipeline.batch(40, drop_last=False).loader(threads=16) as loader:
+        assert sorted(int(value) for batch in loader for value in batch["cls"]) == list(range(160)), cache
+"""
+
+
+def test_64_descriptors_are_enough_for_shards_over_a_network_and_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with Server() as server:
+        for shard in range(80):
+            server.put(f"/s-{shard:02d}.tar", sample_tar([(f"{n}", {"cls": b"%d" % n}) for n in (2 * shard, 2 * shard + 1)]))
+        done = run_python(FEW_FAR, f"{server.origin}/s-{{00..79}}.tar", str(tmp_path))
+    assert done.returncode == 0, done.stderr
 
 
 def test_files_held_for_long_are_few_in_all_and_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import weakref
 from typing import NamedTuple
 
 from .fork import after_fork
+from .local import descriptors_at_once
 from .reply import Wire
 
 #: idle connections kept a host
@@ -70,7 +71,7 @@ class Connections:
     def give_back(self, connection: http.client.HTTPConnection) -> None:
         """Keep a connection whose answer was read to its end."""
         with self._lock:
-            if len(self._idle) < _MOST_IDLE and connection.sock is not None:
+            if len(self._idle) < descriptors_at_once(_MOST_IDLE) and connection.sock is not None:
                 self._idle.append(connection)
                 return
         connection.close()
