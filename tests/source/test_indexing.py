@@ -551,6 +551,10 @@ def test_an_index_is_written_under_a_name_of_its_own_where_another_process_write
         publish(os.fsencode(tmp_path / "a"), b"ours")
         assert theirs.read_bytes() == b"half"
     assert (tmp_path / "a").read_bytes() == b"ours" and sorted(path.name for path in tmp_path.iterdir()) == [".a.tmp", "a"]
+    theirs.rename(tmp_path / "precious")
+    os.link(tmp_path / "precious", theirs)
+    publish(os.fsencode(tmp_path / "a"), b"again")
+    assert (tmp_path / "a").read_bytes() == b"again" and (tmp_path / "precious").read_bytes() == b"half"
 
 
 def test_an_index_in_many_random_states_never_gives_other_samples(shard: Path) -> None:

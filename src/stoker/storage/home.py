@@ -143,7 +143,9 @@ def _owned(fd: int, name: bytes) -> bool:
     """Whether this process may write the file of this name: nobody else has its lock."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(fd), os.stat(name))  # else its writer has just renamed it
+        about = os.fstat(fd)
+        # Else its writer has just renamed it; or another user made it, perhaps as one more name of a file that is not to be touched.
+        return os.path.samestat(about, os.stat(name)) and about.st_nlink == 1 and about.st_uid == os.geteuid()
     except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:
