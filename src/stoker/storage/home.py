@@ -144,7 +144,7 @@ def _owned(fd: int, name: bytes) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         about = os.fstat(fd)
-        # Else its writer has just renamed it; or another user made it, perhaps as one more name of a file that is not to be touched.
+        # Else its writer has just renamed it; or another user made it, perhaps as one more name of a file that is precious.
         return os.path.samestat(about, os.stat(name)) and about.st_nlink == 1 and about.st_uid == os.geteuid()
     except (BlockingIOError, FileNotFoundError):
         return False
