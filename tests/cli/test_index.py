@@ -126,3 +126,32 @@ def test_indexes_of_remote_shards_are_kept_in_the_cache_folder(
 def test_a_missing_remote_shard_is_named(stoker: Any, server: str) -> None:
     result = stoker("index", f"{server}/t-000000.tar", f"{server}/nothing.tar")
     assert result.exit_code == 1 and "nothing.tar" in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_threads_that_cannot_be_started_are_told_and_leave_nothing(
+    stoker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    """From a user's limit on processes, at any number of them."""
+    start, left = threading.Thread.start, [allowed]
+
+    def refused(thread: threading.Thread) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    result = stoker("index", folder / "*.tar", "-j", 4)
+    assert result.exit_code == 2 and "a thread could not be started (can't start new thread); use fewer with -j" in result.stderr
+    monkeypatch.undo()
+    assert stoker("index", folder / "*.tar").exit_code == 0
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+def test_reading_goes_without_threads_where_none_can_be_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert len(stoker_package.tar(folder / "*.tar")) == 30

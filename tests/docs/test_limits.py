@@ -22,7 +22,7 @@ from stoker.observe.meters import Meters
 from stoker.pack import example, lmdb, tar
 from stoker.plan import cursor, order
 from stoker.plan.mixing import MAX_PATTERN
-from stoker.source import codecs, index, indexing, shards, unpack, xml
+from stoker.source import codecs, csv_table, index, indexing, lines, seen_keys, shards, tfrecordstream, unpack, xml
 from stoker.storage import cache, connections, http, local, reply
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
@@ -54,12 +54,19 @@ ROWS = {
     "objects in it": f"{xml.MAX_OBJECTS:,}",
     "coordinate of a box": f"below {xml._FAR:g}".replace("+", ""),
     "bytes of a sample's file (`MAX_FILE_BYTES`)": f"{files.MAX_FILE_BYTES >> 30} GiB",
+    "bytes of a list of files": f"{lines.MAX_BYTES >> 30} GiB",
+    "bytes of a CSV table": f"{csv_table.MAX_BYTES >> 30} GiB",
     "shards of a source": f"{shards.MAX_SHARDS:,}",
     "different fields in a tar shard": f"{tar.MAX_FIELDS}",
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",
     "array in an `npy` field": f"{codecs.MAX_ARRAY_BYTES >> 30} GiB",
-    "a gzip, zlib or zstd shard unpacks to": f"{unpack.MAX_RATIO:,} times",
-    "index file without its seek indices": f"{index.MAX_BYTES >> 30} GiB",
+    "a gzip, zlib or zstd shard unpacks to": f"{unpack.MAX_RATIO['gzip']:,} times its size (zstd: {unpack.MAX_RATIO['zstd']:,}), "
+    f"plus {unpack.FREE_BYTES >> 20} MiB",
+    "a member of a tar that is read in sequence": f"{unpack.MAX_MEMBER >> 30} GiB",
+    "a record of a plain TFRecord file": f"{tfrecordstream.MAX_RECORD >> 30} GiB",
+    "samples of a tar whose keys are compared": f"{seen_keys.MOST:,} per shard",
+    "index file without its seek indices": f"{index.MAX_BYTES >> 30} GiB, and {index._BYTES_PER_BYTE} bytes for each byte",
+    "header of an index file": f"{index.MAX_HEADER >> 20} MiB",
     "waiting for another process that makes the same index": f"{indexing._LOCK_S:g} s",
     "pattern of `mix`": f"{MAX_PATTERN:,} places",
     "key of an LMDB": f"{lmdb._MAX_KEY} bytes",
@@ -75,6 +82,7 @@ ROWS = {
     "damaged copies of one unit": f"{cache._MOST_DAMAGED}",
     "waiting for a unit another process fetches": f"{cache._WAIT_S:g} s",
     "rest for a cache disk that failed": f"{cache._REST_S:g} s",
+    "waiting for a descriptor": f"{local._WAIT_S:g} s",
     "idle connections per host": f"{connections._MOST_IDLE}",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",

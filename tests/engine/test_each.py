@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from stoker.engine.background import Background
-from stoker.engine.each import Crew
+from stoker.engine.each import Crew, _Round
 
 
 def test_results_come_in_the_order_of_the_things() -> None:
@@ -41,6 +41,22 @@ def test_after_an_error_no_new_work_begins() -> None:
     with pytest.raises(ValueError):
         Crew(1)(work, range(50))
     assert len(done) <= 2
+
+
+def test_a_thread_that_comes_after_the_error_was_raised_begins_nothing() -> None:
+    """It would work on in the background, and write an index say, when the caller has long been told."""
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        done.append(number)
+        raise ValueError
+
+    turn = _Round(work, list(range(5)))
+    turn.help()
+    with pytest.raises(ValueError):
+        turn.results()
+    turn.help()
+    assert done == [0]
 
 
 def test_many_threads_may_call_at_once() -> None:

@@ -112,6 +112,14 @@ def test_text_is_text_where_the_extension_says_nothing_else() -> None:
         ("npz", {"a": np.zeros(2)}, "dict"),
         ("txt.gz", "packed?", "pass bytes"),
         ("image", PIXELS, "'image.npy' to store the array, or 'image.png'"),
+        ("cls", 2**63, "9223372036854775808 does not fit 64 bits"),
+        ("cls", -(2**63) - 1, "does not fit 64 bits"),
+        ("index", np.uint64(2**63), "does not fit 64 bits"),
+        ("cls", np.array(2**63, np.uint64), "does not fit 64 bits"),
+        ("n.npy", [[1], [2, 3]], "give rows of equal length, or store it as json"),
+        ("txt", "half \ud800", "at place 5 is half a character"),
+        ("html", "\udbff", "at place 0 is half a character"),
+        ("json", {"a": "\ud800"}, "surrogates not allowed"),
     ],
 )
 def test_what_does_not_fit_its_extension_is_refused_with_key_field_and_remedy(
@@ -119,6 +127,22 @@ def test_what_does_not_fit_its_extension_is_refused_with_key_field_and_remedy(
 ) -> None:
     with TarWriter(tmp_path / "a.tar") as shard, pytest.raises(ConfigError, match=f"(?s)key 'k'.*field {field!r}: .*{why}"):
         shard.write({"__key__": "k", field: value})
+
+
+def test_the_largest_numbers_are_read_as_they_were_written(tmp_path: Path) -> None:
+    stoker.write_tar(tmp_path / "a.tar", [{"cls": value} for value in (2**63 - 1, -(2**63))])
+    assert [int(sample["cls"]) for sample in stoker.tar(tmp_path / "a.tar")] == [2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("write", [stoker.write_tar, stoker.write_tfrecord, stoker.write_lmdb])
+def test_half_a_character_in_a_key_is_refused_with_its_place(tmp_path: Path, write: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the key 'a\\ud800': '\\ud800' at place 1 is half a character.*replace it, or pass bytes"
+    ):
+        write(tmp_path / "a", [{"__key__": "a\ud800", "cls": 1}])
+    with pytest.raises(ConfigError, match=r"a\\ud800"):
+        write(tmp_path / "a", [{"a\ud800.cls": 1}])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_pipelines_single_sample_is_written_under_its_key(tmp_path: Path) -> None:

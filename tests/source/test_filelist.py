@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+import stoker
 from stoker.errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from stoker.source.filelist import FilelistSource
 from stoker.source.lines import Lines
@@ -175,3 +177,24 @@ def test_a_long_list_is_read_in_a_time_that_grows_with_its_length(tmp_path: Path
         begun = time.process_time()
         assert len(FilelistSource(listed, labels=labels)) == 100_000
         assert time.process_time() - begun < 10  # a second, when nothing looks back at all lines before
+
+
+@pytest.mark.parametrize("kind", ["sparse", "fifo", "device"])
+def test_a_list_without_end_is_refused_before_memory_is_taken(tmp_path: Path, kind: str) -> None:
+    """And nobody waits for a pipe that no one writes to."""
+    path = tmp_path / "list.txt"
+    if kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    tracemalloc.start()
+    try:
+        for source in (stoker.filelist, stoker.table, stoker.voc):
+            with pytest.raises(ConfigError, match=r"list\.txt: (has 1,099,511,627,776 bytes, and at most|not a plain file)"):
+                source(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from stoker.errors import CorruptIndex
 from stoker.kernel.records import crc32c
-from stoker.source.index import TAIL_VERSION, VERSION, Keys, SeekColumn, SeekStrings, ShardIndex, Tail, seek_columns
+from stoker.source.index import TAIL_VERSION, VERSION, Keys, SeekColumn, SeekStrings, ShardIndex, Tail, _Beginning, seek_columns
 from stoker.storage.local import LocalBlob
 
 PREFIX = struct.Struct("<8sIIIIQ")
@@ -247,12 +248,61 @@ def test_ends_of_keys_whose_differences_wrap_around_are_refused() -> None:
     refused(small(fields=("jpg",), start=column, length=column, crc=None, keys=keys).to_bytes(), match="keys that overlap")
 
 
+@pytest.mark.parametrize(("start", "length"), [(12, -1), (11, 5), (12, 85), (12, 2**62)])
+def test_a_tfrecord_without_room_for_its_length_and_checksums_is_refused(start: int, length: int) -> None:
+    """No record of a TFRecord file lacks its field, and four bytes follow each."""
+
+    def index(start: int, length: int) -> bytes:
+        places = {"start": np.array([[start]], np.int64), "length": np.array([[length]], np.int64)}
+        return small(kind="tfrecord", fields=("record",), crc=None, keys=None, size=100, **places).to_bytes()
+
+    assert len(ShardIndex.from_bytes(index(12, 84), "x")) == 1
+    refused(index(start, length), match=r"contradicts itself \((a record|places)")
+
+
+@pytest.mark.parametrize("claim", ["records", "size", "column", "header", "sidecar"])
+def test_a_sparse_file_of_15_gb_is_refused_before_memory_is_taken(tmp_path: Path, claim: str) -> None:
+    """Whatever its header says: what it says is compared with the file, and with the shard, before the rest is read."""
+    head, body = taken_apart(small().to_bytes())
+    count = 15 * 10**9 // 8 if claim != "sidecar" else 2**31
+    head["columns"].append({"name": "more", "dtype": "<i8", "shape": [count], "at": len(body)})
+    if claim == "records":
+        head["records"] = 10**9
+    elif claim == "size":
+        head["size"] = 10**9
+    elif claim == "sidecar":
+        head["kind"] = "files"
+    header = json.dumps(head).encode()
+    length = 2**32 - 1 if claim == "header" else len(header)
+    total = PREFIX.size + len(header) + len(body) + 8 * count
+    with (tmp_path / "x.tar.stk").open("wb") as file:
+        file.write(PREFIX.pack(b"STOKERIX", VERSION, length, crc32c(header), 0, total) + header + body)
+        file.truncate(total)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptIndex, match=r"x\.tar\.stk: not a usable index"):
+            ShardIndex.read(LocalBlob(os.fsencode(tmp_path / "x.tar.stk")))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_index_that_memory_cannot_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(file: _Beginning, at: int, length: int, real: Any = _Beginning.get) -> Any:
+        if at > 200:
+            raise MemoryError
+        return real(file, at, length)
+
+    monkeypatch.setattr(_Beginning, "get", get)
+    refused(small().to_bytes(), match="its columns take 152 bytes, more than there is memory")
+
+
 def test_an_index_of_a_billion_records_is_refused_before_memory_is_taken() -> None:
     head, body = taken_apart(small().to_bytes())
     head["records"] = 10**9
     for column in head["columns"]:
         column["shape"][0] = 10**9
-    refused(as_file(head, body), match="ends behind the file")
+    refused(as_file(head, body), match="columns end at byte 16,000,000,048 of 152")
     for column in head["columns"]:
         column["shape"] = [10**9, 0]  # no bytes at all, and yet so many
     refused(as_file(head, body))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import itertools
 import json
 import logging
 import os
@@ -19,7 +23,7 @@ import pytest
 
 from stoker.errors import CorruptIndex, CorruptShard, ShardChanged, SourceNotFound, WriteError
 from stoker.source import indexing
-from stoker.source.index import ShardIndex
+from stoker.source.index import IndexHeader, ShardIndex
 from stoker.source.indexing import build_index, find_index, index_of, keep_index
 from stoker.storage.home import cache_home, index_home, publish
 from stoker.storage.local import LocalBlob
@@ -214,7 +218,7 @@ def test_publishing_leaves_the_whole_file_or_nothing(tmp_path: Path, monkeypatch
     publish(os.fsencode(tmp_path / "a"), b"first")
     publish(os.fsencode(tmp_path / "a"), b"second")
     assert (tmp_path / "a").read_bytes() == b"second"
-    for broken in ("fsync", "rename", "write"):
+    for broken in ("fsync", "rename", "write"):  # a link that fails is made good by a rename
         with monkeypatch.context() as patch:
             patch.setattr(os, broken, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
             with pytest.raises(WriteError, match="No space left"):
@@ -427,28 +431,130 @@ def test_of_processes_that_start_together_one_makes_the_index(shard: Path) -> No
     assert sorted(path.name for path in shard.parent.iterdir()) == ["shard.tar", "shard.tar.stk"]
 
 
-@pytest.mark.parametrize("moment", ["open", "write", "fsync", "rename"])
-def test_a_process_killed_while_it_keeps_an_index_harms_nobody(shard: Path, moment: str) -> None:
-    script = f"""
-import os, signal, sys
+KILLED = """
+import errno, os, signal, sys
 from stoker.source import indexing
-from stoker.storage import home
 from stoker.storage.local import LocalBlob
-real, keep = os.{moment}, indexing.keep_index
+_, path, moment, count, nameless = sys.argv
+keep, opened, left = indexing.keep_index, os.open, [int(count)]
 def keep_and_die(blob, index):
-    def die(*arguments):
-        if {moment!r} == "write":
-            real(arguments[0], arguments[1][:50])
+    act = getattr(os, moment)
+    def die(*arguments, **options):
+        left[0] -= 1
+        if left[0]:
+            return act(*arguments, **options)
+        if moment == "write":
+            act(arguments[0], arguments[1][:50])
         os.kill(os.getpid(), signal.SIGKILL)
-    home.os.{moment} = die
-    keep(blob, index)
+    setattr(os, moment, die)
+    return keep(blob, index)
+def with_names(path, flags, *mode):
+    if flags & os.O_TMPFILE == os.O_TMPFILE:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+    return opened(path, flags, *mode)
+if nameless == "False":
+    os.open = with_names
 indexing.keep_index = keep_and_die
-indexing.index_of(LocalBlob(os.fsencode(sys.argv[1])), "tar")
+indexing.index_of(LocalBlob(os.fsencode(path)), "tar")
 """
-    assert run_python(script, str(shard)).returncode == -signal.SIGKILL
-    assert not beside(shard).exists()
+
+
+def names_beside(shard: Path) -> list[str]:
+    return sorted(path.name for path in shard.parent.iterdir())
+
+
+@pytest.mark.parametrize("moment", ["open", "write", "fsync", "link"])
+def test_a_process_killed_while_it_keeps_an_index_leaves_nothing(shard: Path, moment: str) -> None:
+    """What is not complete has no name, so that no file is left even by a kill."""
+    assert run_python(KILLED, str(shard), moment, "1", "True").returncode == -signal.SIGKILL
+    assert names_beside(shard) == ["shard.tar"]
     assert len(index_of(blob_of(shard), "tar")) == 9
     assert ShardIndex.from_bytes(beside(shard).read_bytes(), "x").keys is not None
+
+
+@pytest.mark.parametrize(
+    ("nameless", "moment", "count"),
+    [(True, "link", 2), (True, "rename", 1), (False, "write", 1), (False, "rename", 1)],
+)
+def test_what_a_killed_process_leaves_beside_a_shard_goes_with_the_next(
+    shard: Path, nameless: bool, moment: str, count: int
+) -> None:
+    """Where an index is replaced, or the file system has no files without names."""
+    old = index_of(blob_of(shard), "tar")
+    os.utime(shard, ns=(1, 1))  # so that the index is of another shard
+    kept = beside(shard).read_bytes()
+    assert run_python(KILLED, str(shard), moment, str(count), str(nameless)).returncode == -signal.SIGKILL
+    assert beside(shard).read_bytes() == kept, "the old one stays until the new one is complete"
+    with pytest.MonkeyPatch.context() as patch:
+        if not nameless:
+            without_nameless_files(patch)
+        assert len(index_of(blob_of(shard), "tar")) == len(old)
+    assert names_beside(shard) == ["shard.tar", "shard.tar.stk"]
+    assert ShardIndex.from_bytes(beside(shard).read_bytes(), "x").mtime_ns == 1
+
+
+def without_nameless_files(patch: pytest.MonkeyPatch) -> None:
+    """As on NFS."""
+    real = os.open
+
+    def opened(path: Any, flags: int, *mode: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return real(path, flags, *mode)
+
+    patch.setattr(os, "open", opened)
+
+
+@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+def test_ctrl_c_at_any_moment_leaves_the_old_file_or_the_new_one(
+    tmp_path: Path, there: bool, nameless: bool, locks: bool
+) -> None:
+    """Before and after everything that is asked of the system."""
+    path = tmp_path / "a"
+    calls = ["open", "write", "fsync", "link", "rename", "unlink", "ftruncate"]
+    for call, when in itertools.product(calls, ("before", "after")):
+        with pytest.MonkeyPatch.context() as patch:
+            path.unlink(missing_ok=True)
+            if there:
+                path.write_bytes(b"old")
+            if not nameless:
+                without_nameless_files(patch)
+            if not locks:
+                patch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "no locks")))
+            real = getattr(os, call)
+
+            def interrupted(*arguments: Any, real: Any = real, when: str = when, **options: Any) -> Any:
+                if when == "after":
+                    real(*arguments, **options)
+                raise KeyboardInterrupt
+
+            with contextlib.suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as inner:
+                inner.setattr(os, call, interrupted)
+                publish(os.fsencode(path), b"new")
+            assert (not there and not path.exists()) or path.read_bytes() in (b"old", b"new")
+            if nameless:
+                assert set(tmp_path.iterdir()) <= {path}
+            publish(os.fsencode(path), b"newer")
+            assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("a", b"newer")], (call, when)
+
+
+def test_an_index_is_written_under_a_name_of_its_own_where_another_process_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_nameless_files(monkeypatch)
+    theirs = tmp_path / ".a.tmp"
+    theirs.write_bytes(b"half")
+    with theirs.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        publish(os.fsencode(tmp_path / "a"), b"ours")
+        assert theirs.read_bytes() == b"half"
+    assert (tmp_path / "a").read_bytes() == b"ours" and sorted(path.name for path in tmp_path.iterdir()) == [".a.tmp", "a"]
+    theirs.rename(tmp_path / "precious")
+    os.link(tmp_path / "precious", theirs)
+    publish(os.fsencode(tmp_path / "a"), b"again")
+    assert (tmp_path / "a").read_bytes() == b"again" and (tmp_path / "precious").read_bytes() == b"half"
 
 
 def test_an_index_in_many_random_states_never_gives_other_samples(shard: Path) -> None:
@@ -465,3 +571,11 @@ def test_an_index_in_many_random_states_never_gives_other_samples(shard: Path) -
             assert np.array_equal(index_of(blob_of(shard), "tar").start, right.start)
         except CorruptIndex as error:
             assert str(shard) in str(error)
+
+
+def test_an_index_of_another_shard_is_not_even_read(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its header says so, and what follows may be any size."""
+    index_of(blob_of(shard), "tar")
+    shard.write_bytes(sample_tar(SAMPLES[:4]))
+    monkeypatch.setattr(IndexHeader, "load", lambda header: pytest.fail("it was read"))
+    assert len(index_of(blob_of(shard), "tar")) == 4

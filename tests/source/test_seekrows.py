@@ -26,7 +26,7 @@ def table(folder: Path, letter: bytes, count: int = 8) -> SeekTable:
     columns, tail = seek_columns({"jpg": strings}, count)
     places = np.zeros((count, 1), np.int64)
     index = ShardIndex(
-        "tar", ("jpg",), places, places, None, Keys.of([b"%d" % n for n in range(count)]), 10, seeks=columns, tail=tail
+        "tar", ("jpg",), places, places, None, Keys.of([b"%d" % n for n in range(count)]), 512 * count, seeks=columns, tail=tail
     )
     path = folder / f"{letter.decode()}.stk"
     path.write_bytes(index.to_bytes())
@@ -105,13 +105,13 @@ def test_shards_without_seek_indices_lie_between_others(tmp_path: Path, held: bo
         monkeypatch.setattr("stoker.storage.local.HeldFiles.descriptors", lambda self: None)
     places, indexes = np.zeros((2, 1), np.int64), []
     for number in range(5):
-        made = ShardIndex("tar", ("jpg",), places, places, None, Keys.of([b"x", b"y"]), 10)
+        made = ShardIndex("tar", ("jpg",), places, places, None, Keys.of([b"x", b"y"]), 1024)
         if number in (1, 4):
             text = SeekStrings()
             text.add(b"%d" % number)
             text.add(b"%d%d" % (number, number))
             columns, tail = seek_columns({"jpg": text}, 2)
-            made = ShardIndex("tar", ("jpg",), places, places, None, made.keys, 10, seeks=columns, tail=tail)
+            made = ShardIndex("tar", ("jpg",), places, places, None, made.keys, 1024, seeks=columns, tail=tail)
         path = tmp_path / f"{number}.stk"
         path.write_bytes(made.to_bytes())
         indexes.append(ShardIndex.read(LocalBlob(os.fsencode(path))))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import stoker
 from stoker.errors import ConfigError
 from stoker.source.stream import StreamSource
 
@@ -25,6 +26,12 @@ class Numbers:
 def test_each_opening_starts_anew() -> None:
     source = StreamSource(numbers)
     assert [sample["n"] for sample in source.open()] == [sample["n"] for sample in source.open()] == [0, 1, 2]
+
+
+def test_half_a_character_in_a_key_is_shown_by_its_bytes() -> None:
+    """It may come from anywhere, broken JSON say, and breaks neither a log nor the run."""
+    pipeline = stoker.stream(lambda: [{"__key__": "a\ud800", "n": 1}, {"__key__": "a\udcff", "n": 2}])
+    assert [sample.key_ for sample in pipeline] == [r"a\xed\xa0\x80", r"a\xff"]
 
 
 def test_nothing_is_called_before_it_is_opened() -> None:

@@ -372,3 +372,45 @@ def test_what_makes_no_sense_is_told(
     with pytest.raises(ConfigError, match=match):
         stoker.tar(spec, **options)
     assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"index": "never"}])
+@pytest.mark.parametrize(("field", "data"), [("cls", b"x7"), ("json", b"{"), ("txt", b"\xff"), ("npy", b"no"), ("pkl", b".")])
+def test_a_field_that_cannot_be_decoded_is_told_with_its_sample_and_shard(
+    tmp_path: Path, options: dict[str, str], field: str, data: bytes
+) -> None:
+    """With an index and in sequence alike."""
+    [path] = store(tmp_path, [("good", {"bin": b"1"}), ("bad", {"bin": b"2"})])
+    path.write_bytes(sample_tar([(f"s{n}", {"bin": b"1", field: data}) for n in range(3)]))
+    with pytest.raises(RecordError, match=rf"s-0\.tar, byte 512: sample 's0': .*(field '{field}'|pickle)") as caught:
+        list(stoker.tar(path, **options))  # type: ignore[arg-type]
+    assert caught.value.key == "s0" and caught.value.origin == f"{path}, byte 512"
+
+
+class BytesPath:
+    """A path that is no text."""
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __fspath__(self) -> bytes:
+        return self._path
+
+
+def test_paths_may_be_text_bytes_or_anything_that_is_a_path(tmp_path: Path) -> None:
+    """Of any name, in a list or alone, for every source that takes some."""
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    samples = [{"__key__": "a", "n": 1}, {"__key__": "b", "n": 2}]
+    stoker.write_tar(folder + b"/s-{}.tar", [{"__key__": sample["__key__"], "cls": 1} for sample in samples])
+    stoker.write_tfrecord(folder + b"/s.tfrecord", samples)
+    stoker.write_lmdb(folder + b"/s.lmdb", samples)
+    for source, name in ((stoker.tar, b"s-000000.tar"), (stoker.tfrecord, b"s.tfrecord"), (stoker.lmdb, b"s.lmdb")):
+        path = folder + b"/" + name
+        for given in (path, BytesPath(path), os.fsdecode(path), Path(os.fsdecode(path))):
+            assert len(source(given)) == 2  # type: ignore[operator]
+    for many in ([folder + b"/s-000000.tar"], [BytesPath(folder + b"/s-000000.tar")], folder, folder + b"/*.tar"):
+        assert len(stoker.tar(many)) == 2
+    for source in (stoker.tar, stoker.tfrecord, stoker.lmdb, stoker.filelist):
+        with pytest.raises(ConfigError, match="path"):
+            source(7)  # type: ignore[operator]

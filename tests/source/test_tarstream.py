@@ -8,9 +8,12 @@ import io
 import os
 import pickle
 import random
+import struct
 import subprocess
 import sys
+import tarfile
 import tracemalloc
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +23,14 @@ import zstandard
 
 import stoker
 from stoker.errors import ConfigError, CorruptShard, MissingExtra, RecordError, SourceEmpty, SourceNotFound
-from stoker.source import unpack
+from stoker.source import seen_keys, tarstream, unpack
 from stoker.source.sequential import TarStream
 from stoker.source.tarstream import is_compressed, open_pieces, tar_samples
+from stoker.source.tfrecordstream import whole_records
 from stoker.storage.local import LocalBlob
 
 from ..loader.runs import ROOT, environment, run_python
-from .making import END, member, sample_tar
+from .making import END, member, sample_tar, tfrecord
 from .test_codecs import Canary
 
 #: without the time of day, which would be in the names of tests
@@ -229,32 +233,102 @@ def test_what_does_not_unpack_is_told(tmp_path: Path, name: str, data: bytes) ->
 
 
 def test_a_bomb_takes_no_memory() -> None:
-    """Zeros without end behind the end of a tar, packed a thousandfold: read through, or refused where they grow even more."""
+    """500 MB of zeros in 510 KB of gzip, as a member of a tar or after its end, or as a record."""
     script = """
-import gzip, itertools, resource, zstandard
+import gzip, itertools, resource, struct, tarfile, zstandard
 from stoker.errors import StokerError
 from stoker.source.tarstream import tar_samples
+from stoker.source.tfrecordstream import whole_records
 from stoker.source.unpack import unpacked
-from tests.source.making import sample_tar
+from tests.source.making import masked, sample_tar
 
-TAR = sample_tar([("a", {"x": b"1"})])
 zeros = bytes(1 << 23)
+huge = tarfile.TarInfo("huge.bin")
+huge.size = 60 * len(zeros)
+length = struct.pack("<Q", huge.size)
+begins = {
+    "member": huge.tobuf(),
+    "after the end": sample_tar([("a", {"x": b"1"})]),
+    "record": length + struct.pack("<I", masked(length)),
+}
 def most():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-for packing, pack in (("gzip", gzip.compress), ("zstd", zstandard.compress)):
-    parts = itertools.chain([pack(TAR)], itertools.repeat(pack(zeros), 30))
+packers = ("gzip", gzip.compress), ("zstd", zstandard.compress)
+for (packing, pack), (what, begin) in itertools.product(packers, begins.items()):
+    parts = itertools.chain([pack(begin)], itertools.repeat(pack(zeros), 60))
+    pieces = unpacked(parts, packing, "bomb")
     before = most()
     try:
-        print(len(list(tar_samples(unpacked(parts, packing, "bomb"), "bomb"))))
+        print(len(list(whole_records(pieces, None) if what == "record" else tar_samples(pieces, "bomb"))))
     except StokerError as error:
         print(type(error).__name__, error)
-    assert most() < before + 60, (before, most())
+    assert most() < before + 110, (packing, what, before, most())
 """
     done = run_python(script)
     assert done.returncode == 0, done.stderr[-2000:]
-    first, second = done.stdout.splitlines()
-    assert first == "1"
-    assert second.startswith("CorruptShard bomb:") and "looks like a bomb" in second
+    assert len(done.stdout.splitlines()) == 6
+    for told in done.stdout.splitlines():
+        assert told.startswith("CorruptShard bomb:") and "looks like a bomb" in told
+
+
+@pytest.mark.parametrize(("packing", "ratio"), [("gzip", 500), ("zlib", 500), ("zstd", 2000)])
+def test_what_shrinks_as_well_as_labels_do_is_no_bomb(packing: str, ratio: int) -> None:
+    """Much of which nearly all is zeros."""
+    pack = {"gzip": pressed, "zlib": zlib.compress, "zstd": zstandard.compress}[packing]
+    rng = random.Random(1)
+    block = b"".join(bytes(1990) + rng.randbytes(2) for _ in range(5000))
+    small = pack(block)
+    assert unpack.MAX_RATIO[packing] == ratio and 250 < len(block) / len(small) < ratio
+    assert sum(map(len, unpack.unpacked(iter([small] * 3), packing, "x"))) == 3 * len(block)
+
+
+@pytest.mark.parametrize("how", ["header", "bytes"])
+def test_a_member_larger_than_is_held_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """By what its header says, as soon as that is looked at; else, where small files of no sample pile up, when so much came."""
+    monkeypatch.setattr(unpack, "MAX_MEMBER", 1 << 20)
+    monkeypatch.setattr(tarstream, "_LOOK", 1 << 12)
+    monkeypatch.setattr(tarstream, "_HEADERS", 1 << 16)
+    long = "folder/" + 200 * "x" + ".bin"
+    info = tarfile.TarInfo(long)
+    info.size = (1 << 20) + 1
+    header = info.tobuf(tarfile.PAX_FORMAT)
+    follows = [bytes(1 << 12)] * 2 if how == "header" else []
+    nameless = [] if how == "header" else [member(b"README", bytes(1 << 15))] * 40
+    first = member(b"a.cls", b"1")
+    with pytest.raises(CorruptShard, match=r"x\.tar: the member '.*' at byte 1,024 has more than 1\.0 MB") as caught:
+        list(tar_samples([first, *nameless, header, *follows], "x.tar"))
+    assert (long if how == "header" else "README") in str(caught.value) and caught.value.offset == len(first)
+    whole = member(b"b.bin", bytes(1 << 20))
+    assert [len(sample.fields) for sample in tar_samples(pieces(first + whole + END, 1000), "x")] == [1, 1]
+
+
+def test_a_record_larger_than_is_held_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpack, "MAX_MEMBER", 1 << 12)
+    data = tfrecord([b"small", bytes(1 << 13)])
+    got = []
+    with pytest.raises(CorruptShard, match=r"the record at byte 21 says it takes 8,208 bytes, and of one at most 4\.1 kB"):
+        for _, _, starts, _ in whole_records(iter([data[:100], data[100:]]), None):
+            got.append(len(starts))
+    assert got == [1]
+    assert sum(len(starts) for _, _, starts, _ in whole_records(iter([data]), len(data))) == 2
+
+
+@pytest.mark.parametrize("checksum", [True, False])
+def test_a_packed_shard_cut_by_its_last_bytes_is_told(tmp_path: Path, checksum: bool) -> None:
+    """Also where all samples came before the cut: of zstd's last block, or of its checksum; or of gzip's."""
+    packed = zstandard.ZstdCompressor(write_checksum=checksum).compress(TAR)
+    skippable = struct.pack("<II", 0x184D2A50, 3) + b"abc"
+    for name, data in {"a.tar.zst": packed, "b.tar.zst": packed + skippable, "c.tar.gz": pressed(TAR)}.items():
+        assert len(unpacked(tmp_path, name, data)) == len(SAMPLES)
+        for cut in (1, 2, 3, 4):
+            with pytest.raises(CorruptShard, match=f"{name}: cannot be unpacked as (zstd|gzip): it ends in the middle"):
+                unpacked(tmp_path, name, data[:-cut])
+
+
+def test_members_after_padding_are_read(tmp_path: Path) -> None:
+    half = len(TAR) // 2
+    data = pressed(TAR[:half]) + bytes(700) + pressed(TAR[half:]) + bytes(3)
+    assert len(unpacked(tmp_path, "a.tar.gz", data)) == len(SAMPLES)
 
 
 # ---- stoker.tar in sequence ------------------------------------------------------------------------------------------
@@ -315,6 +389,24 @@ def test_keys_come_with_the_samples(tmp_path: Path) -> None:
     [sample] = stoker.tar(tmp_path / "a.tar", index="never")
     assert sample.key_ == r"x\x0a"
     assert dict(sample.items()) == {"cls": 1}
+
+
+@pytest.mark.parametrize("far", [0, 2, 40, 500])
+def test_a_key_that_comes_twice_is_told_in_sequence_as_with_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: int
+) -> None:
+    """However far apart they are, with few keys kept as they are."""
+    monkeypatch.setattr(seen_keys, "_RECENT", 7)
+    between = [f"{n * 7919 % 1000:03d}" for n in range(far)]
+    names = ["x", *between, "other", "x", *(name + "'" for name in between), "end"]
+    (tmp_path / "a.tar").write_bytes(sample_tar([(name, {"cls": b"1"}) for name in names]))
+    for options in ({}, {"index": "never"}):
+        with pytest.raises(CorruptShard, match=r"a\.tar: the key 'x' appears twice") as caught:
+            list(stoker.tar(tmp_path / "a.tar", **options))  # type: ignore[arg-type]
+        assert str(caught.value.shard).endswith("a.tar")
+    (tmp_path / "b.tar").write_bytes(sample_tar([(name, {"cls": b"1"}) for name in dict.fromkeys(names)]))
+    assert len(list(stoker.tar(tmp_path / "b.tar", index="never"))) == 2 * far + 3
+    assert len(list(stoker.tar([tmp_path / "b.tar"] * 2, index="never"))) == 2 * (2 * far + 3), "in two shards it may come again"
 
 
 @pytest.mark.parametrize("second", [{"cls": b"2"}, {"cls": b"2", "bin": b"", "more": b""}])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from stoker.storage import local
 from stoker.storage.local import HeldFiles, LocalBlob
 
 from ..loader.runs import run_python
+from ..source.making import sample_tar
+from .server import Server
 
 DATA = bytes(range(256)) * 40
 
@@ -110,6 +114,8 @@ def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monke
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 10)
     blobs = [blob_of(tmp_path / f"{number}") for number in range(6)]
     fds = [blob.hold() for blob in blobs]
+    assert len(set(fds[:2])) == 2 and min(fds[:2]) >= 0 and fds[2:] == [-1] * 4, "who may do without one gets none to spare"
+    fds[2:] = [blob.pin() for blob in blobs[2:]]
     assert len(set(fds)) == 6 and min(fds) >= 0
     for blob in blobs:
         blob.close()
@@ -120,6 +126,82 @@ def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monke
     assert len(local._files._open) <= 2
     for blob in blobs:
         blob.close()
+
+
+def test_where_the_process_has_no_descriptors_left_readers_wait_for_one_another(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is held is given back when the other already waits."""
+    (tmp_path / "b").write_bytes(b"other")
+    first, second, waiting = blob_of(path), blob_of(tmp_path / "b"), threading.Event()
+    fd, real = first.pin(), os.open
+
+    def opened(name: bytes, flags: int) -> int:
+        if first._number in local._files._open:
+            waiting.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(name, flags)
+
+    monkeypatch.setattr(os, "open", opened)
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(second.read_all, 10)
+        assert waiting.wait(60)
+        first.release(fd)
+        assert got.result(60) == b"other"
+    second.close()
+    monkeypatch.undo()
+    fd = first.pin()
+    monkeypatch.setattr(local, "_WAIT_S", 0.0)
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(ReadError, match="b: Too many open files"):
+        second.read_all(10)
+    first.release(fd)
+
+
+FEW = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import pathlib
+import stoker
+from tests.source.making import sample_tar
+folder, shards = pathlib.Path(sys.argv[1]), 150
+for shard in range(shards):
+    samples = [(f"{n:06d}", {"cls": b"%d" % n, "bin": bytes(50)}) for n in range(4 * shard, 4 * shard + 4)]
+    (folder / f"s-{shard:03d}.tar").write_bytes(sample_tar(samples))
+for options in ({}, {}, {"index": "never", "interleave": 16}):
+    pipeline = stoker.tar(folder, **options).shuffle(seed=1, window=shards if options else None)
+    with pipeline.batch(64, drop_last=False).loader(threads=32) as loader:
+        for _ in range(2):
+            assert sorted(int(value) for batch in loader for value in batch["cls"]) == list(range(shards * 4))
+print(len(list(folder.glob("*.stk"))))
+"""
+
+
+def test_64_descriptors_are_enough_for_any_number_of_shards_and_threads(tmp_path: Path) -> None:
+    """Making indexes, reading at random with them, and in sequence."""
+    done = run_python(FEW, str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "150\n", "")
+
+
+FEW_FAR = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import stoker
+_, url, folder = sys.argv
+for cache in (None, stoker.Cache(folder + "/whole"), stoker.Cache(folder + "/blocks", block="1MB")):
+    pipeline = stoker.tar(url, cache=cache).shuffle(seed=1)
+    with pipeline.batch(40, drop_last=False).loader(threads=16) as loader:
+        assert sorted(int(value) for batch in loader for value in batch["cls"]) == list(range(160)), cache
+"""
+
+
+def test_64_descriptors_are_enough_for_shards_over_a_network_and_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with Server() as server:
+        for shard in range(80):
+            server.put(f"/s-{shard:02d}.tar", sample_tar([(f"{n}", {"cls": b"%d" % n}) for n in (2 * shard, 2 * shard + 1)]))
+        done = run_python(FEW_FAR, f"{server.origin}/s-{{00..79}}.tar", str(tmp_path))
+    assert done.returncode == 0, done.stderr
 
 
 def test_files_held_for_long_are_few_in_all_and_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

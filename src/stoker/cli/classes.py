@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..pack.atomic import AtomicFile
+from ..source.plain_file import read_plain
 
 #: no list of classes is larger
 _MAX_BYTES = 1 << 24
@@ -48,6 +50,6 @@ def read_classes(shard: str) -> tuple[str, ...]:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes() if path.is_file() and path.stat().st_size <= _MAX_BYTES else b""
+        return read_plain(os.fsencode(path), _MAX_BYTES)
     except (OSError, ValueError):
         return b""

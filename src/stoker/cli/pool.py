@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ..engine.resources import usable_cores
+from ..errors import ConfigError
 from ..pack.convert import Stopped
 
 Thing = TypeVar("Thing")
@@ -46,7 +47,7 @@ class Pool:
 
     def over(self, work: Callable[[Thing], Result], things: Iterable[Thing], tick: Callable[[], None]) -> Iterator[Result]:
         """Results as they come; the first exception ends it. `tick` is called ten times a second, in the caller's thread."""
-        waiting: set[Future[Result]] = {self._outer.submit(work, thing) for thing in things}
+        waiting: set[Future[Result]] = {self._submit(self._outer, work, thing) for thing in things}
         while waiting:
             done, waiting = concurrent.futures.wait(waiting, _LOOK_S, concurrent.futures.FIRST_COMPLETED)
             tick()
@@ -58,7 +59,7 @@ class Pool:
         waiting: deque[Future[Any]] = deque()
         try:
             for thing in things:
-                waiting.append(self._inner.submit(work, thing))
+                waiting.append(self._submit(self._inner, work, thing))
                 if len(waiting) > self._ahead:
                     yield self._result(waiting.popleft())
             while waiting:
@@ -79,6 +80,14 @@ class Pool:
             self._stop.set()
         self._outer.shutdown(wait=True, cancel_futures=True)
         self._inner.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[Any], Any], thing: Any) -> Future[Any]:
+        try:
+            return pool.submit(work, thing)
+        except RuntimeError as error:  # a limit on threads, or a pool that is shut down
+            if self._stop.is_set():
+                raise Stopped from error
+            raise ConfigError(f"a thread could not be started ({error}); use fewer with -j, or raise `ulimit -u`") from error
 
     def _result(self, future: Future[Any]) -> Any:
         while not future.done():

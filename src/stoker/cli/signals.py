@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -44,7 +44,9 @@ def watch() -> None:
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     signal.signal(_WAKE, lambda *_: None)
-    threading.Thread(target=_wake, args=(read_end, threading.get_ident()), name="stoker-signals", daemon=True).start()
+    # Without the thread a signal is noticed all the same, only later, when the main thread does something.
+    with suppress(RuntimeError):
+        threading.Thread(target=_wake, args=(read_end, threading.get_ident()), name="stoker-signals", daemon=True).start()
 
 
 @contextmanager

@@ -46,8 +46,11 @@ class Crew:
         turn = _Round(work, todo)
         for _ in range(self._start(min(self._most, len(todo) - 1))):
             self._queue.put(turn)
-        turn.help()
-        return turn.results()
+        try:
+            turn.help()
+            return turn.results()
+        finally:
+            turn.stop()  # Ctrl-C, perhaps: the threads finish what they are at, and begin nothing more
 
     def __reduce__(self) -> tuple[type[Crew], tuple[int]]:
         return Crew, (self._most,)
@@ -74,7 +77,7 @@ class _Round:
         """Do things until none is left to begin."""
         while True:
             with self._changed:
-                if self._errors or self._next == len(self._things):
+                if self._next == len(self._things):
                     return
                 at = self._next
                 self._next, self._running = at + 1, self._running + 1
@@ -87,8 +90,13 @@ class _Round:
                 self._running -= 1
                 if error is not None:
                     self._errors[at], error = error, None  # kept once: it knows this frame
+                    self.stop()  # for good: a thread may come when the errors are taken out again
                 if not self._running:
                     self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._next = len(self._things)
 
     def results(self) -> list[Any]:
         with self._changed:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, RecordError
-from ..source.codecs import JSONS, NUMBERS, PICKLES, decode_field, encode_field, kind_of
+from ..source.codecs import JSONS, NUMBERS, PICKLES, decode_field, encode_field, kind_of, text_bytes
 
 #: extension -> the format Pillow writes
 FORMATS = {
@@ -50,7 +50,7 @@ def encode_value(field: str, value: Any) -> bytes:
             f"field {field!r}: got text, and the extension takes an image; for the file of that name pass Path(name).read_bytes()"
         )
     if isinstance(value, str) and kind not in _NOT_TEXT:
-        return value.encode("utf-8", "surrogateescape")
+        return text_bytes(value, f"field {field!r}")
     if kind in FORMATS and (_is_image(value) or hasattr(value, "__array__")):
         return _picture(field, FORMATS[kind], value)
     if kind == "npy" and hasattr(value, "__array__"):

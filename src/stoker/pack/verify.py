@@ -31,6 +31,7 @@ from ..source.opening import tfrecord_packing
 from ..source.paths import printable, unprintable
 from ..source.seeks import seek_tables
 from ..source.tarstream import TarSample, is_compressed, open_pieces, tar_samples
+from ..source.tfrecordstream import check_record_size
 from ..source.unpack import check_unpacker, unpacked
 from ..storage.blob import Blob
 from ..storage.scratch import Scratch
@@ -499,6 +500,8 @@ def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArra
         if packing is None and need > size - base - used:
             break
         yield number, base, data, starts, lengths
+        with _named(blob):
+            check_record_size(need, base + used, packed=packing is not None)
         parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)
     if held:
         told = f"{blob.url}: the record at byte {base:,} reaches behind the end of the file: it is cut or damaged"
@@ -506,8 +509,15 @@ def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArra
 
 
 def _scan(blob: Blob, data: NDArray[np.uint8], base: int) -> tuple[Ints, Ints, int, int]:
-    try:
+    with _named(blob):
         return scan_tfrecord(data, base, verify=False)
+
+
+@contextlib.contextmanager
+def _named(blob: Blob) -> Iterator[None]:
+    """A shard's name in front of what is wrong with it."""
+    try:
+        yield
     except CorruptShard as error:
         raise CorruptShard(f"{blob.url}: {error}", shard=blob.url, offset=error.offset) from error
 

@@ -59,19 +59,26 @@ def decode_field(field: str, data: bytes) -> Any:
         raise RecordError(f"field {field!r}: {begin!r}{'...' if len(data) > 24 else ''} cannot be decoded: {error}") from error
 
 
+def name_sample(error: RecordError, key: str, origin: str) -> RecordError:
+    """The same error, which says of which sample it is, and where that is stored."""
+    error.key, error.origin = key, origin
+    error.message = f"{origin}: sample {key!r}: {error.message}"
+    return error
+
+
 def encode_field(field: str, value: Any) -> bytes:
     """The bytes a field is stored as; `decode_field` gives the value back. Raises ConfigError for what has no such bytes."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     kind = kind_of(field)
     if kind in NUMBERS and isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return str(int(value)).encode()
+        return _number_bytes(field, int(value))
     if kind in NUMBERS and isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "iu":
-        return str(int(value)).encode()
+        return _number_bytes(field, int(value))
     if kind in JSONS:
         return _json_bytes(field, value)
     if kind in TEXTS and isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
+        return text_bytes(value, f"field {field!r}")
     if kind == "npy" and isinstance(value, (np.ndarray, np.generic, int, float, list, tuple)):
         return _npy_bytes(field, value)
     raise ConfigError(
@@ -100,6 +107,27 @@ def _remedy(field: str, value: Any) -> str:
     return "pass bytes, or name it after what it holds: '.json', '.txt', '.cls', '.npy', '.png'"
 
 
+def text_bytes(text: str, told: str) -> bytes:
+    """Text as UTF-8; bytes that are no text are surrogates in it, and come back as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{told}: {text[error.start : error.end]!r} at place {error.start} is half a character, which UTF-8 cannot hold; "
+            "replace it, or pass bytes"
+        ) from error
+
+
+def _number_bytes(field: str, value: int) -> bytes:
+    if not _fits(value):
+        raise ConfigError(f"field {field!r}: {value} does not fit 64 bits, and could not be read again; name it '{field}.txt'")
+    return str(value).encode()
+
+
+def _fits(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
+
+
 def _json_bytes(field: str, value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
@@ -108,7 +136,12 @@ def _json_bytes(field: str, value: Any) -> bytes:
 
 
 def _npy_bytes(field: str, value: Any) -> bytes:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"field {field!r}: NumPy cannot make one array of it ({error}); give rows of equal length, or store it as json"
+        ) from error
     if array.dtype.hasobject:
         raise ConfigError(f"field {field!r} holds Python objects (dtype {array.dtype}); use a numeric dtype")
     out = io.BytesIO()
@@ -122,7 +155,7 @@ def _number(data: bytes) -> int:
     value = int(data)
     if b"_" in data:
         raise ValueError("it is not written in digits alone")  # Python takes 1_000
-    if not -(1 << 63) <= value < 1 << 63:
+    if not _fits(value):
         raise ValueError("it does not fit 64 bits")
     return value
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Collection
 
@@ -12,7 +11,8 @@ import numpy as np
 
 from ..errors import ConfigError, SourceNotFound
 from ..units import counted
-from .paths import open_plain, printable
+from .paths import printable
+from .plain_file import read_plain
 from .sniff import seen_at
 from .typed_columns import Values
 
@@ -65,17 +65,15 @@ class CsvTable:
 
 def _text(path: bytes) -> str:
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            data = file.read(MAX_BYTES + 1)
+        data = read_plain(path, MAX_BYTES)
+    except ConfigError as exc:
+        raise ConfigError(f"{exc}; or read the table yourself and pass its columns") from exc
     except OSError as exc:
         raise SourceNotFound(
             f"{printable(path)}: the table cannot be read: {exc.strerror}; {seen_at('table', path) or 'check its path'}"
         ) from exc
     except ValueError as exc:  # a NUL in the path
         raise SourceNotFound(f"{printable(path)}: no file has such a name; check the table's path") from exc
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{printable(path)} has {size:,} bytes, more than {MAX_BYTES:,}; read it yourself and pass its columns")
     if b"\0" in data:
         _refuse_other_kinds(path)
         raise ConfigError(f"{_line(path, data.count(10, 0, data.index(0)) + 1)}: a NUL byte; save the table as UTF-8 text")

@@ -19,10 +19,12 @@ each string compared with its own checksum (`seeks.py`). Where there is none the
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import struct
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +47,14 @@ _TAIL = struct.Struct("<Q")
 _FIRST = 1 << 20
 #: what a column may be made of: nothing that could hold an address
 _DTYPES = {"<i8", "<u8", "<i4", "<u4", "|u1", "<f4", "<f8"}
-#: no index is read that claims to be larger, its tail not counted
-MAX_BYTES = 1 << 34
+#: no index is read that claims to be larger, its tail not counted; nor one with a larger header
+MAX_BYTES, MAX_HEADER = 1 << 34, 1 << 24
+#: bytes that a record takes of its shard at least: a header of a tar, or the length of a TFRecord and two checksums
+_LEAST = {"tar": 512, "tfrecord": 16}
+#: bytes around a TFRecord's payload: its length and that one's checksum before it, its own checksum after it
+_AROUND_RECORD = 12, 4
+#: bytes of columns that an index may have for each byte of its shard; with every sample of one empty file, and 64 fields, it is 3
+_BYTES_PER_BYTE = 8
 #: columns of a field's seek indices
 _SEEK_LENGTH, _SEEK_CRC = "seek_length:", "seek_crc:"
 
@@ -219,54 +227,12 @@ class ShardIndex:
     @classmethod
     def from_bytes(cls, data: bytes, told: str) -> ShardIndex:
         """The index in a file's content, checked; `told` names the file in messages."""
-        head = _head_length(data, len(data), told)
-        return cls._from_head(data[:head], len(data), told, Tail.of((data[head:],)))
+        return IndexHeader.of(_Beginning(data), len(data), told).load()
 
     @classmethod
     def read(cls, blob: Blob) -> ShardIndex:
-        """The index in a file, checked; its tail stays there, and is looked at when it is needed.
-
-        Of a file that does not even begin as an index does, the error's `offset` is 0.
-        """
-        told, size = blob.url, blob.stat().size
-        data = bytearray(min(size, _FIRST))
-        blob.read_into(0, memoryview(data))
-        head = _head_length(data, size, told)
-        if head > MAX_BYTES:
-            raise _bad(told, f"it claims {head:,} bytes, and at most {MAX_BYTES:,} are read")
-        if head > len(data):
-            rest = bytearray(head - len(data))
-            blob.read_into(len(data), memoryview(rest))
-            data += rest
-        return cls._from_head(bytes(data[:head]), size, told, Tail(size - head, blob=blob if size > head else None, at=head))
-
-    @classmethod
-    def _from_head(cls, data: bytes, size: int, told: str, tail: Tail) -> ShardIndex:
-        header, body = _split(data, size, told)
-        try:
-            head = json.loads(header)
-            columns = {entry["name"]: _column(entry, body) for entry in head["columns"]}
-            named = head.get("seeks")
-            index = cls(
-                kind=str(head["kind"]),
-                fields=tuple(map(str, head["fields"])),
-                start=columns.pop("start"),
-                length=columns.pop("length"),
-                crc=columns.pop("crc", None),
-                keys=Keys(columns.pop("key_data"), columns.pop("key_ends")) if "key_ends" in columns else None,
-                size=int(head["size"]),
-                mtime_ns=int(head["mtime_ns"]),
-                etag=str(head["etag"]),
-                sealed=bool(head["sealed"]),
-                about=dict(head["about"]),
-                seeks=None if named is None else {str(name): _seek_column(columns, str(name)) for name in named},
-                extra=columns,
-                tail=tail,
-            )
-            index._check(int(head["records"]))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            raise _bad(told, f"it contradicts itself ({error})") from error
-        return index
+        """The index in a file, checked; its tail stays there, and is looked at when it is needed."""
+        return IndexHeader.read(blob).load()
 
     def _check(self, records: int) -> None:
         """Whether the columns agree with each other and lie within the shard."""
@@ -286,6 +252,10 @@ class ShardIndex:
             raise ValueError("a place before the beginning")
         if records and int(ends.max()) > self.size:
             raise ValueError(f"a record that ends at byte {int(ends.max())} of {self.size}")
+        if records and self.kind == "tfrecord":
+            before, after = _AROUND_RECORD
+            if int(self.length.min()) < 0 or int(self.start.min()) < before or int(ends.max()) > self.size - after:
+                raise ValueError("a record without its length and checksums around it")
         if self.keys is not None:
             ends = self.keys.ends
             if ends.shape != (records,) or ends.dtype != np.int64 or self.keys.data.dtype != np.uint8 or self.keys.data.ndim != 1:
@@ -299,47 +269,158 @@ class ShardIndex:
                 raise ValueError("seek indices of another shape")
 
 
-def _head_length(data: bytes | bytearray, size: int, told: str) -> int:
-    """Bytes of a file in front of its tail, as its beginning says."""
-    if len(data) < _PREFIX.size or data[:8] != MAGIC:
-        raise _bad(told, f"it begins with {bytes(data[:8])!r}, which no index does", offset=0)
-    version = _PREFIX.unpack_from(data)[1]
+class _Beginning:
+    """A file of which the first bytes are here; without a blob, all of them."""
+
+    def __init__(self, first: bytes | bytearray, blob: Blob | None = None) -> None:
+        self._first, self.blob = memoryview(first).toreadonly(), blob
+
+    def get(self, at: int, length: int) -> memoryview:
+        here = self._first[at : at + length]
+        if len(here) == length or self.blob is None:
+            return here
+        data = bytearray(length)
+        data[: len(here)] = here
+        self.blob.read_into(at + len(here), memoryview(data)[len(here) :])
+        return memoryview(data).toreadonly()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """What stands in front of an index, checked: what it is of, and where its columns and its tail lie; `load` reads them.
+
+    A file may say anything of itself. So its size must be what the table of columns makes it, and no more than a shard of `size`
+    bytes can need, before memory is taken for it; and whether the shard has that size can be asked before that.
+    """
+
+    told: str
+    kind: str
+    size: int
+    mtime_ns: int
+    etag: str
+    sealed: bool
+    said: dict[str, Any]
+    file: _Beginning
+    at: int  # where the columns begin
+    length: int  # bytes they take
+    crc: int
+    tail: int  # bytes after them
+
+    @classmethod
+    def read(cls, blob: Blob) -> IndexHeader:
+        """The header in a file. Of a file that does not even begin as an index does, the error's `offset` is 0."""
+        size = blob.stat().size
+        first = bytearray(min(size, _FIRST))
+        blob.read_into(0, memoryview(first))
+        return cls.of(_Beginning(first, blob), size, blob.url)
+
+    @classmethod
+    def of(cls, file: _Beginning, size: int, told: str) -> IndexHeader:
+        first = file.get(0, min(size, _PREFIX.size + _TAIL.size))
+        version, length, header_crc, body_crc, total = _prefix(first, told)
+        if total != size:
+            raise _bad(told, f"it has {size:,} bytes and should have {total:,}")
+        begin, tail = _PREFIX.size, 0
+        if version == TAIL_VERSION:
+            begin += _TAIL.size
+            tail = int(_TAIL.unpack_from(first, _PREFIX.size)[0]) if len(first) == begin else 0
+            if not 0 < tail < size:
+                raise _bad(told, f"it has {size:,} bytes, which cannot hold a tail of {tail:,}")
+        body = size - tail - begin - length
+        if body < 0 or length > MAX_HEADER or body > MAX_BYTES:
+            raise _bad(told, f"it claims a header of {length:,} bytes and columns of {body:,}")
+        header = file.get(begin, length)
+        if crc32c(bytes(header)) != header_crc:
+            raise _bad(told, "its checksum is wrong")
+        with _contradictions(told):
+            said = json.loads(bytes(header))
+            _check_room(said, body)
+            about = str(said["kind"]), int(said["size"]), int(said["mtime_ns"]), str(said["etag"]), bool(said["sealed"])
+        return cls(told, *about, said, file, begin + length, body, body_crc, tail)
+
+    def load(self) -> ShardIndex:
+        """The index, checked; its tail stays in the file."""
+        try:
+            body = self.file.get(self.at, self.length)
+        except MemoryError as error:
+            raise _bad(self.told, f"its columns take {self.length:,} bytes, more than there is memory") from error
+        if crc32c(np.frombuffer(body, np.uint8)) != self.crc:
+            raise _bad(self.told, "its checksum is wrong")
+        end = self.at + self.length
+        blob = self.file.blob
+        tail = Tail.of((bytes(self.file.get(end, self.tail)),)) if blob is None else Tail(self.tail, (), blob, end)
+        with _contradictions(self.told):
+            return self._index(body, tail if self.tail else Tail())
+
+    def _index(self, body: memoryview, tail: Tail) -> ShardIndex:
+        said = self.said
+        columns = {entry["name"]: _column(entry, body) for entry in said["columns"]}
+        named = said.get("seeks")
+        index = ShardIndex(
+            kind=self.kind,
+            fields=tuple(map(str, said["fields"])),
+            start=columns.pop("start"),
+            length=columns.pop("length"),
+            crc=columns.pop("crc", None),
+            keys=Keys(columns.pop("key_data"), columns.pop("key_ends")) if "key_ends" in columns else None,
+            size=self.size,
+            mtime_ns=self.mtime_ns,
+            etag=self.etag,
+            sealed=self.sealed,
+            about=dict(said["about"]),
+            seeks=None if named is None else {str(name): _seek_column(columns, str(name)) for name in named},
+            extra=columns,
+            tail=tail,
+        )
+        index._check(int(said["records"]))
+        return index
+
+
+def _prefix(first: memoryview, told: str) -> tuple[int, int, int, int, int]:
+    """Version, length of the header, its checksum, that of the columns, and length of the file."""
+    if len(first) < _PREFIX.size or first[:8] != MAGIC:
+        raise _bad(told, f"it begins with {bytes(first[:8])!r}, which no index does", offset=0)
+    _, version, *rest = _PREFIX.unpack_from(first)
     if version not in (VERSION, TAIL_VERSION):
         raise _bad(told, f"it is of version {version}, and this Stoker reads versions {VERSION} and {TAIL_VERSION}")
-    if version == VERSION:
-        return size
-    tail = _TAIL.unpack_from(data, _PREFIX.size)[0] if len(data) >= _PREFIX.size + _TAIL.size else 0
-    if not 0 < tail < size:
-        raise _bad(told, f"it has {size:,} bytes, which cannot hold a tail of {tail:,}")
-    return int(size - tail)
+    length, header_crc, body_crc, total = rest
+    return version, length, header_crc, body_crc, total
 
 
-def _split(data: bytes, size: int, told: str) -> tuple[bytes, memoryview]:
-    """Header and body of a file of `size` bytes, from all that stands in front of its tail."""
-    _, version, length, header_crc, body_crc, total = _PREFIX.unpack_from(data)
-    if total != size:
-        raise _bad(told, f"it has {size:,} bytes and should have {total:,}")
-    begin = _PREFIX.size + (_TAIL.size if version == TAIL_VERSION else 0)
-    header, body = data[begin : begin + length], memoryview(data)[begin + length :]
-    if crc32c(header) != header_crc or crc32c(body) != body_crc:
-        raise _bad(told, "its checksum is wrong")
-    return header, body
+@contextlib.contextmanager
+def _contradictions(told: str) -> Iterator[None]:
+    """What goes wrong with what a header says is the file's fault."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise _bad(told, f"it contradicts itself ({error})") from error
+
+
+def _check_room(said: dict[str, Any], body: int) -> None:
+    """Whether the columns take as many bytes as there are, and no more than the shard can need."""
+    records, size, least = int(said["records"]), int(said["size"]), _LEAST.get(said["kind"])
+    end = max((_bounds(entry)[1] for entry in said["columns"]), default=0)
+    if end + -end % 8 != body:
+        raise ValueError(f"its columns end at byte {end:,} of {body:,}")
+    if least is not None and not (0 <= records * least <= size and body <= _BYTES_PER_BYTE * size + _FIRST):
+        raise ValueError(f"{records:,} records and {body:,} bytes about a shard of {size:,} bytes")
 
 
 def _seek_column(columns: dict[str, NDArray[Any]], name: str) -> SeekColumn:
     return SeekColumn(columns.pop(_SEEK_LENGTH + name), columns.pop(_SEEK_CRC + name))
 
 
-def _column(entry: dict[str, Any], body: memoryview) -> NDArray[Any]:
-    shape, at = tuple(int(extent) for extent in entry["shape"]), int(entry["at"])
+def _bounds(entry: dict[str, Any]) -> tuple[int, int]:
+    """Where a column begins in the body, and where it ends."""
+    shape, at = [int(extent) for extent in entry["shape"]], int(entry["at"])
     if entry["dtype"] not in _DTYPES or any(extent < 0 for extent in shape) or len(shape) > 4 or at < 0 or at % 8:
         raise ValueError(f"column {entry['name']!r} is of an unknown kind")
-    dtype, count = np.dtype(entry["dtype"]), 1
-    for extent in shape:
-        count *= extent
-    if at + count * dtype.itemsize > len(body):
-        raise ValueError(f"column {entry['name']!r} ends behind the file")
-    return np.frombuffer(body, dtype, count, at).reshape(shape)
+    return at, at + math.prod(shape) * np.dtype(entry["dtype"]).itemsize
+
+
+def _column(entry: dict[str, Any], body: memoryview) -> NDArray[Any]:
+    at, end = _bounds(entry)
+    return np.frombuffer(body[at:end], entry["dtype"]).reshape([int(extent) for extent in entry["shape"]])
 
 
 def _bad(told: str, why: str, offset: int | None = None) -> CorruptIndex:

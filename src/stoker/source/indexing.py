@@ -9,23 +9,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import CorruptIndex, CorruptShard, ReadError, RemoteError, ShardChanged, ShardError, SourceNotFound, WriteError
 from ..kernel.records import MEMBER, ExampleStats, TarScan
-from ..storage.blob import Blob, Stat
+from ..storage.blob import Blob
 from ..storage.cache_blob import CachedBlob
 from ..storage.home import index_home, publish
 from ..storage.local import LocalBlob
 from ..storage.once import Once
 from ..units import show_bytes
 from .feature import about_examples
-from .index import SUFFIX, Keys, ShardIndex
+from .index import SUFFIX, IndexHeader, Keys, ShardIndex
 from .paths import printable
 from .sniff import BEGIN, PACKINGS, packing_by_content, seen_as, seen_at
 from .tfrecordstream import whole_records
+
+Result = TypeVar("Result")
 
 #: bytes read at once while making an index
 PIECE = 1 << 21
@@ -67,26 +69,19 @@ def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
 
 def find_index(blob: Blob, kind: str) -> ShardIndex | None:
     """An index that is there already and may be trusted; None: it has to be made."""
-    stat = blob.stat()
-    index = _beside(blob)
+    index = _beside(blob, kind)
     if index is not None:
-        told = blob.url + SUFFIX
-        if index.kind != kind:
-            if known := _seen(kind, blob):  # then its index is as it should be
-                raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
-            raise CorruptIndex(
-                f"{told}: is the index of a {index.kind}, and the shard is read as {kind}; if that is what it is, "
-                f"`stoker index --force {blob.url}` makes its index again",
-                shard=told,
-            )
-        if _fits(index, stat, blob):
-            return index
-    path = _home_of(blob)
+        return index
+    # That in the cache folder is ours alone, and easily made again.
+    header = _unless_bad(lambda: IndexHeader.read(LocalBlob(os.fsencode(_home_of(blob)))))
+    return _unless_bad(header.load) if header is not None and header.kind == kind and _fits(header, blob) else None
+
+
+def _unless_bad(read: Callable[[], Result]) -> Result | None:
     try:
-        index = ShardIndex.read(LocalBlob(os.fsencode(path)))
+        return read()
     except (ReadError, ShardError, SourceNotFound):
-        return None  # ours alone, and easily made again
-    return index if index.kind == kind and _fits(index, stat, blob) else None
+        return None
 
 
 def keep_index(blob: Blob, index: ShardIndex) -> str:
@@ -189,8 +184,8 @@ def _index_tfrecord(blob: Blob) -> ShardIndex:
 _BUILDERS: dict[str, Callable[[Blob], ShardIndex]] = {"tar": _index_tar, "tfrecord": _index_tfrecord}
 
 
-def _fits(index: ShardIndex, stat: Stat, blob: Blob) -> bool:
-    local = isinstance(blob, LocalBlob)
+def _fits(index: IndexHeader, blob: Blob) -> bool:
+    local, stat = isinstance(blob, LocalBlob), blob.stat()
     same = index.size == stat.size and (index.mtime_ns == int(stat.version) if local else index.etag in ("", stat.version))
     if same:
         return True
@@ -206,12 +201,13 @@ def _fits(index: ShardIndex, stat: Stat, blob: Blob) -> bool:
     )
 
 
-def _beside(blob: Blob) -> ShardIndex | None:
-    """The index in the file beside a shard; None when there is none."""
+def _beside(blob: Blob, kind: str) -> ShardIndex | None:
+    """The index in the file beside a shard; None when there is none that fits."""
+    blob.stat()  # of the shard itself, so that what is wrong with it is not told of its index
     try:
-        return _read_beside(blob)
+        return _read_beside(blob, kind)
     except ShardChanged:
-        return _read_beside(blob)  # another process has just put a new one in its place
+        return _read_beside(blob, kind)  # another process has just put a new one in its place
     except SourceNotFound:
         return None
     except RemoteError as error:
@@ -222,10 +218,14 @@ def _beside(blob: Blob) -> ShardIndex | None:
         raise CorruptIndex(f"{blob.url + SUFFIX}: cannot be read: {error}", shard=blob.url) from error
 
 
-def _read_beside(blob: Blob) -> ShardIndex | None:
+def _read_beside(blob: Blob, kind: str) -> ShardIndex | None:
     other = blob.sibling(SUFFIX)
     try:
-        index = ShardIndex.read(other)
+        header = IndexHeader.read(other)
+        _check_kind(header, blob, kind)
+        if not _fits(header, blob):
+            return None
+        index = header.load()
     except CorruptIndex as error:
         if isinstance(blob, LocalBlob) or error.offset != 0:
             raise
@@ -236,6 +236,18 @@ def _read_beside(blob: Blob) -> ShardIndex | None:
     if isinstance(blob, CachedBlob) and index.tail.blob is not None:
         return replace(index, tail=replace(index.tail, blob=blob.cache.wrap(other)))
     return index
+
+
+def _check_kind(header: IndexHeader, blob: Blob, kind: str) -> None:
+    if header.kind == kind:
+        return
+    if known := _seen(kind, blob):  # then its index is as it should be
+        raise CorruptShard(f"{blob.url}: {known}", shard=blob.url, offset=0)
+    raise CorruptIndex(
+        f"{header.told}: is the index of a {header.kind}, and the shard is read as {kind}; if that is what it is, "
+        f"`stoker index --force {blob.url}` makes its index again",
+        shard=header.told,
+    )
 
 
 @contextlib.contextmanager

@@ -11,10 +11,13 @@ import numpy as np
 
 from ..errors import ConfigError, SourceEmpty, SourceNotFound
 from .paths import printable
+from .plain_file import read_plain
 from .sniff import seen_at
 
 # A path, blanks, an integer, as in ImageNet's and PASCAL's lists ("n01440764/n01440764_18.JPEG 0", "000005 -1").
 _NUMBERED = re.compile(rb"(.*\S)[ \t]+([+-]?[0-9]+)[ \t]*", re.DOTALL)
+#: longer lists are not read: pack the files into shards
+MAX_BYTES = 1 << 30
 _MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 
 
@@ -74,10 +77,11 @@ def split_number(line: bytes) -> tuple[bytes, bytes | None]:
 
 def _content(path: bytes) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read().removeprefix(_MARK)
+        return read_plain(path, MAX_BYTES).removeprefix(_MARK)
     except OSError as exc:
         known = seen_at("filelist", path) or "check its path"
         raise SourceNotFound(f"{printable(path)}: the list cannot be read: {os.strerror(exc.errno or 0)}; {known}") from exc
+    except ConfigError:
+        raise
     except ValueError as exc:  # a NUL in the path
         raise SourceNotFound(f"{printable(path)}: no file has such a name; check the list's path") from exc

@@ -179,9 +179,7 @@ def _file_of(path: bytes) -> bytes:
 
 def _walk(blob: LocalBlob) -> tuple[Any, _KeyList]:
     size = blob.stat().size
-    fd = blob.hold()
-    if fd < 0:
-        blob.read_all(1 << 62)  # says why it cannot be opened
+    fd = blob.pin()
     try:
         table = walk_lmdb(fd, size)
     except CorruptShard as error:

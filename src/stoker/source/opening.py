@@ -10,7 +10,7 @@ from ..errors import ConfigError, CorruptShard
 from ..storage.blob import Blob
 from ..storage.cache import Cache
 from ..storage.fetch import Each
-from ..storage.local import LocalBlob
+from ..storage.local import LocalBlob, descriptors_at_once
 from ..storage.once import Once
 from ..storage.open import open_blob
 from ..storage.retry import Patience
@@ -112,7 +112,7 @@ def tfrecord_packing(blob: Blob) -> str | None:
 
 def _at_once(blobs: list[Blob], crew: Callable[[int], Each]) -> Each:
     """Who looks at the shards: many at once over a network, a few on a disk."""
-    return crew(_LOCAL if all(isinstance(blob, LocalBlob) for blob in blobs) else _REMOTE)
+    return crew(_LOCAL if all(isinstance(blob, LocalBlob) for blob in blobs) else descriptors_at_once(_REMOTE))
 
 
 def _reading(source: Records, each: Each) -> Records:

@@ -63,10 +63,10 @@ def is_file(path: bytes) -> bool:
     return os.path.isfile(path)
 
 
-def open_plain(path: bytes) -> int:
+def open_plain(path: bytes, flags: int = 0) -> int:
     """A descriptor to read a plain file by; OSError where it is anything else, which is never waited for."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):  # a socket
             raise OSError(errno.ENXIO, NOT_PLAIN) from error

@@ -141,7 +141,10 @@ def key_text(key: Any) -> str:
         text = str(key)
     except Exception as error:  # it may be of any type
         raise BatchError(f"a {type(key).__name__} was given as a key, and cannot be shown as text; use text") from error
-    return printable(text.encode("utf-8", "surrogateescape"))
+    try:
+        return printable(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:  # half a character, as broken JSON has it
+        return printable(text.encode("utf-8", "surrogatepass"))
 
 
 class NamedSample(dict[str, Any]):

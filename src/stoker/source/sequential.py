@@ -11,9 +11,10 @@ from ..errors import ConfigError, CorruptShard, RecordError, SourceEmpty
 from ..storage.blob import Blob
 from ..units import counted
 from .base import digest
-from .codecs import PICKLES, decode_field, kind_of
+from .codecs import PICKLES, decode_field, kind_of, name_sample
 from .paths import printable
 from .sample_names import KEY
+from .seen_keys import SeenKeys
 from .stream import Sample, StreamSource
 from .tarstream import TarSample, open_pieces, standard_input, tar_samples
 from .unpack import Piece, check_unpacker, packing_of
@@ -133,7 +134,11 @@ class TarStream(ShardStream):
             yield self._shard(open_pieces(blob), blob.url, norm)
 
     def _shard(self, pieces: Iterator[Piece], told: str, norm: list[frozenset[str]]) -> Iterator[StoredSample]:
-        return (self._whole(told, sample, norm) for sample in tar_samples(pieces, told))
+        seen = SeenKeys(told)
+        for sample in tar_samples(pieces, told):
+            seen.add(sample.key)
+            yield self._whole(told, sample, norm)
+        seen.check()
 
     def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> StoredSample:
         fields = frozenset(sample.fields) | self._defaults.keys()
@@ -165,8 +170,7 @@ class TarStream(ShardStream):
                 return decode_pickle(name, data)
             return decode_field(name, data)
         except RecordError as error:
-            error.key, error.origin = printable(sample.key), _origin(told, sample)
-            error.message = f"{error.origin}: sample {error.key!r}: {error.message}"
+            name_sample(error, printable(sample.key), _origin(told, sample))
             raise
 
 

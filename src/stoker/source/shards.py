@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Union
@@ -13,9 +13,10 @@ from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError, SourceEmpty, SourceNotFound
 from .index import SUFFIX
+from .paths import AnyPath
 from .sniff import seen_at
 
-Spec = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+Spec = Union[AnyPath, Sequence[AnyPath]]
 
 #: no spec may stand for more shards than this: a slip such as {0..999999999} is told, not tried
 MAX_SHARDS = 1_000_000
@@ -28,14 +29,19 @@ def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
 
     `what` is the call, for messages; `endings` say which files of a folder count.
     """
-    parts = [spec] if isinstance(spec, (str, os.PathLike)) else list(spec)
+    if isinstance(spec, (str, bytes, os.PathLike)):
+        parts: list[AnyPath] = [spec]
+    elif isinstance(spec, Iterable):
+        parts = list(spec)
+    else:
+        raise ConfigError(f"{what}() takes paths and URLs, not a {type(spec).__name__}")
     if not parts:
         raise ConfigError(f"{what}() was given an empty list of shards")
     found: list[str] = []
     for part in parts:
-        if not isinstance(part, (str, os.PathLike)):
+        if not isinstance(part, (str, bytes, os.PathLike)):
             raise ConfigError(f"{what}() takes paths and URLs; the list holds a {type(part).__name__}")
-        text = os.fspath(part)
+        text = os.fsdecode(part)
         # Not within the brackets of an IPv6 address, and not in the name of a file that is there.
         for single in [text] if os.path.lexists(text) else re.split(r"::(?![^\[]*\])", text):
             found += _expand_one(single, what, endings)

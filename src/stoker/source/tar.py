@@ -14,7 +14,7 @@ from ..storage.scratch import Scratch
 from ..units import counted
 from .base import Drawing, Rows
 from .chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
-from .codecs import PICKLES, decimals, decode_field, kind_of, spec_of
+from .codecs import PICKLES, decimals, decode_field, kind_of, name_sample, spec_of
 from .index import ShardIndex
 from .records import Read, RecordSource
 
@@ -56,7 +56,7 @@ class TarSource(RecordSource):
         columns: dict[str, Column] = {}
         for at, name in enumerate(names):
             self._note_missing(read, at, name, indices)
-            columns[name] = self._decoded(read, at, name, out.get(name))
+            columns[name] = self._decoded(read, at, name, out.get(name), indices)
         self._with_seeks(columns, indices)
         return Rows(columns, read.errors)
 
@@ -72,7 +72,8 @@ class TarSource(RecordSource):
         if read is None:
             return None
         columns: dict[str, Column] = {
-            name: drawing.out if at == image else self._decoded(read, at, name, out.get(name)) for at, name in enumerate(names)
+            name: drawing.out if at == image else self._decoded(read, at, name, out.get(name), indices)
+            for at, name in enumerate(names)
         }
         return Rows(columns, read.errors, read.column(image).__getitem__)
 
@@ -102,7 +103,7 @@ class TarSource(RecordSource):
         key = ours[index - int(self._firsts[shard])]
         return any(theirs[row] == key for row in range(len(theirs)))
 
-    def _decoded(self, read: Read, at: int, name: str, into: NDArray[Any] | None) -> Column:
+    def _decoded(self, read: Read, at: int, name: str, into: NDArray[Any] | None, indices: Ints) -> Column:
         column, spec = read.column(at), self.fields[name]
         missing = set() if read.whole else set(np.flatnonzero(read.lengths[:, at] < 0).tolist())
         if spec == BYTES and not missing:
@@ -110,7 +111,10 @@ class TarSource(RecordSource):
         if spec.kind == "array" and not missing and not read.errors and (numbers := decimals(column, into)) is not None:
             return numbers
         decode = self._decoder(name) if spec != BYTES else _keep
-        values = decode_column(column, name, decode, read.errors, missing, self._defaults.get(name, 0))
+        wrong: dict[int, RecordError] = {}
+        values = decode_column(column, name, decode, read.errors.keys(), missing, self._defaults.get(name, 0), wrong)
+        for row, error in wrong.items():
+            read.errors[row] = name_sample(error, self.key(int(indices[row])), self.origin(int(indices[row])))
         if spec.kind != "array":
             return values
         if into is None:
@@ -135,19 +139,26 @@ class TarSource(RecordSource):
 
 
 def decode_column(
-    column: BytesColumn, name: str, decode: Decoder, errors: dict[int, Exception], missing: Collection[int], default: Any
+    column: BytesColumn,
+    name: str,
+    decode: Decoder,
+    bad: Collection[int],
+    missing: Collection[int],
+    default: Any,
+    wrong: dict[int, RecordError],
 ) -> list[Any]:
-    """The values of a column; what cannot be decoded is noted in `errors`, and 0 stands in its place."""
+    """The values of a column, `default` where it is missing. What cannot be decoded is noted in `wrong`; there, and in rows that
+    are bad already, 0 stands in its place."""
     values: list[Any] = []
     for row in range(len(column)):
         value: Any = 0
         if row in missing:
             value = default
-        elif row not in errors:
+        elif row not in bad:
             try:
                 value = decode(name, column[row])
             except RecordError as error:
-                errors[row] = error
+                wrong[row] = error
         values.append(value)
     return values
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +15,17 @@ from numpy.typing import NDArray
 from ..errors import CorruptShard
 from ..kernel.records import TarScan
 from ..storage.blob import Blob
+from ..units import show_bytes
 from . import unpack
 from .paths import printable
 from .sniff import BEGIN, GZIP, ZSTD, seen_as
 from .unpack import Piece, packing_of, unpacked
+
+_BLOCK = 512
+#: when so much is held, what the member says of its size is looked at
+_LOOK = 1 << 24
+#: bytes that the headers in front of a member's content may take
+_HEADERS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class TarSample:
 
 
 def tar_samples(pieces: Iterable[Piece], told: str) -> Iterator[TarSample]:
-    """The samples of a tar that comes in pieces, in order. Memory: the largest sample.
+    """The samples of a tar that comes in pieces, in order. Memory: the largest sample, of members of up to `unpack.MAX_MEMBER`.
 
     Strict: whatever contradicts the format raises CorruptShard with the place, and so does an archive without its end. `told`
     names the shard in messages.
@@ -64,6 +73,7 @@ class _Samples:
         self._scan = TarScan(checksums=False)
         self._held = bytearray()
         self._base = 0  # offset of the first held byte in the tar
+        self._look = _LOOK  # when so much is held, its size is looked at
         self._number = -1  # of the sample being gathered
         self._key = b""
         self._fields: dict[str, bytes] = {}
@@ -93,7 +103,9 @@ class _Samples:
         if len(members):
             yield from self._cut(members)
         if self._scan.ended:
-            self._drop(self._scan.position)  # nothing but zeros comes behind the end, perhaps without end
+            self._drop(self._scan.position)  # nothing but zeros comes after the end, perhaps without end
+        elif len(self._held) > self._look:
+            self._check_size()
 
     def _cut(self, members: NDArray[np.void]) -> Iterator[TarSample]:
         first = int(members["sample"][0])
@@ -114,7 +126,20 @@ class _Samples:
 
     def _drop(self, before: int) -> None:
         del self._held[: before - self._base]
-        self._base = before
+        self._base, self._look = before, _LOOK
+
+    def _check_size(self) -> None:
+        """Refuse a member that is too large to be held: when that much has come, and as soon as its header can be read."""
+        at, most = -self._base % _BLOCK, unpack.MAX_MEMBER
+        name, size = _first_member(bytes(memoryview(self._held)[at : at + _HEADERS]))
+        if max(size, len(self._held) - _HEADERS) > most:
+            raise CorruptShard(
+                f"{self._told}: the member {name!r} at byte {self._base + at:,} has more than {show_bytes(most)}, and in "
+                "sequence no larger one is read; unpack the shard and read it with an index, or store the member in parts",
+                shard=self._told,
+                offset=self._base + at,
+            )
+        self._look = most + _HEADERS
 
     def _sample(self) -> TarSample:
         return TarSample(self._key, self._fields, self._offset, self._start)
@@ -122,3 +147,13 @@ class _Samples:
     def _named(self, error: CorruptShard, begin: bytes) -> CorruptShard:
         known = seen_as("tar", begin) if (error.offset or 0) < BEGIN else ""
         return CorruptShard(f"{self._told}: {known or error}", shard=self._told, offset=error.offset)
+
+
+def _first_member(begin: bytes) -> tuple[str, int]:
+    """Name and size of the member whose headers these bytes begin with; for a message, so that nothing is checked again."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(begin), mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
+            first = archive.next()
+    except tarfile.TarError:
+        first = None
+    return ("", 0) if first is None else (printable(first.name.encode("utf-8", "surrogateescape")), first.size)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import CorruptShard, RecordError
 from ..kernel.records import ExampleStats, scan_tfrecord
 from ..storage.blob import Blob
-from ..units import counted
+from ..units import counted, show_bytes
 from . import unpack
 from .chunk import OBJECT, Ints
 from .examples import ExampleColumns
@@ -27,6 +27,8 @@ from .unpack import Piece, check_unpacker, unpacked
 
 #: bytes held at first, for whole records; more where one is larger
 _HELD = 1 << 21
+#: of a record in a plain file; protocol buffers end there too
+MAX_RECORD = 1 << 31
 
 
 class TfrecordStream(ShardStream):
@@ -150,12 +152,23 @@ def _loose(feature: Feature) -> Feature:
     return feature if feature.shape == () else replace(feature, shape=None)
 
 
+def check_record_size(size: int, at: int, packed: bool) -> None:
+    """Raise CorruptShard where the record at byte `at` says that it is larger than any that is read."""
+    most = unpack.MAX_MEMBER if packed else MAX_RECORD
+    if size > most:
+        raise CorruptShard(
+            f"the record at byte {at:,} says it takes {size:,} bytes, and of one at most {show_bytes(most)} are read"
+            f"{' from a packed file' if packed else ''}; if it is right, store it in parts",
+            offset=at,
+        )
+
+
 def whole_records(pieces: Iterator[Piece], size: int | None) -> Iterator[tuple[int, NDArray[np.uint8], Ints, Ints]]:
     """Pieces of a TFRecord file that end where a record does: place, bytes, and where in them the payloads lie.
 
     The bytes are overwritten by the next piece. What is left of one, the beginning of a record, moves to the front. `size` is
     that of the file, where it is known: a record that says it is longer is then found out at once. Memory grows with what comes,
-    never with what a record says of itself.
+    never with what a record says of itself; and of one that says it is larger than is read, nothing is held.
     """
     buffer = np.empty(2 * _HELD, np.uint8)
     base, held, need = 0, 0, 0
@@ -180,6 +193,7 @@ def whole_records(pieces: Iterator[Piece], size: int | None) -> Iterator[tuple[i
                 offset=base + used,
             )
         yield base, data, starts, lengths
+        check_record_size(need, base + used, packed=size is None)
         buffer[: held - used] = buffer[used:held].copy()
         base, held = base + used, held - used
     if held:

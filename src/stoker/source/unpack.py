@@ -9,18 +9,26 @@ from typing import Any, Union
 
 from ..errors import CorruptShard, MissingExtra
 from .sniff import BEGIN, seen_packed
+from .zstd_frames import ZstdFrames
 
 Piece = Union[bytes, memoryview]
 
 #: bytes taken from a pipe or a file at once, and given at once
 PIECE = 1 << 20
-#: a compressed shard that grows by more than this factor is refused (zeros compress a thousandfold; photographs do not)
-MAX_RATIO = 2000
+#: a compressed shard that grows by more than this factor, and by more than `FREE_BYTES`, is refused. Deflate ends at 1,032;
+#: labels that are mostly zeros reach 300, photographs 1.1
+MAX_RATIO = {"gzip": 500, "zlib": 500, "zstd": 2000}
+FREE_BYTES = 1 << 24
+#: bytes of one member or record that is read in sequence, and so held in memory, however large it says it is
+MAX_MEMBER = 1 << 30
 _ENDINGS = {
     ".gz": "gzip", ".tgz": "gzip", ".zlib": "zlib", ".zst": "zstd", ".zstd": "zstd", ".tzst": "zstd",
 }  # fmt: skip
 #: what zlib is to expect: a header of gzip's, or one of its own
 _HEADERS = {"gzip": 31, "zlib": 15}
+_CUT = "it ends in the middle"
+#: bytes that zstd gets at once: so much may pass before growth is noticed
+_ZSTD_READ = 1 << 14
 
 
 def packing_of(name: str) -> str | None:
@@ -55,53 +63,56 @@ def _unpacked(pieces: Iterator[Piece], packing: str, told: str) -> Iterator[Piec
 class _Growth:
     """Notices a small file that unpacks without end."""
 
-    def __init__(self, told: str) -> None:
-        self._told, self._taken, self._given = told, 0, 0
+    def __init__(self, packing: str, told: str) -> None:
+        self._packing, self._told, self._taken, self._given = packing, told, 0, 0
 
     def taken(self, count: int) -> None:
         self._taken += count
 
     def given(self, count: int) -> None:
         self._given += count
-        if self._given > MAX_RATIO * self._taken + (1 << 24):
+        ratio = MAX_RATIO[self._packing]
+        if self._given > ratio * self._taken + FREE_BYTES:
             raise CorruptShard(
-                f"{self._told}: {self._taken:,} bytes unpack to more than {self._given:,}; this looks like a bomb: refused",
+                f"{self._told}: {self._taken:,} bytes unpack to more than {self._given:,}, and {self._packing} may grow "
+                f"{ratio:,} times; this looks like a bomb: refused. If you trust it, unpack it yourself",
                 shard=self._told,
                 offset=self._taken,
             )
 
 
 def _inflated(pieces: Iterator[Piece], packing: str, told: str) -> Iterator[Piece]:
-    growth, engine = _Growth(told), zlib.decompressobj(_HEADERS[packing])
+    growth, engine = _Growth(packing, told), zlib.decompressobj(_HEADERS[packing])
     fresh = True
     for piece in pieces:
-        growth.taken(len(piece))
         data: Piece = piece
         while data:
-            if fresh and not bytes(data[:2]).strip(b"\0"):
-                break  # padding after the last member
+            if fresh and not data[0]:
+                data = bytes(data).lstrip(b"\0")  # padding after the last member, which begins with no zero
+                continue
             try:
                 out = engine.decompress(data, PIECE)
             except zlib.error as error:
                 raise _unpackable(told, packing, error) from error
-            fresh = False
+            rest = engine.unused_data if engine.eof else engine.unconsumed_tail
+            growth.taken(len(data) - len(rest))
             growth.given(len(out))
             if out:
                 yield out
-            data = engine.unconsumed_tail
-            if engine.eof:
-                data, engine, fresh = engine.unused_data, zlib.decompressobj(_HEADERS[packing]), True
+            data, fresh = rest, engine.eof
+            if fresh:
+                engine = zlib.decompressobj(_HEADERS[packing])
     if not fresh:
-        raise _unpackable(told, packing, "it ends in the middle")
+        raise _unpackable(told, packing, _CUT)
 
 
 def _unzstd(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
     zstandard = _zstandard(told)
-    growth = _Growth(told)
+    growth, frames = _Growth("zstd", told), ZstdFrames()
     # A reader, because it gives at most as much as it is asked for, however much a few bytes unpack to. Where the data end in the
-    # middle it just ends, and then what is in it has no end either.
+    # middle it just ends; so whether that is the end of a frame is found out beside it.
     with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
-        _Reading(pieces, growth), read_across_frames=True
+        _Reading(pieces, growth, frames), read_size=_ZSTD_READ, read_across_frames=True
     ) as reader:
         while True:
             try:
@@ -109,9 +120,11 @@ def _unzstd(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
             except zstandard.ZstdError as error:
                 raise _unpackable(told, "zstd", error) from error
             if not out:
-                return
+                break
             growth.given(len(out))
             yield out
+    if not frames.whole:
+        raise _unpackable(told, "zstd", _CUT)
 
 
 def _zstandard(told: str) -> Any:
@@ -125,15 +138,16 @@ def _zstandard(told: str) -> Any:
 class _Reading:
     """Pieces as a file to read from."""
 
-    def __init__(self, pieces: Iterator[Piece], growth: _Growth) -> None:
-        self._pieces, self._growth = pieces, growth
-        self._rest: Piece = b""
+    def __init__(self, pieces: Iterator[Piece], growth: _Growth, frames: ZstdFrames) -> None:
+        self._pieces, self._growth, self._frames = pieces, growth, frames
+        self._rest: memoryview = memoryview(b"")
 
     def read(self, size: int = -1) -> bytes:
-        rest = self._rest or next(self._pieces, b"")
+        rest = self._rest or memoryview(bytes(next(self._pieces, b"")))
         out = bytes(rest[:size]) if size >= 0 else bytes(rest)
-        self._rest = bytes(rest[len(out) :])
+        self._rest = rest[len(out) :]
         self._growth.taken(len(out))
+        self._frames.take(out)
         return out
 
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Union
 
 from ..errors import ConfigError, CorruptShard, StokerError
 from ..units import parse_bytes, show_bytes
@@ -36,7 +35,7 @@ from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
 from .cache_units import OpenUnits
 from .foresight import Foresight
 from .fork import after_fork
-from .names import path_bytes
+from .names import AnyPath, path_bytes
 
 _log = logging.getLogger("stoker")
 #: how often a unit may turn out damaged, in one process
@@ -84,7 +83,7 @@ class Cache:
     Cache('/tmp/shards', limit='1.0 GB', block='4.0 MB')
     """
 
-    def __init__(self, folder: Union[str, os.PathLike[str]], limit: int | str = "100GB", block: int | str | None = None) -> None:
+    def __init__(self, folder: AnyPath, limit: int | str = "100GB", block: int | str | None = None) -> None:
         if not (name := path_bytes(folder)):
             raise ConfigError("Cache(folder=''): must be the path of a folder")
         self.folder = Path(os.fsdecode(name)).expanduser().absolute()
@@ -220,12 +219,15 @@ class Cache:
         self._count(past=1)
         return False
 
-    def pin(self, unit: Unit, start: int, stop: int) -> UnitFile | None:
-        """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned."""
+    def pin(self, unit: Unit, start: int, stop: int, spare: bool = False) -> UnitFile | None:
+        """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned.
+
+        `spare`: only if there is a descriptor to spare.
+        """
         if unit.name in self._shunned:
             return None
         try:
-            file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest)
+            file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest, spare)
         except Damaged as damage:
             self._heal(unit, None, damage)
             return None
@@ -249,8 +251,11 @@ class Cache:
         return file
 
     def hold(self, unit: Unit) -> int:
-        """A descriptor of a unit's file once all of it has been checked, a few pieces more with each call; else -1."""
-        file = self.pin(unit, 0, 0)
+        """A descriptor of a unit's file once all of it has been checked, a few pieces more with each call; else -1.
+
+        So it is too where many are held: then spans are read one by one, which takes one descriptor a thread.
+        """
+        file = self.pin(unit, 0, 0, spare=True)
         if file is None:
             return -1
         try:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from .cache_file import UnitFile
+from .local import NO_MORE, patiently
 
 
 def _most_open() -> int:
@@ -37,8 +38,12 @@ class OpenUnits:
         self._by_fd: dict[int, UnitFile] = {}
         weakref.finalize(self, _close_all, self._by_fd).atexit = False
 
-    def pin(self, name: str, path: Path, digest: bytes) -> UnitFile | None:
-        """The file of a unit, open until `unpin`; None: it is not there. Raises OSError, and Damaged."""
+    def pin(self, name: str, path: Path, digest: bytes, spare: bool = False) -> UnitFile | None:
+        """The file of a unit, open until `unpin`; None: it is not there. Raises OSError, and Damaged.
+
+        With `spare` the caller can do without it, and may have others pinned: where there are enough of them it is None, and
+        nobody waits for a descriptor.
+        """
         with self._lock:
             file = self._open.get(name)
             if file is not None:
@@ -47,11 +52,21 @@ class OpenUnits:
                     file.pins += 1
                     return file
                 self._drop(name)
+            if spare and len(self._open) >= self._most and all(other.pins for other in self._open.values()):
+                return None
             known = self._closed.pop(name, None)
+
+        def opened() -> UnitFile:
+            return known if known is not None and known.reopen(path) else UnitFile(path, digest)
+
         try:
-            file = known if known is not None and known.reopen(path) else UnitFile(path, digest)
+            file = opened() if spare else patiently(opened, 0.0)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if spare and error.errno in NO_MORE:
+                return None
+            raise
         with self._lock:
             other = self._open.get(name)
             if other is not None:  # another thread was faster

@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 from .fork import after_fork
+from .local import descriptors_at_once
 from .origin import Origin
 from .proxies import Proxy
 from .reach import may_lead, reach_of, reach_of_host
@@ -92,7 +93,7 @@ class Connections:
     def give_back(self, connection: Connection) -> None:
         """Keep a connection whose answer was read to its end."""
         with self._lock:
-            if len(self._idle) < _MOST_IDLE:
+            if len(self._idle) < descriptors_at_once(_MOST_IDLE):
                 self._idle.append(connection)
                 return
         connection.close()

@@ -8,9 +8,11 @@ import os
 import resource
 import stat
 import threading
+import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,46 +21,77 @@ from ..errors import ReadError, ShardChanged, SourceNotFound, StokerError
 from .blob import Blob, Stat
 from .names import printable
 
+Result = TypeVar("Result")
+
+#: what the system answers when it has no more descriptors for this process, or for anybody
+NO_MORE = (errno.EMFILE, errno.ENFILE)
+#: how long to wait for one
+_WAIT_S = 10.0
+
 
 class _OpenFiles:
     """Open descriptors of this process, at most so many; those in use are never closed.
 
     A data set may have more shards than a process may have files open. Invariant: a descriptor with pins stays open, so its
-    number cannot come to mean another file while somebody reads.
+    number cannot come to mean another file while somebody reads. Who may do without one gets none where all are in use; who may
+    not gets one more, and waits where the process has no more: whoever waits here has no pin, so that others go on.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self.renew()
         self._open: OrderedDict[int, list[int]] = OrderedDict()  # number of blob -> [descriptor, pins]
         self._forgotten: deque[int] = deque()
 
     def pin(self, blob: LocalBlob) -> int:
-        with self._lock:
-            self._sweep()
-            entry = self._open.get(blob._number)
-            if entry is None:
-                self._shrink(self._most - 1)
-                entry = self._open[blob._number] = [self._opened(blob), 0]
-            else:
-                self._open.move_to_end(blob._number)
-            entry[1] += 1
-            return entry[0]
+        """A descriptor that stays open until `unpin`."""
+        return self.patiently(lambda: self._pinned(blob), _WAIT_S)
 
-    def _opened(self, blob: LocalBlob) -> int:
-        try:
-            return blob._open()
-        except ReadError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            self._shrink(0)  # somebody else has used up what we counted on
-            return blob._open()
+    def pin_spare(self, blob: LocalBlob) -> int:
+        """The same if there is one to spare, else -1."""
+        with self._lock:
+            return -1 if blob._number not in self._open and self._is_full() else self._pin(blob)
+
+    def patiently(self, work: Callable[[], Result], wait_s: float) -> Result:
+        """Do what opens a file. Where the process has no descriptors left, close idle ones of ours, and wait until others do."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                return work()
+            except OSError as error:
+                if error.errno not in NO_MORE:
+                    raise
+                with self._lock:
+                    closed = self._shrink(0)
+                    if not closed and time.monotonic() >= deadline:
+                        raise
+                    if not closed:
+                        self._unpinned.wait(0.02)  # what others than us have open is closed without a word
+
+    def _pinned(self, blob: LocalBlob) -> int:
+        with self._lock:
+            return self._pin(blob)
+
+    def _pin(self, blob: LocalBlob) -> int:
+        self._sweep()
+        entry = self._open.get(blob._number)
+        if entry is None:
+            self._shrink(self._most - 1)
+            entry = self._open[blob._number] = [blob._open(), 0]
+        else:
+            self._open.move_to_end(blob._number)
+        entry[1] += 1
+        return entry[0]
+
+    def _is_full(self) -> bool:
+        return len(self._open) >= self._most and all(pins for _, pins in self._open.values())
 
     def unpin(self, blob: LocalBlob) -> None:
         with self._lock:
             self._open[blob._number][1] -= 1
             if len(self._open) > self._most:
                 self._shrink(self._most)
+            self._unpinned.notify()
 
     def drop(self, blob: LocalBlob) -> None:
         with self._lock:
@@ -86,13 +119,17 @@ class _OpenFiles:
         if entry is not None and not entry[1]:
             os.close(self._open.pop(number)[0])
 
-    def _shrink(self, most: int) -> None:
-        idle = [key for key, entry in self._open.items() if not entry[1]]
-        for key in idle[: max(0, len(self._open) - most)]:
+    def _shrink(self, most: int) -> int:
+        """Close idle ones until there are so many, and say how many were closed."""
+        idle = [key for key, entry in self._open.items() if not entry[1]][: max(0, len(self._open) - most)]
+        for key in idle:
             os.close(self._open.pop(key)[0])
+        return len(idle)
 
     def renew(self) -> None:
-        self._lock = threading.Lock()  # a fork may have come while another thread held it
+        """In a forked child: the fork may have come while another thread held the lock."""
+        self._lock = threading.Lock()
+        self._unpinned = threading.Condition(self._lock)
 
 
 def _most_open() -> int:
@@ -104,6 +141,16 @@ def _most_open() -> int:
 _numbers = itertools.count()
 _files = _OpenFiles(_most_open())
 os.register_at_fork(after_in_child=_files.renew)
+
+
+def patiently(work: Callable[[], Result], wait_s: float) -> Result:
+    """Do what opens a file; where the process has no descriptors left, close idle shards, and try again for so long."""
+    return _files.patiently(work, wait_s)
+
+
+def descriptors_at_once(most: int) -> int:
+    """How many things, up to `most`, may be under way that take a descriptor each."""
+    return min(most, _most_open())
 
 
 class _Allowance:
@@ -212,9 +259,13 @@ class LocalBlob(Blob):
     def sibling(self, suffix: str) -> LocalBlob:
         return LocalBlob(self.path + suffix.encode())
 
+    def pin(self) -> int:
+        """A descriptor, open until `release`; raises where there is none."""
+        return _files.pin(self)
+
     def hold(self) -> int:
         try:
-            return _files.pin(self)
+            return _files.pin_spare(self)
         except StokerError:
             return -1  # told when it is read
 

@@ -13,7 +13,8 @@ import typer
 
 from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ...kernel.files import MAX_FILE_BYTES
-from ...source.paths import joined, open_plain, printable
+from ...source.paths import joined, printable
+from ...source.plain_file import read_plain
 from ...source.tarstream import TarSample
 from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
@@ -165,14 +166,9 @@ def _file(path: bytes, told: str) -> bytes:
     """The content of a plain file."""
     shown = printable(path)
     try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            if (size := os.fstat(file.fileno()).st_size) > MAX_FILE_BYTES:
-                raise ReadError(f"{told}: {shown} has {size:,} bytes; a file may have {MAX_FILE_BYTES:,}", origin=shown)
-            return file.read()
-    except ReadError:
-        raise
-    except MemoryError as error:
-        raise ReadError(f"{told}: {shown}: there is not enough memory to read it", origin=shown) from error
+        return read_plain(path, MAX_FILE_BYTES)
+    except ConfigError as error:
+        raise ReadError(f"{told}: {error}", origin=shown) from error
     except FileNotFoundError as error:
         raise SourceNotFound(f"{told}: there is no file {shown}; paths begin in -C DIR, or here") from error
     except (OSError, ValueError) as error:

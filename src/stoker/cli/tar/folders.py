@@ -13,9 +13,11 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 
-from ...errors import FunctionError
+from ...errors import ConfigError, FunctionError
 from ...source.paths import printable
+from ...source.plain_file import read_plain
 from ...source.tarstream import TarSample
+from ...source.unpack import MAX_MEMBER
 
 #: what stands for the key in names of files
 BASE = b"sample"
@@ -83,9 +85,9 @@ def _read(path: bytes, shown: str, sample: TarSample) -> bytes | None:
             raise FunctionError(
                 f"the sample {key}: the command made {shown}, which is no plain file; copy what it stands for", key=key
             )
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            return file.read()
+        return read_plain(path, MAX_MEMBER, os.O_NOFOLLOW)
+    except ConfigError as error:
+        raise FunctionError(f"the sample {key}: {error}", key=key) from error
     except OSError as error:
         raise FunctionError(
             f"the sample {key}: {shown}, which the command made, cannot be read: {error.strerror}", key=key
