@@ -1,0 +1,726 @@
+"""What a pipeline means, in lists and dicts: the slow, plain reading of the documentation that random pipelines are held to.
+
+Nothing here knows how Stoker works. Three things cannot be guessed and are looked up by the simplest pipeline that shows them:
+the order of one shuffle, the turns of one mix, and the numbers that `map(rng=True)` draws. Each is checked to be what the
+documentation says of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import stoker
+from stoker import Pipeline
+
+#: the most samples a stage of a random pipeline may see
+MOST_ROWS = 400
+INLINE: dict[str, Any] = {"executor": "inline"}
+
+
+# ---- verbs: how they are written, and the functions they use -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """A method, and what it is given."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def on(self, pipeline: Pipeline) -> Pipeline:
+        made: Pipeline = getattr(pipeline, self.name)(*self.args, **dict(self.options))
+        return made
+
+    def __str__(self) -> str:
+        given = [*map(written, self.args), *(f"{name}={written(value)}" for name, value in self.options)]
+        return f".{self.name}({', '.join(given)})"
+
+
+def written(value: Any) -> str:
+    return getattr(value, "__name__", None) or repr(value)
+
+
+def call(name: str, *args: Any, **options: Any) -> Call:
+    return Call(name, args, tuple(options.items()))
+
+
+class Verb:
+    """One step of a pipeline."""
+
+    def calls(self) -> tuple[Call, ...]:
+        raise NotImplementedError
+
+    def on(self, pipeline: Pipeline) -> Pipeline:
+        for each in self.calls():
+            pipeline = each.on(pipeline)
+        return pipeline
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.calls()))
+
+
+@dataclass(frozen=True)
+class Shuffle(Verb):
+    seed: int
+    window: int | None = None
+    reshuffle: bool = True
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("shuffle", seed=self.seed, window=self.window, reshuffle=self.reshuffle),)
+
+
+@dataclass(frozen=True)
+class Take(Verb):
+    count: int
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("take", self.count),)
+
+
+@dataclass(frozen=True)
+class Skip(Verb):
+    count: int
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("skip", self.count),)
+
+
+@dataclass(frozen=True)
+class Repeat(Verb):
+    """`count` None: without end. Then `take` follows, of that many samples; or, for the `enough` that it gives here, one of
+    batches. A member of a mix needs neither.
+    """
+
+    count: int | None
+    take: int | None = None
+    enough: int = 0
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("repeat", *(() if self.count is None else (self.count,))), *([call("take", self.take)] if self.take else []))
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """Whether x is not a multiple of this."""
+
+    of: int
+
+    def __call__(self, sample: dict[str, Any]) -> bool:
+        return bool(sample["x"] % self.of)
+
+
+@dataclass(frozen=True)
+class Filter(Verb):
+    of: int
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("filter", Multiple(self.of)),)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """x % `of` samples in place of one; with `keyed` they have keys of their own."""
+
+    of: int
+    keyed: bool
+
+    def __call__(self, sample: Any) -> Iterator[dict[str, Any]]:
+        for part in range(int(sample["x"]) % self.of):
+            key = {"__key__": f"{sample.key}/{part}"} if self.keyed else {}
+            yield {**sample, "x": sample["x"] + 1000 * part, **key}
+
+
+@dataclass(frozen=True)
+class FlatMap(Verb):
+    of: int
+    keyed: bool = False
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("flat_map", Copies(self.of, self.keyed)),)
+
+
+@dataclass(frozen=True)
+class Widened:
+    """Every field as a list of x % `of` rows."""
+
+    of: int
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        rows = range(int(sample["x"]) % self.of)
+        return {name: [value + 1000 * row if name == "x" else value for row in rows] for name, value in sample.items()}
+
+
+@dataclass(frozen=True)
+class Unbatch(Verb):
+    of: int
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map", Widened(self.of)), call("unbatch"))
+
+
+class backwards:  # named as users name functions
+    """The rows of a batch, last first."""
+
+    def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
+        return {name: [column[row] for row in reversed(range(columns.rows))] for name, column in columns.items()}  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return "backwards()"
+
+
+class without_odd(backwards):
+    """The rows of a batch whose x is even, with their keys."""
+
+    def __call__(self, columns: dict[str, Any]) -> dict[str, Any]:
+        rows = [row for row, x in enumerate(columns["x"]) if x % 2 == 0]
+        keys = [columns["__key__"][row] for row in rows]
+        return {"__key__": keys, **{name: [column[row] for row in rows] for name, column in columns.items()}}
+
+    def __repr__(self) -> str:
+        return "without_odd()"
+
+
+@dataclass(frozen=True)
+class InnerBatch(Verb):
+    size: int
+    drop_last: bool
+    shrinks: bool = False
+
+    def calls(self) -> tuple[Call, ...]:
+        fn = without_odd() if self.shrinks else backwards()
+        return (call("batch", self.size, drop_last=self.drop_last), call("map_batch", fn), call("unbatch"))
+
+
+@dataclass(frozen=True)
+class Plus:
+    number: int
+
+    def __call__(self, value: Any) -> Any:
+        return value + self.number
+
+
+@dataclass(frozen=True)
+class Add(Verb):
+    number: int
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map", x=Plus(self.number)),)
+
+
+@dataclass(frozen=True)
+class named:
+    """A sample with its key and, where that is known, its number in the source."""
+
+    index: bool
+
+    def __call__(self, sample: Any) -> dict[str, Any]:
+        return {**sample, "k": sample.key, "i": sample.index if self.index else -1}
+
+
+@dataclass(frozen=True)
+class Name(Verb):
+    index: bool
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map", named(self.index)),)
+
+
+def drawn(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A sample with a random number added to those it has."""
+    return {**sample, "d": [*sample.get("d", ()), float(rng.random())]}
+
+
+@dataclass(frozen=True)
+class Draw(Verb):
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map", drawn, rng=True),)
+
+
+@dataclass(frozen=True)
+class picky:
+    """Fails where x leaves 3 when divided by `of`."""
+
+    of: int
+
+    def __call__(self, x: Any) -> Any:
+        if x % self.of == 3:
+            raise ValueError("a bad sample")
+        return x
+
+
+@dataclass(frozen=True)
+class Bad(Verb):
+    of: int
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map", x=picky(self.of)), call("on_error", stoker.skip(budget=1_000_000)))
+
+
+def grown(sample: dict[str, Any]) -> dict[str, Any]:
+    """A sample with a list of varying length."""
+    return {**sample, "r": np.arange(int(sample["x"]) % 4)}
+
+
+@dataclass(frozen=True)
+class Grow(Verb):
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map", grown),)
+
+
+@dataclass(frozen=True)
+class Select(Verb):
+    fields: tuple[str, ...]
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("select", *self.fields),)
+
+
+@dataclass(frozen=True)
+class Drop(Verb):
+    field: str
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("drop", self.field),)
+
+
+@dataclass(frozen=True)
+class Rename(Verb):
+    old: str
+    new: str
+
+    def calls(self) -> tuple[Call, ...]:
+        return (call("rename", **{self.old: self.new}),)
+
+
+def totalled(columns: Any) -> dict[str, Any]:
+    """A batch with the sum of its x, in every row."""
+    return {**columns, "s": np.full(columns.rows, int(np.sum(columns["x"])))}
+
+
+@dataclass(frozen=True)
+class Total(Verb):
+    def calls(self) -> tuple[Call, ...]:
+        return (call("map_batch", totalled),)
+
+
+@dataclass(frozen=True)
+class Batch(Verb):
+    size: int
+    drop_last: bool = True
+    pad: Any = None  # for the field r: a number, or list
+
+    def calls(self) -> tuple[Call, ...]:
+        pad = {} if self.pad is None else {"pad": {"r": self.pad}}
+        return (call("batch", self.size, drop_last=self.drop_last, **pad),)
+
+
+#: verbs that only concern the order of samples
+ORDER = (Shuffle, Take, Skip, Repeat)
+#: verbs that change how many samples there are
+RAGGED = (Filter, FlatMap, Unbatch, InnerBatch)
+
+
+# ---- pipelines ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """A sample: its key, its number in the source, its fields, and whether a function has failed on it."""
+
+    key: str
+    index: int
+    values: dict[str, Any]
+    bad: bool = False
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`n` samples of some kind of source; `shelf.open(kind, n)` and `shelf.rows(kind, n)` have them."""
+
+    kind: str
+    n: int
+
+    def __str__(self) -> str:
+        return f"shelf.open({self.kind!r}, {self.n})"
+
+
+@dataclass(frozen=True)
+class Mixed:
+    members: tuple[Spec, ...]
+    weights: tuple[int, ...]
+    until: str
+
+    def __str__(self) -> str:
+        members = ", ".join(map(str, self.members))
+        return f"stoker.mix([{members}], weights={list(self.weights)}, until={self.until!r})"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A pipeline: a source, verbs over samples, and perhaps a batch with verbs over batches."""
+
+    source: Stored | Mixed
+    verbs: tuple[Verb, ...] = ()
+    batch: Batch | None = None
+    behind: tuple[Verb, ...] = ()
+
+    def __str__(self) -> str:
+        return "".join(map(str, (self.source, *self.verbs, *([self.batch] if self.batch else []), *self.behind)))
+
+    @property
+    def streams(self) -> bool:
+        return isinstance(self.source, Stored) and self.source.kind in STREAMS
+
+    @property
+    def counted(self) -> bool:
+        """Whether the number of samples is known beforehand."""
+        return not self.streams and not any(isinstance(verb, RAGGED) for verb in self.verbs)
+
+    @property
+    def endless(self) -> bool:
+        """Whether it repeats samples without end, and takes no number of batches of them."""
+        ends = any(isinstance(verb, Take) for verb in self.behind)
+        return not ends and any(isinstance(verb, Repeat) and verb.calls() == (call("repeat"),) for verb in self.verbs)
+
+    @property
+    def lenient(self) -> bool:
+        return any(isinstance(verb, Bad) for verb in self.verbs)
+
+
+#: kinds of sources that have no length
+STREAMS = ("stream", "tar in sequence", "tar, interleaved", "tar.gz", "tfrecord.gz")
+
+#: (kind, n) -> its samples, in the order they are stored
+RowsOf = Callable[[str, int], "list[Row]"]
+
+
+# ---- what cannot be guessed: looked up, and checked to be what the documentation says of it ----------------------------------
+
+
+@cache
+def permutation(n: int, shuffle: Shuffle, epoch: int, path: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of `n` samples in an epoch; `path` says which pass it is of each repeat around the shuffle, outermost first."""
+    pipeline = stoker.arrays(x=np.arange(n)).shuffle(seed=shuffle.seed, window=shuffle.window)
+    for number in reversed(path):
+        pipeline = pipeline.repeat(number + 1)
+    with pipeline.loader(epoch=epoch, **INLINE) as samples:
+        places = tuple(int(sample["x"]) for sample in samples)[-n:]
+    assert sorted(places) == list(range(n)), "a shuffle is a permutation"
+    if shuffle.window is not None:
+        assert all(abs(place - at) < shuffle.window for at, place in enumerate(places)), "no sample moves that far"
+    return places
+
+
+@cache
+def turns(weights: tuple[int, ...]) -> tuple[int, ...]:
+    """Which member gives a sample at each position, for one round."""
+    shares = [Fraction(weight, sum(weights)) for weight in weights]
+    length = sum(weights) // math.gcd(*weights)
+    members = [stoker.arrays(m=np.full(length, member)) for member in range(len(weights))]
+    with stoker.mix(members, weights=weights).take(length).loader(**INLINE) as samples:
+        round_ = tuple(int(sample["m"]) for sample in samples)
+    for end in range(length + 1):
+        had = Counter(round_[:end])
+        assert all(abs(had[member] - share * end) < 1 for member, share in enumerate(shares)), "within one sample of its share"
+    return round_
+
+
+@cache
+def draws(seed: int, epoch: int, stage: int) -> tuple[float, ...]:
+    """What the drawing stage number `stage` draws at each position."""
+    pipeline = stoker.arrays(x=np.zeros(MOST_ROWS)).shuffle(seed=seed)
+    for _ in range(stage + 1):
+        pipeline = pipeline.map(drawn, rng=True)
+    with pipeline.loader(epoch=epoch, **INLINE) as samples:
+        numbers = tuple(sample["d"][-1] for sample in samples)
+    assert len(set(numbers)) == MOST_ROWS, "every position draws numbers of its own"
+    return numbers
+
+
+# ---- the samples of an epoch -------------------------------------------------------------------------------------------------
+
+
+def samples_of(spec: Spec, rows_of: RowsOf, epoch: int, path: tuple[int, ...] = (), first: int = 0) -> list[Row]:
+    """All samples before `batch`, in order; those a function failed on keep their places where these are known beforehand.
+
+    `path` and `first` are which pass over the data it is, and the number of its first sample, where batches are repeated.
+    """
+    order, stages = moved_forward(spec)
+    rows = in_order(spec.source, order, rows_of, epoch, path)
+    return staged(spec, stages, [replace(row, values=dict(row.values)) for row in rows], epoch, first)
+
+
+def moved_forward(spec: Spec) -> tuple[list[Verb], list[Verb]]:
+    """The verbs that act on the source's order, and all others: `explanation/ragged.md` says which are moved."""
+    if spec.streams:
+        return [], list(spec.verbs)
+    order, stages, ragged = [], [], False
+    for verb in spec.verbs:
+        ragged = ragged or isinstance(verb, RAGGED)
+        moves = isinstance(verb, Repeat) or (isinstance(verb, Shuffle) and verb.window is None)
+        (order if isinstance(verb, ORDER) and (moves or not ragged) else stages).append(verb)
+    return order, stages
+
+
+def in_order(source: Stored | Mixed, verbs: list[Verb], rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> list[Row]:
+    if not verbs:
+        return rows_of(source.kind, source.n) if isinstance(source, Stored) else mixed(source, rows_of, epoch, path)
+    *before, last = verbs
+    if isinstance(last, Repeat):
+        passes: list[Row] = []
+        number = 0
+        while number < last.count if last.count is not None else len(passes) < (last.take or last.enough):
+            passes += in_order(source, before, rows_of, epoch, (*path, number))
+            number += 1
+            check_size(passes)
+        return passes[: last.take]
+    rows = in_order(source, before, rows_of, epoch, path)
+    return counted_verb(last, rows, epoch, path)
+
+
+class TooMany(Exception):
+    """A pipeline of more samples than a test has the time for."""
+
+
+def check_size(rows: list[Row]) -> None:
+    if len(rows) > MOST_ROWS:
+        raise TooMany
+
+
+def counted_verb(verb: Verb, rows: list[Row], epoch: int, path: tuple[int, ...] = ()) -> list[Row]:
+    if isinstance(verb, Take):
+        return rows[: verb.count]
+    if isinstance(verb, Skip):
+        return rows[verb.count :]
+    assert isinstance(verb, Shuffle)
+    when = (epoch, path) if verb.reshuffle else (0, ())
+    return [rows[place] for place in permutation(len(rows), replace(verb, reshuffle=True), *when)] if rows else []
+
+
+def mixed(mix: Mixed, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> list[Row]:
+    """Samples of the members in turn, until the first has none left, or until all have been seen."""
+    endless = [any(isinstance(verb, Repeat) and verb.count is None for verb in member.verbs) for member in mix.members]
+    supplies = [member_samples(member, rows_of, epoch, path) for member in mix.members]
+    lengths = [len(next(member_passes(member, rows_of, epoch, path))) for member in mix.members]
+    offsets = [sum(source_length(member.source) for member in mix.members[:at]) for at in range(len(mix.members))]
+    common = [name for name in fields_of(mix.members[0], rows_of) if all(name in fields_of(m, rows_of) for m in mix.members)]
+    given, out = [0] * len(mix.members), []
+    while True:
+        member = turns(mix.weights)[len(out) % len(turns(mix.weights))]
+        if mix.until == "first" and not endless[member] and given[member] == lengths[member]:
+            return out
+        row = next(supplies[member])
+        out.append(Row(row.key, offsets[member] + row.index, {name: row.values[name] for name in common}))
+        given[member] += 1
+        if mix.until == "all" and all(had >= length for had, length in zip(given, lengths)):
+            return out
+
+
+def member_passes(member: Spec, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> Iterator[list[Row]]:
+    """A member's samples, again and again, each time in another order."""
+    order = [verb for verb in member.verbs if isinstance(verb, ORDER) and not (isinstance(verb, Repeat) and verb.count is None)]
+    number = 0
+    while True:
+        rows = in_order(member.source, order, rows_of, epoch, (*path, number))
+        fields = [verb for verb in member.verbs if not isinstance(verb, ORDER)]
+        yield staged(member, fields, [replace(row, values=dict(row.values)) for row in rows], epoch, 0)
+        number += 1
+
+
+def member_samples(member: Spec, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> Iterator[Row]:
+    for rows in member_passes(member, rows_of, epoch, path):
+        yield from rows
+
+
+def source_length(source: Stored | Mixed) -> int:
+    return source.n if isinstance(source, Stored) else sum(source_length(member.source) for member in source.members)
+
+
+def fields_of(spec: Spec, rows_of: RowsOf) -> list[str]:
+    """The fields of a member."""
+    return list(next(member_passes(spec, rows_of, 0, ()))[0].values)
+
+
+def seed_of(spec: Spec) -> int:
+    """The seed of the first shuffle, that in a mix included."""
+
+    def seeds(spec: Spec) -> Iterator[int]:
+        if isinstance(spec.source, Mixed):
+            for member in spec.source.members:
+                yield from seeds(member)
+        yield from (verb.seed for verb in spec.verbs if isinstance(verb, Shuffle))
+
+    return next(seeds(spec), 0)
+
+
+def staged(spec: Spec, stages: list[Verb], rows: list[Row], epoch: int, first: int) -> list[Row]:
+    """What the stages make of the samples. Where their number may change, bad ones are left out and all are numbered again."""
+    seed, drawing = seed_of(spec), 0
+    known = not spec.streams
+    for verb in stages:
+        changes = isinstance(verb, (*RAGGED, *ORDER))
+        if changes and not (known and isinstance(verb, InnerBatch)):
+            rows = [row for row in rows if not row.bad]
+        known = known and not changes
+        if isinstance(verb, ORDER):
+            rows = counted_verb(verb, rows, epoch)
+        elif isinstance(verb, Filter):
+            rows = [row for row in rows if row.values["x"] % verb.of]
+        elif isinstance(verb, FlatMap):
+            rows = [copy(row, part, verb.keyed) for row in rows for part in range(row.values["x"] % verb.of)]
+        elif isinstance(verb, Unbatch):
+            rows = [copy(row, part, False) for row in rows for part in range(row.values["x"] % verb.of)]
+        elif isinstance(verb, InnerBatch):
+            groups = [rows[at : at + verb.size] for at in range(0, len(rows), verb.size)]
+            rows = [row for group in groups if len(group) == verb.size or not verb.drop_last for row in regrouped(verb, group)]
+        else:
+            check_size(rows)
+            for position, row in enumerate(rows, first):
+                if not row.bad:
+                    mapped(verb, row, lambda: draws(seed, epoch, drawing)[position])
+            drawing += isinstance(verb, Draw)
+    return rows
+
+
+def copy(row: Row, part: int, keyed: bool) -> Row:
+    values = {**row.values, "x": row.values["x"] + 1000 * part}
+    return Row(f"{row.key}/{part}" if keyed else row.key, row.index, values)
+
+
+def regrouped(verb: InnerBatch, group: list[Row]) -> list[Row]:
+    group = [row for row in group if not row.bad]
+    if verb.shrinks:
+        return [row for row in group if row.values["x"] % 2 == 0]
+    return [Row(row.key, row.index, other.values) for row, other in zip(group, group[::-1])]  # keys stay with their places
+
+
+def mapped(verb: Verb, row: Row, draw: Callable[[], float]) -> None:
+    values = row.values
+    if isinstance(verb, Add):
+        values["x"] += verb.number
+    elif isinstance(verb, Bad):
+        row.bad = values["x"] % verb.of == 3
+    elif isinstance(verb, Draw):
+        values["d"] = [*values.get("d", ()), draw()]
+    elif isinstance(verb, Name):
+        values.update(k=row.key, i=row.index if verb.index else -1)
+    elif isinstance(verb, Grow):
+        values["r"] = list(range(values["x"] % 4))
+    else:
+        row.values = arranged(verb, values)
+
+
+def arranged(verb: Verb, values: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(verb, Select):
+        return {name: values[name] for name in verb.fields}
+    if isinstance(verb, Drop):
+        return {name: value for name, value in values.items() if name != verb.field}
+    assert isinstance(verb, Rename)
+    return {verb.new if name == verb.old else name: value for name, value in values.items()}
+
+
+# ---- batches, and who gets them ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many ranks share the batches, and what becomes of rows that do not fill one of each."""
+
+    world: int = 1
+    remainder: str = "drop"
+
+
+@dataclass
+class Step:
+    """What every rank gets in one step, as (sample, whether it counts), and the rows of the epoch dealt by then."""
+
+    shares: list[list[tuple[Row, bool]]]
+    end: int
+
+
+def steps_of(spec: Spec, ranks: Ranks, rows_of: RowsOf, epoch: int, row: int = 0) -> list[Step]:
+    """The steps of an epoch; from the row `row` on, for a pipeline that does not count batches."""
+    repeat = next((verb for verb in spec.behind if isinstance(verb, Repeat)), None)
+    passes: list[list[Row]] = []
+    while len(passes) < (repeat.count or 0 if repeat else 1):
+        path = (len(passes),) if repeat else ()
+        passes.append(samples_of(spec, rows_of, epoch, path, sum(map(len, passes))))
+    steps: list[Step] = []
+    for number, rows in enumerate(passes):
+        base = sum(map(len, passes[:number]))
+        skipped = min(max(0, row - base), len(rows))
+        dealt = deal(rows[skipped:], spec.batch, ranks, base + skipped)
+        for verb in spec.behind:
+            if isinstance(verb, Take):
+                dealt = dealt[: verb.count]
+            elif isinstance(verb, Skip):
+                dealt = dealt[verb.count :]
+        steps += dealt
+    return steps
+
+
+def deal(rows: list[Row], batch: Batch | None, ranks: Ranks, base: int) -> list[Step]:
+    """The global batch is `world * size` samples one after another, and rank r gets the r-th run of `size` of them."""
+    world, size = ranks.world, batch.size if batch else 1
+    together = world * size
+    steps = []
+    for start in range(0, len(rows) - together + 1, together):
+        whole = [(row, True) for row in rows[start : start + together]]
+        steps.append(Step([whole[rank * size : (rank + 1) * size] for rank in range(world)], base + start + together))
+    rest = rows[len(steps) * together :]
+    if rest and ranks.remainder == "pad":
+        padded = [(rest[at % len(rest)], at < len(rest)) for at in range(together)]
+        steps.append(Step([padded[rank * size : (rank + 1) * size] for rank in range(world)], base + len(rows)))
+    elif rest and (ranks.remainder == "keep" or (batch and not batch.drop_last)):
+        shares: list[list[tuple[Row, bool]]] = []
+        left = [(row, True) for row in rest]
+        for rank in range(world):
+            count = len(rest) // world + (rank < len(rest) % world)
+            shares.append(left[:count] or [(rest[0], False)])
+            left = left[count:]
+        steps.append(Step(shares, base + len(rows)))
+    return steps
+
+
+@dataclass
+class Given:
+    """What a step gives: fields with their values, row by row, the rows' keys, and which of them count."""
+
+    fields: dict[str, list[Any]]
+    keys: list[str]
+    valid: list[bool] = field(default_factory=list)
+
+
+def given(spec: Spec, share: list[tuple[Row, bool]], names: list[str]) -> Given:
+    """A rank's share of a step, as a batch; `names` are the fields of samples."""
+    rows = [(row, valid) for row, valid in share if not row.bad]
+    fields = {name: [row.values[name] for row, _ in rows] for name in names}
+    if spec.batch and isinstance(spec.batch.pad, int) and "r" in fields:
+        longest = max(map(len, fields["r"]))
+        fields["r"] = [[*value, *[spec.batch.pad] * (longest - len(value))] for value in fields["r"]]
+    for verb in spec.behind:
+        if isinstance(verb, Total):
+            fields["s"] = [sum(fields["x"])] * len(rows)
+        elif not isinstance(verb, ORDER):
+            fields = arranged(verb, fields)
+    return Given(fields, [row.key for row, _ in rows], [valid for _, valid in rows])
+
+
+def epoch_of(spec: Spec, ranks: Ranks, rank: int, steps: list[Step]) -> list[Given]:
+    """All that one rank gets in these steps. Without `batch` a sample that was left out is no step, nor is one that fills up."""
+    shares = [step.shares[rank] for step in steps]
+    names = next((list(row.values) for share in shares for row, _ in share if not row.bad), [])
+    out = [given(spec, share, names) for share in shares]
+    if spec.batch:
+        return out
+    counting = [each for each in out if each.keys and not (ranks.remainder == "keep" and not each.valid[0])]
+    return [replace(each, valid=[]) for each in counting]  # a single sample does not say
