@@ -479,7 +479,10 @@ def in_order(source: Stored | Mixed, verbs: list[Verb], rows_of: RowsOf, epoch: 
         passes: list[Row] = []
         number = 0
         while number < last.count if last.count is not None else len(passes) < (last.take or last.enough):
-            passes += in_order(source, before, rows_of, epoch, (*path, number))
+            rows = in_order(source, before, rows_of, epoch, (*path, number))
+            if not rows:
+                break
+            passes += rows
             number += 1
             check_size(passes)
         return passes[: last.take]

@@ -112,8 +112,8 @@ def case_of(seed: int, shelf: Shelf) -> Case:
     """The case of a seed: the first of its tries that is small enough and has no batch of bad samples alone."""
     rng = random.Random(seed)
     while True:
-        case = random_case(rng, shelf)
         try:
+            case = random_case(rng, shelf)
             if not hopeless(case, shelf):
                 return case
         except TooMany:
@@ -426,14 +426,14 @@ def resumed(case: Case, shelf: Shelf, rank: int, state: dict[str, Any], epochs: 
     stop = stop_of(case, epochs[0])
     with loader_of(case, shelf, rank, case.ways[1] if rank == 0 else WAYS[0]) as loader:
         loader.load_state_dict(state)
-        left = rest_of(case, loader, len(epochs[0]) > stop)
+        left = rest_of(case, loader, len(epochs[0]) > stop or not state["row"])
         agree(f"rank {rank}, resumed after {stop} steps", left, wanted[0][stop:])
         if rank == 0:
             agree("the epoch after the resumed one", plain_epoch(loader), wanted[1])
 
 
 def rest_of(case: Case, loader: Loader, more: bool) -> list[Given]:
-    """What is left of the epoch; a state with nothing after it is the start of the next one."""
+    """What is left of the epoch; a state with nothing after it is the start of the next one, unless it is of an empty epoch."""
     if case.spec.batch or not case.spec.lenient:  # where bad samples come last, only the run shows that nothing follows
         agree("the epoch after loading", loader.epoch, case.epoch + (not more))
     return plain_epoch(loader) if loader.epoch == case.epoch else []
@@ -461,7 +461,7 @@ def taken_over(case: Case, shelf: Shelf, state: dict[str, Any]) -> None:
         with loader_of(other, shelf, rank, WAYS[0]) as loader:
             loader.load_state_dict(state)
             wanted = epoch_of(spec, ranks, rank, steps)
-            agree(f"rank {rank} of {ranks.world}, taken over", rest_of(other, loader, bool(steps)), wanted)
+            agree(f"rank {rank} of {ranks.world}, taken over", rest_of(other, loader, bool(steps) or not state["row"]), wanted)
 
 
 def looked_up(case: Case, shelf: Shelf) -> None:
