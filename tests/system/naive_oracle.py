@@ -1,8 +1,8 @@
 """What a pipeline means, in lists and dicts: the slow, plain reading of the documentation that random pipelines are held to.
 
-Nothing here knows how Stoker works. Three things cannot be guessed and are looked up by the simplest pipeline that shows them:
-the order of one shuffle, the turns of one mix, and the numbers that `map(rng=True)` draws. Each is checked to be what the
-documentation says of it.
+Nothing here uses what Stoker uses. The order of a shuffle is computed again, from its definition. Two things are looked up by the
+simplest pipeline that shows them, and checked to be what the documentation says of them: the turns of a mix, and the numbers
+that `map(rng=True)` draws.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import stoker
 from stoker import Pipeline
 
 #: the most samples a stage of a random pipeline may see
-MOST_ROWS = 400
+MOST_ROWS = 300
 INLINE: dict[str, Any] = {"executor": "inline"}
 
 
@@ -403,21 +403,89 @@ STREAMS = ("stream", "tar in sequence", "tar, interleaved", "tar.gz", "tfrecord.
 RowsOf = Callable[[str, int], "list[Row]"]
 
 
+# ---- the order of a shuffle: saved states depend on it, so it is defined once and for all ------------------------------------
+
+_MASK = (1 << 64) - 1
+
+
+def splitmix64(state: int) -> int:
+    value = (state + 0x9E3779B97F4A7C15) & _MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    return value ^ value >> 31
+
+
+def key_of(*numbers: int) -> int:
+    key = len(numbers)
+    for number in numbers:
+        key = splitmix64(key ^ splitmix64(number))
+    return key
+
+
+@lru_cache(maxsize=10_000)
+def permutation(n: int, key: int) -> list[int]:
+    """The permutation that native/include/stoker.h defines, as a table."""
+    bits = max(2, (n - 1).bit_length())
+    left_bits = bits // 2
+    right_bits = bits - left_bits
+    keys = [splitmix64(key + number * 0x9E3779B97F4A7C15 & _MASK) for number in range(8)]
+
+    def scrambled(value: int, key: int, width: int) -> int:
+        value = (value + key) * 0x9E3779B97F4A7C15 & _MASK
+        return ((value ^ value >> 32) * 0xD6E8FEB86659FD93 & _MASK) >> 64 - width
+
+    def rounds(value: int) -> int:
+        left, right = value >> right_bits, value & (1 << right_bits) - 1
+        for even, odd in zip(keys[::2], keys[1::2]):
+            left ^= scrambled(right, even, left_bits)
+            right ^= scrambled(left, odd, right_bits)
+        return left << right_bits | right
+
+    table = [rounds(value) for value in range(1 << bits)]
+    places = []
+    for value in range(n):
+        value = table[value]
+        while value >= n:
+            value = table[value]
+        places.append(value)
+    return places
+
+
+def shuffled(verb: Shuffle, rows: list[Row], epoch: int, path: tuple[int, ...]) -> list[Row]:
+    """`path` says which pass it is of each repeat around the shuffle, outermost first; every pass has an order of its own."""
+    if not rows:
+        return []
+    if not verb.reshuffle:
+        epoch, path = 0, ()
+    for number in path:
+        epoch = key_of(epoch, number)
+    if verb.window is None:
+        return [rows[place] for place in permutation(len(rows), key_of(verb.seed, epoch))]
+    first, second = key_of(verb.seed, epoch, 2), key_of(verb.seed, epoch, 1)
+    if verb.window < 4:
+        return in_blocks(rows, verb.window, verb.window, first)
+    half = verb.window // 2
+    return in_blocks(in_blocks(rows, half, half, first), half // 2, half, second)
+
+
+def in_blocks(rows: list[Row], first: int, size: int, key: int) -> list[Row]:
+    """Rows that change places within blocks of `size`, the first of which has only `first`."""
+    starts = [0, *range(first, len(rows), size)]
+    out: list[Row] = []
+    for number, (start, stop) in enumerate(zip(starts, [*starts[1:], len(rows)])):
+        out += [rows[start + place] for place in permutation(stop - start, key_of(key, number))]
+    return out
+
+
 # ---- what cannot be guessed: looked up, and checked to be what the documentation says of it ----------------------------------
 
 
-@cache
-def permutation(n: int, shuffle: Shuffle, epoch: int, path: tuple[int, ...]) -> tuple[int, ...]:
-    """The order of `n` samples in an epoch; `path` says which pass it is of each repeat around the shuffle, outermost first."""
-    pipeline = stoker.arrays(x=np.arange(n)).shuffle(seed=shuffle.seed, window=shuffle.window)
-    for number in reversed(path):
-        pipeline = pipeline.repeat(number + 1)
-    with pipeline.loader(epoch=epoch, **INLINE) as samples:
-        places = tuple(int(sample["x"]) for sample in samples)[-n:]
-    assert sorted(places) == list(range(n)), "a shuffle is a permutation"
-    if shuffle.window is not None:
-        assert all(abs(place - at) < shuffle.window for at, place in enumerate(places)), "no sample moves that far"
-    return places
+def whole_epoch(pipeline: Pipeline, field: str, rows: int, epoch: int = 0) -> list[Any]:
+    """A field of all samples, as one batch."""
+    with pipeline.batch(rows).loader(epoch=epoch, **INLINE) as batches:
+        (batch,) = batches
+        values: list[Any] = np.asarray(batch[field]).tolist()
+        return values
 
 
 @cache
@@ -426,8 +494,7 @@ def turns(weights: tuple[int, ...]) -> tuple[int, ...]:
     shares = [Fraction(weight, sum(weights)) for weight in weights]
     length = sum(weights) // math.gcd(*weights)
     members = [stoker.arrays(m=np.full(length, member)) for member in range(len(weights))]
-    with stoker.mix(members, weights=weights).take(length).loader(**INLINE) as samples:
-        round_ = tuple(int(sample["m"]) for sample in samples)
+    round_ = tuple(whole_epoch(stoker.mix(members, weights=weights).take(length), "m", length))
     for end in range(length + 1):
         had = Counter(round_[:end])
         assert all(abs(had[member] - share * end) < 1 for member, share in enumerate(shares)), "within one sample of its share"
@@ -440,8 +507,7 @@ def draws(seed: int, epoch: int, stage: int) -> tuple[float, ...]:
     pipeline = stoker.arrays(x=np.zeros(MOST_ROWS)).shuffle(seed=seed)
     for _ in range(stage + 1):
         pipeline = pipeline.map(drawn, rng=True)
-    with pipeline.loader(epoch=epoch, **INLINE) as samples:
-        numbers = tuple(sample["d"][-1] for sample in samples)
+    numbers = tuple(drawn[-1] for drawn in whole_epoch(pipeline, "d", MOST_ROWS, epoch))
     assert len(set(numbers)) == MOST_ROWS, "every position draws numbers of its own"
     return numbers
 
@@ -455,7 +521,7 @@ def samples_of(spec: Spec, rows_of: RowsOf, epoch: int, path: tuple[int, ...] = 
     `path` and `first` are which pass over the data it is, and the number of its first sample, where batches are repeated.
     """
     order, stages = moved_forward(spec)
-    rows = in_order(spec.source, order, rows_of, epoch, path)
+    rows = in_order(spec.source, tuple(order), rows_of, epoch, path)
     return staged(spec, stages, [replace(row, values=dict(row.values)) for row in rows], epoch, first)
 
 
@@ -471,10 +537,12 @@ def moved_forward(spec: Spec) -> tuple[list[Verb], list[Verb]]:
     return order, stages
 
 
-def in_order(source: Stored | Mixed, verbs: list[Verb], rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> list[Row]:
+@lru_cache(maxsize=1000)
+def in_order(source: Stored | Mixed, verbs: tuple[Verb, ...], rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> list[Row]:
+    """The source's samples in the order that the verbs make of it; nobody may change them."""
     if not verbs:
         return rows_of(source.kind, source.n) if isinstance(source, Stored) else mixed(source, rows_of, epoch, path)
-    *before, last = verbs
+    before, last = verbs[:-1], verbs[-1]
     if isinstance(last, Repeat):
         passes: list[Row] = []
         number = 0
@@ -494,8 +562,8 @@ class TooMany(Exception):
     """A pipeline of more samples than a test has the time for."""
 
 
-def check_size(rows: list[Row]) -> None:
-    if len(rows) > MOST_ROWS:
+def check_size(rows: list[Row], first: int = 0) -> None:
+    if first + len(rows) > MOST_ROWS:
         raise TooMany
 
 
@@ -505,13 +573,12 @@ def counted_verb(verb: Verb, rows: list[Row], epoch: int, path: tuple[int, ...] 
     if isinstance(verb, Skip):
         return rows[verb.count :]
     assert isinstance(verb, Shuffle)
-    when = (epoch, path) if verb.reshuffle else (0, ())
-    return [rows[place] for place in permutation(len(rows), replace(verb, reshuffle=True), *when)] if rows else []
+    return shuffled(verb, rows, epoch, path)
 
 
 def mixed(mix: Mixed, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> list[Row]:
     """Samples of the members in turn, until the first has none left, or until all have been seen."""
-    endless = [any(isinstance(verb, Repeat) and verb.count is None for verb in member.verbs) for member in mix.members]
+    endless = [Repeat(None) in member.verbs for member in mix.members]
     supplies = [member_samples(member, rows_of, epoch, path) for member in mix.members]
     lengths = [len(next(member_passes(member, rows_of, epoch, path))) for member in mix.members]
     offsets = [sum(source_length(member.source) for member in mix.members[:at]) for at in range(len(mix.members))]
@@ -530,7 +597,8 @@ def mixed(mix: Mixed, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> lis
 
 def member_passes(member: Spec, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> Iterator[list[Row]]:
     """A member's samples, again and again, each time in another order."""
-    order = [verb for verb in member.verbs if isinstance(verb, ORDER) and not (isinstance(verb, Repeat) and verb.count is None)]
+    endless = Repeat(None)
+    order = tuple(verb for verb in member.verbs if isinstance(verb, ORDER) and verb != endless)
     number = 0
     while True:
         rows = in_order(member.source, order, rows_of, epoch, (*path, number))
@@ -586,7 +654,7 @@ def staged(spec: Spec, stages: list[Verb], rows: list[Row], epoch: int, first: i
             groups = [rows[at : at + verb.size] for at in range(0, len(rows), verb.size)]
             rows = [row for group in groups if len(group) == verb.size or not verb.drop_last for row in regrouped(verb, group)]
         else:
-            check_size(rows)
+            check_size(rows, first)
             for position, row in enumerate(rows, first):
                 if not row.bad:
                     mapped(verb, row, lambda: draws(seed, epoch, drawing)[position])

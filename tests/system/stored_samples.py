@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,11 @@ class Shelf:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.open = lru_cache(maxsize=None)(self._open)
+        self.open = cache(self._open)
+        self.rows = cache(self._rows)
 
-    def rows(self, kind: str, n: int) -> list[Row]:
-        """What a source holds, in its order."""
+    def _rows(self, kind: str, n: int) -> list[Row]:
+        """What a source holds, in its order; nobody may change them."""
         order = list(range(n))
         if kind == "tar, interleaved":  # a sample of each shard in turn
             order = sorted(order, key=lambda at: (at % PER_SHARD, at // PER_SHARD))
