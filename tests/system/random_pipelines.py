@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +25,13 @@ from typing import Any
 
 import numpy as np
 
+import stoker
 from stoker import Pipeline
 from stoker.batch.fields import Batch as StokerBatch
 from stoker.errors import ConfigError
 from stoker.loader import Loader
 
+from ..loader.runs import no_workers, workers
 from .naive_oracle import (
     INLINE,
     ORDER,
@@ -362,8 +365,6 @@ def pipeline_of(spec: Spec, shelf: Shelf, ranks: Ranks, rank: int, shard_at: str
 
 
 def open_source(source: Stored | Mixed, shelf: Shelf) -> Pipeline:
-    import stoker
-
     if isinstance(source, Stored):
         return shelf.open(source.kind, source.n)
     members = []
@@ -544,7 +545,7 @@ def place_of(error: Exception) -> Any:
 def simpler_than(case: Case) -> Iterator[Case]:
     spec = case.spec
     if isinstance(spec.source, Mixed):
-        yield from (replace(case, spec=replace(spec, source=member.source)) for member in spec.source.members)
+        yield from (replace(case, spec=replace(spec, source=source)) for source in simpler_mixes(spec.source))
     for at in range(len(spec.verbs)):
         yield replace(case, spec=replace(spec, verbs=(*spec.verbs[:at], *spec.verbs[at + 1 :])))
     for at in range(len(spec.behind)):
@@ -568,6 +569,17 @@ def simpler_than(case: Case) -> Iterator[Case]:
         {"ways": (WAYS[0], WAYS[0])},
     ]
     yield from (changed for change in changes if (changed := replace(case, **change)) != case)
+
+
+def simpler_mixes(mix: Mixed) -> Iterator[Stored | Mixed]:
+    for at, member in enumerate(mix.members):
+        before, after = mix.members[:at], mix.members[at + 1 :]
+        yield member.source
+        if len(mix.members) > 1:
+            yield replace(mix, members=before + after, weights=mix.weights[:at] + mix.weights[at + 1 :])
+        for number in range(len(member.verbs)):
+            verbs = member.verbs[:number] + member.verbs[number + 1 :]
+            yield replace(mix, members=(*before, replace(member, verbs=verbs), *after))
 
 
 def report(seed: int, shelf: Shelf) -> str | None:
@@ -601,6 +613,7 @@ def main() -> int:
     deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     most = options.count or (sys.maxsize if endless else 1)
     print(f"random pipelines from seed {first}", flush=True)
+    warnings.simplefilter("error")  # as in the suite
     done = 0
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
@@ -614,6 +627,9 @@ def main() -> int:
             done += 1
             if done % 1000 == 0:
                 print(f"{done:,} pipelines", flush=True)
+    if not no_workers():
+        print(f"threads are left behind: {', '.join(workers())}", file=sys.stderr)
+        return 1
     print(f"{done:,} pipelines, all as they should be")
     return 0
 
