@@ -12,7 +12,8 @@ import pytest
 
 import stoker
 
-from .naive_oracle import Row, Shuffle, shuffled
+from .naive_oracle import Row, shuffled
+from .pipeline_specs import Shuffle
 from .random_pipelines import Case, case_of, check, failure_of, report, smallest
 from .stored_samples import KINDS, SIZES, Shelf
 
