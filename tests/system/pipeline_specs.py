@@ -35,6 +35,9 @@ class Call:
 
 
 def written(value: Any) -> str:
+    """A value as code."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {written(inner)}' for name, inner in value.items())}}}"
     return "stoker.skip(budget=1_000_000)" if value == FORGIVING else getattr(value, "__name__", None) or repr(value)
 
 
