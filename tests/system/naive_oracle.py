@@ -49,7 +49,7 @@ from .pipeline_specs import (
 )
 
 #: the most samples a stage of a random pipeline may see
-MOST_ROWS = 300
+MOST_ROWS = 120
 INLINE: dict[str, Any] = {"executor": "inline"}
 
 

@@ -144,7 +144,7 @@ def random_case(rng: random.Random, shelf: Shelf) -> Case:
         ways=(rng.choice(WAYS), rng.choice((*WAYS, *3 * WAYS[:1]))),
         stop=rng.choice((0, 1, 1, 2, 3, 4, 5, 100)),
         before=rng.random() < 0.2,
-        later=random_later(rng, spec, ranks) if rng.random() < 0.4 else None,
+        later=random_later(rng, spec, ranks) if rng.random() < 0.35 else None,
         leave=rng.random() < 0.2,
     )
     return case
@@ -176,7 +176,7 @@ def random_spec(rng: random.Random, shelf: Shelf) -> Spec:
 
 
 def random_source(rng: random.Random) -> Stored | Mixed:
-    if rng.random() < 0.2:
+    if rng.random() < 0.15:
         return random_mix(rng, 2)
     return random_stored(rng, KINDS)
 
