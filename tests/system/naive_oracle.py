@@ -254,6 +254,7 @@ def mixed(mix: Mixed, rows_of: RowsOf, epoch: int, path: tuple[int, ...]) -> lis
             return out
         row = next(supplies[member])
         out.append(Row(row.key, offsets[member] + row.index, {name: row.values[name] for name in common}))
+        check_size(out)
         given[member] += 1
         if mix.until == "all" and all(had >= length for had, length in zip(given, lengths)):
             return out
