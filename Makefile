@@ -7,8 +7,9 @@ C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/sr
 CLANG  := $(shell command -v clang || command -v clang-14 || command -v gcc)
 FUZZER := $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do command -v $$c && break; done)
 FUZZ_SECONDS ?= 1800
+SOAK_SECONDS ?= 600
 
-.PHONY: demo test check bench sanitize fuzz format clean
+.PHONY: demo test check bench sanitize fuzz soak format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -42,6 +43,10 @@ fuzz: $(VENV)/.installed
 	mkdir -p build/fuzz/found
 	build/fuzz/fuzz_jpeg -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -dict=native/fuzz/jpeg.dict \
 	  -artifact_prefix=build/fuzz/ build/fuzz/found native/fuzz/corpus native/fuzz/regressions
+
+# New random pipelines against a naive oracle, from a seed that is printed: for SOAK_SECONDS, or SOAK_COUNT of them.
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.system.random_pipelines $(if $(SOAK_COUNT),--count $(SOAK_COUNT),--seconds $(SOAK_SECONDS))
 
 format: $(VENV)/.check
 	$(BIN)/ruff check --fix src tests benchmarks examples docs/contact_sheet.py

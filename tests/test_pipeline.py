@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.errors import BatchError, ConfigError, ImageTooLarge, TruncatedImage, UnsupportedImage
+from stoker.errors import BatchError, ConfigError, DataLossError, ImageTooLarge, TruncatedImage, UnsupportedImage
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, Invert, Normalize, Pad, RandomResizedCrop, Resize
 
 from .support import image_bytes, jpeg_bytes
@@ -111,6 +111,27 @@ def test_a_sample_can_be_looked_at_alone() -> None:
     assert numbers().map(x=double).batch(3).sample(4) == {"x": 8}
     with pytest.raises(IndexError, match="sample\\(10\\)"):
         numbers().sample(10)
+
+
+def draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"x": sample["x"], "draw": rng.random()}
+
+
+@pytest.mark.parametrize("threshold", [-1, 4])
+def test_a_sample_looked_at_alone_draws_what_it_draws_in_its_epoch(threshold: int) -> None:
+    pipeline = numbers().filter(lambda sample: sample["x"] > threshold).map(draw, rng=True)
+    assert [dict(pipeline.sample(at)) for at in range(5)] == [dict(sample) for sample in pipeline][:5]
+
+
+def test_only_the_sample_that_is_looked_at_is_worked_on_after_a_filter() -> None:
+    seen: list[int] = []
+    numbers().filter(lambda sample: sample["x"] % 2).map(x=lambda x: seen.append(x)).sample(2)
+    assert seen == [5]
+
+
+def test_a_sample_that_cannot_be_made_says_why_it_cannot() -> None:
+    with pytest.raises(DataLossError, match="sample '4'"):
+        numbers().map(x=lambda x: 1 // (x - 4)).on_error(stoker.skip(budget=9)).sample(4)
 
 
 def test_a_stream_cannot_be_repeated_and_says_what_to_do() -> None:

@@ -438,18 +438,20 @@ class Pipeline:
 
         A dict that has `key`, `origin` and `index` too.
         """
+        i = _whole("sample", "i", i, 0)
         last_batch = max((at for at, node in enumerate(self._nodes) if isinstance(node, n.Batch)), default=len(self._nodes))
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
-        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others.
-        # A function takes it out, because functions see which sample it is.
+        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others. Batches of one, so that nothing
+        # after it is worked on. A function takes it out, because functions see which sample it is.
         seen: list[NamedSample] = []
-        plan = Pipeline(self._source, (*nodes, n.Take(_whole("sample", "i", i, 0) + 1), n.Map(_noting(seen)))).plan
+        plan = Pipeline(self._source, (*nodes, n.Map(_noting(seen)), n.Batch(1))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
-            with suppress(StateError), Loader(plan, row=i, once=True) as loader:  # a state's, where a stream ends before i
+            # A StateError is that of a stream that ends before i.
+            with suppress(StateError), Loader(plan, executor="inline", row=i, once=True) as loader:
                 for _ in loader:
-                    return seen[-1]
+                    return seen[0]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
 
     # ---- looking -----------------------------------------------------------------------------------------------------------

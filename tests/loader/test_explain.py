@@ -26,6 +26,7 @@ from .runs import numbers, odd
         numbers().shuffle(seed=1).batch(7).skip(2).take(4),
         numbers().shuffle(seed=1).batch(7).skip(2).repeat(3),
         numbers().shuffle(seed=1).repeat(2).batch(7),
+        numbers().shuffle(seed=1).repeat().batch(7).skip(2).take(4),
         numbers().shuffle(seed=1),
     ],
     ids=repr,
@@ -117,3 +118,5 @@ def test_steps_and_epochs_are_whole_numbers_from_0_on(wrong: dict[str, Any]) -> 
 def test_an_endless_epoch_can_be_explained_anywhere() -> None:
     with numbers().shuffle(seed=1).repeat().batch(7).loader() as loader:
         assert [row["position"] for row in loader.explain(1000)] == list(range(7000, 7007))
+        with pytest.raises(ConfigError, match="no batch -1 in an epoch without end"):
+            loader.explain(-1)

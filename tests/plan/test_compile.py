@@ -109,6 +109,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "take behind repeated batches": (lambda: numbers().batch(2).repeat(2).take(3).plan, "before batch"),
     "shuffle behind batch": (lambda: numbers().batch(2).shuffle().plan, "before batch"),
     "endless, then shuffled": (lambda: numbers().repeat().shuffle().plan, "endless"),
+    "endless, then repeated in batches": (lambda: numbers().repeat().batch(2).take(3).repeat(2).plan, "give that one a count"),
+    "nothing, without end": (lambda: numbers(3).skip(3).repeat().batch(1).loader(), "no batch of"),
     "endless batches of too few samples": (lambda: numbers(3).batch(4).repeat().loader(), "no batch of"),
     "endless batches that are all skipped": (lambda: numbers(9).batch(4).skip(2).repeat().loader(), "no batch of"),
     "no batch": (lambda: numbers(3).batch(4).loader(), "no batch of"),

@@ -174,6 +174,7 @@ def test_an_endless_repeat_goes_on_and_cannot_be_shuffled() -> None:
     assert order.length is None
     assert order.resolve(np.arange(7), 0).tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert Order((Repeat(None), Take(4)), 3).length == 4
+    assert Order((Skip(3), Repeat(None), Take(4)), 3).length == 0, "no samples, however often, stay none"
     with pytest.raises(ConfigError, match="endless"):
         Order((Repeat(None), Shuffle(0)), 5)
 

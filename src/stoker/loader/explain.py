@@ -23,6 +23,7 @@ from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
 from ..storage.scratch import Scratch
 from .build import finish_of
+from .supply import ENDLESS
 
 
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
@@ -112,15 +113,14 @@ def _mixture(op: Mixing, mixture: Mixture) -> dict[str, Any]:
 
 def _share(plan: Plan, deal: Deal, step: int) -> Share:
     """The positions that are batch `step` of an epoch, verbs behind `batch` included."""
-    rows, steps = plan.pass_rows, plan.steps
-    if rows is None:
-        return deal.share(max(0, step), 0, 1 << 61)
+    rows, steps = ENDLESS if plan.pass_rows is None else plan.pass_rows, plan.steps
     start = steps.begin * deal.stride
     stop = rows if steps.end is None else min(rows, steps.end * deal.stride)
     each = deal.steps(max(0, stop - start))
-    total = step + 1 if steps.passes is None else each * steps.passes
-    if not 0 <= step < total:
-        raise ConfigError(f"there is no batch {step} in an epoch of {total} batches (0 to {total - 1})")
+    total = None if steps.passes is None or stop == ENDLESS else each * steps.passes
+    if step < 0 or (total is not None and step >= total):
+        whole = "epoch without end" if total is None else f"epoch of {total} batches (0 to {total - 1})"
+        raise ConfigError(f"there is no batch {step} in an {whole}")
     base = step // each * rows
     return deal.share(step % each, base + start, base + stop)
 

@@ -16,7 +16,8 @@ from ..source.chunk import Chunk, Ints, join_chunks, numbers
 from .front import Flow
 from .units import BatchUnit, Cursors, EpochEnd, Failure
 
-_ENDLESS = 1 << 61
+#: the rows of an epoch without end
+ENDLESS = 1 << 61
 
 #: (epoch, rows, how many of them are padding, cursors behind each step) -> a unit
 MakeUnit = Callable[[int, Any, int, Cursors], BatchUnit]
@@ -111,7 +112,7 @@ class CountedSupply(Supply[Unit]):
 
     def _pass_end(self, row: int) -> int:
         rows = self._plan.pass_rows
-        return _ENDLESS if not rows else (row // rows + 1) * rows
+        return ENDLESS if not rows else (row // rows + 1) * rows
 
     def _run(self) -> tuple[int, int] | None:
         """The rows still to be dealt in this pass; None at the end of the epoch."""
@@ -119,7 +120,7 @@ class CountedSupply(Supply[Unit]):
         if rows is None:
             stride = self._deal.stride
             start = max(self._row, steps.begin * stride)
-            stop = _ENDLESS if steps.end is None else steps.end * stride
+            stop = ENDLESS if steps.end is None else steps.end * stride
             return (start, stop) if start < stop else None
         if not rows or (steps.passes is not None and self._row >= rows * steps.passes):
             return None

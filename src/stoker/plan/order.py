@@ -90,8 +90,8 @@ def _length(verbs: tuple[OrderNode, ...], n: int | None) -> int | None:
             n = verb.count if n is None else min(n, verb.count)
         elif isinstance(verb, Skip):
             n = None if n is None else max(0, n - verb.count)
-        elif isinstance(verb, Repeat):
-            n = 0 if n == 0 else None if n is None or verb.count is None else n * verb.count  # nothing repeated is nothing
+        elif isinstance(verb, Repeat) and n:  # no samples, however often, stay none
+            n = None if verb.count is None else n * verb.count
     return n
 
 

@@ -290,6 +290,11 @@ class _Compiler:
         order = Order(tuple(self.verbs), len(self.source)) if isinstance(self.source, Source) else None
         pass_rows = order.length if order else None
         if order and self.steps.passes != 1:
+            if pass_rows is None:
+                raise ConfigError(
+                    "repeat() after batch() repeats passes over the data, but a repeat() before it never ends its first pass: "
+                    "give that one a count, or leave one of them out"
+                )
             order = Order((*order.verbs, Repeat(self.steps.passes)), order.source_length)
         return Plan(
             source=self.source,
