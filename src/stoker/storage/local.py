@@ -121,7 +121,8 @@ class _OpenFiles:
 
     def _shrink(self, most: int) -> int:
         """Close idle ones until there are so many, and say how many were closed."""
-        idle = [key for key, entry in self._open.items() if not entry[1]][: max(0, len(self._open) - most)]
+        surplus = max(0, len(self._open) - most)
+        idle = list(itertools.islice((key for key, (_, pins) in self._open.items() if not pins), surplus))
         for key in idle:
             os.close(self._open.pop(key)[0])
         return len(idle)
