@@ -5,8 +5,8 @@
  * Pillow decide about it: progressive, arithmetic and 12-bit pictures, CMYK, sampling factors that do not divide each other,
  * tables that are left to the reader's memory.
  *
- * Stray bytes between headers are passed over, as every decoder does: cameras and editors leave some. They may also be a header
- * whose marker is damaged, so a table that is missing then is damage, and not left to the reader's memory.
+ * Stray bytes before the first scan are passed over, as every decoder does: cameras and editors leave some. Later ones may be a
+ * scan whose marker is damaged, so libjpeg-turbo decides about them too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "jpeg.h"
 
 enum { SOF0 = 0xC0, SOF1 = 0xC1, DHT = 0xC4, RST0 = 0xD0, RST7 = 0xD7, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DRI = 0xDD };
-enum { APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
+enum { TEM = 0x01, APP0 = 0xE0, APP14 = 0xEE, APP15 = 0xEF, COM = 0xFE };
 
 /* What says which colours three components are: JFIF, else Adobe, else the ids. */
 typedef struct {
@@ -153,9 +153,7 @@ static stk_status read_scan(stk_frame *f, payload p, stk_row *row) {
     if (c->scanned) return decline(f, row, "a component is scanned twice");
     const int dc = p.at[2 + 2 * i] >> 4, ac = p.at[2 + 2 * i] & 15;
     if (dc > 3 || ac > 3) return corrupt(f, row, "a scan names a Huffman table that does not exist");
-    if (!f->code[dc].size || !f->code[4 + ac].size) {
-      return (f->stray ? corrupt : decline)(f, row, "a Huffman table is missing");
-    }
+    if (!f->code[dc].size || !f->code[4 + ac].size) return decline(f, row, "a Huffman table is missing");
     if (!(f->quant_known >> c->quant_slot & 1)) return corrupt(f, row, "a quantisation table is missing");
     f->scanned[i] = k;
     f->dc_slot[i] = dc;
@@ -172,18 +170,16 @@ static stk_status read_scan(stk_frame *f, payload p, stk_row *row) {
   return STK_OK;
 }
 
-/* Whether anything but fill bytes stands from `from` to the code byte of the marker at `to`. */
-static int has_stray(const uint8_t *data, int64_t from, int64_t to) {
-  while (from < to && data[from] == 0xFF) from++;
-  return from < to;
-}
-
 /* Takes the next header from f->at on; *scan says whether it began a scan. */
 static stk_status read_header(stk_frame *f, hints *h, int *scan, stk_row *row) {
   const int64_t at = stk_next_marker(f->data, f->length, f->at);
   if (at < 0 || at + 3 > f->length) return decline(f, row, "the headers are cut short");
-  f->stray |= has_stray(f->data, f->at, at);
+  if (f->scan_data && stk_has_stray(f->data, f->at, at)) return decline(f, row, "bytes between two scans");
   const int code = f->data[at];
+  if (code == TEM || (code >= RST0 && code <= RST7)) { /* without a length */
+    f->at = at + 1;
+    return STK_OK;
+  }
   const int size = f->data[at + 1] << 8 | f->data[at + 2];
   const payload p = {f->data + at + 3, f->data + at + 1 + size};
   if (size < 2 || at + 1 + size > f->length) return decline(f, row, "the headers are cut short");
@@ -223,7 +219,8 @@ stk_status stk_frame_open(stk_frame *f, const uint8_t *data, int64_t length, stk
   f->data = data;
   f->length = length;
   f->at = 2;
-  f->n_components = f->restart = f->quant_known = f->stray = 0;
+  f->n_components = f->restart = f->quant_known = 0;
+  f->scan_data = 0;
   for (int i = 0; i < 8; i++) f->code[i].size = 0;
   for (int scan = 0; !scan;) {
     const stk_status status = read_header(f, &h, &scan, row);

@@ -704,6 +704,9 @@ typedef struct {
  * finds it; -1 when the data end first. */
 int64_t stk_next_marker(const uint8_t *data, int64_t length, int64_t from);
 
+/* Whether anything but fill bytes stands from `from` to the code byte of the marker at `to`. */
+int stk_has_stray(const uint8_t *data, int64_t from, int64_t to);
+
 /* Walks the markers up to the first SOS, then counts scans: to the end of the data, or until more than `max_scans`. With
  * `quick`, an image of one interleaved scan is not searched further. Faults go to row. */
 stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *markers,

@@ -45,7 +45,6 @@ typedef struct {
   int32_t max_h, max_v;
   stk_colour colour;
   int32_t restart; /* MCUs between restart markers, 0: none */
-  int32_t stray;   /* 1: bytes that belong to no header stood between two */
   stk_component component[STK_MAX_COMPONENTS];
   uint16_t quant[4][64];
   int32_t quant_known; /* bit by slot */

@@ -3,6 +3,9 @@
  *
  * Size, kind, number of scans and whether the end is there decide if an image is let in at all. Everything that could make a
  * few bytes cost much (65500 x 65500 headers, thousands of scans) is refused here.
+ *
+ * Libjpeg decodes with the tables of Motion JPEG where Huffman tables are missing, and so with wrong ones where the marker of a
+ * table is damaged. So they are all missing, with nothing in their place, or the image is refused here, whoever would decode it.
  */
 #include <string.h>
 
@@ -14,6 +17,8 @@ enum { APP1 = 0xE1, TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7, SOI = 0xD8, EOI = 0xD9
 typedef struct {
   const uint8_t *data;
   int64_t length, at; /* at: the code byte of the marker in hand */
+  int stray;          /* 1: bytes that belong to no header stood between two */
+  unsigned tables;    /* Huffman tables read, as bits: 4 for DC, 4 for AC */
 } walk;
 
 static int is_frame(int code) {
@@ -36,6 +41,11 @@ int64_t stk_next_marker(const uint8_t *data, int64_t length, int64_t from) {
     if (data[from] != 0) return from;
   }
   return -1;
+}
+
+int stk_has_stray(const uint8_t *data, int64_t from, int64_t to) {
+  while (from < to && data[from] == 0xFF) from++;
+  return from < to;
 }
 
 /* Moves to the next marker at or after `from`; returns its code, or -1 when the data end first. */
@@ -109,13 +119,35 @@ static stk_status cut_short(const walk *w, stk_row *row) {
   return STK_TRUNCATED;
 }
 
+/* Notes the Huffman tables in the DHT segment in hand, which ends at `end`. */
+static void note_tables(walk *w, int64_t end) {
+  for (int64_t at = w->at + 3; at + 17 <= end;) {
+    const uint8_t *p = w->data + at;
+    w->tables |= 1u << (4 * (p[0] >> 4 & 1) + (p[0] & 3));
+    at += 17;
+    for (int i = 1; i <= 16; i++) at += p[i];
+  }
+}
+
+/* Whether the SOS segment in hand, which ends at `end`, names a Huffman table that was lost. */
+static int lacks_table(const walk *w, int64_t end) {
+  if (!w->tables && !w->stray) return 0;
+  const uint8_t *p = w->data + w->at + 3;
+  for (int i = 0; i < p[0] && w->at + 6 + 2 * i <= end; i++) {
+    const int dc = p[2 + 2 * i] >> 4, ac = p[2 + 2 * i] & 15;
+    if (dc < 4 && ac < 4 && (~w->tables & (1u << dc | 1u << (4 + ac)))) return 1;
+  }
+  return 0;
+}
+
 /* Leaves the walk on the first SOS. */
 static stk_status read_header(walk *w, stk_markers *m, stk_row *row) {
-  int framed = 0;
+  int framed = 0, sequential = 0;
   for (int64_t from = 2;;) {
     const int code = next_marker(w, from);
     if (code < 0) return cut_short(w, row);
     if (code == EOI) return fail(w, row, STK_CORRUPT, "the image ends before its data begin");
+    w->stray |= stk_has_stray(w->data, from, w->at);
     const int64_t size = stands_alone(code) ? 1 : segment(w);
     if (size == -1) return cut_short(w, row);
     if (size == -2) return fail(w, row, STK_CORRUPT, "a marker's length is below 2");
@@ -126,8 +158,12 @@ static stk_status read_header(walk *w, stk_markers *m, stk_row *row) {
       const stk_status status = read_frame(w, code, m, row);
       if (status != STK_OK) return status;
       framed = 1;
+      sequential = code == SOF0 || code == SOF1;
     }
-    if (code == SOS) return framed && size >= 4 ? STK_OK : fail(w, row, STK_CORRUPT, "image data without a frame header");
+    if (code == DHT) note_tables(w, w->at + size);
+    if (code == SOS && (!framed || size < 4)) return fail(w, row, STK_CORRUPT, "image data without a frame header");
+    if (code == SOS && sequential && lacks_table(w, w->at + size)) return fail(w, row, STK_CORRUPT, "a Huffman table is missing");
+    if (code == SOS) return STK_OK;
     from = w->at + size;
   }
 }
@@ -144,7 +180,7 @@ static int32_t count_scans(walk *w, int32_t most) {
 }
 
 stk_status stk_markers_read(const uint8_t *data, int64_t length, int32_t max_scans, int quick, stk_markers *m, stk_row *row) {
-  walk w = {data, length, 0};
+  walk w = {.data = data, .length = length};
   memset(m, 0, sizeof *m);
   if (length == 0) return fail(&w, row, STK_EMPTY, "no bytes");
   if (data[0] != 0xFF || (length > 1 && data[1] != SOI)) {

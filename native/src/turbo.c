@@ -24,7 +24,8 @@ typedef struct {
   const uint8_t *data;
   int64_t length;
   stk_row *row;
-  int in_data; /* 1: the last header read began a scan */
+  int scanning; /* 1: the first scan has begun */
+  int scanned;  /* components that scans have named, each time they do */
 } session;
 
 static const JOCTET END_MARKER[2] = {0xFF, JPEG_EOI};
@@ -85,13 +86,13 @@ static int is_about_metadata(int code) {
 
 /* libjpeg traces the headers it reads. */
 static void note_header(session *s, int code) {
-  if (code == JTRC_SOS) s->in_data = 1;
-  if (code == JTRC_DHT || code == JTRC_DQT || code == JTRC_DRI || code == JTRC_MISC_MARKER) s->in_data = 0;
+  if (code == JTRC_SOS) s->scanning = 1;
+  if (code == JTRC_SOS_COMPONENT) s->scanned++;
 }
 
-/* Bytes between two headers, as cameras and editors leave some. After the data of a scan they are a part of it that was lost. */
+/* Bytes between two headers, as cameras and editors leave some. After the first scan they may be the data of another. */
 static int is_stray(const session *s, int code) {
-  return code == JWRN_EXTRANEOUS_DATA && !s->in_data;
+  return code == JWRN_EXTRANEOUS_DATA && !s->scanning;
 }
 
 static void on_message(j_common_ptr jpeg, int level) {
@@ -170,6 +171,7 @@ static void start(session *s) {
   jpeg->dct_method = JDCT_ISLOW;
   jpeg->do_fancy_upsampling = s->program->exact || s->row->shrink > 1;
   jpeg_start_decompress(jpeg);
+  if (s->scanned < jpeg->num_components) WARNMS(jpeg, JWRN_HIT_MARKER); /* a scan is missing: libjpeg would make it gray */
 }
 
 /* Whether libjpeg-turbo's cropping can be trusted. With 4:1:0 and its like, jpeg_crop_scanline takes the wrong columns of scaled

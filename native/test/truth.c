@@ -80,7 +80,7 @@ typedef struct {
   int64_t length, given;
   jmp_buf escape;
   verdict told;
-  int in_data;       /* 1: the last header read began a scan */
+  int scanning;      /* 1: the first scan has begun */
   uint8_t *plane[3]; /* padded to whole blocks; freed by close_session */
 } session;
 
@@ -96,12 +96,11 @@ static void on_error(j_common_ptr jpeg) {
 static void on_message(j_common_ptr jpeg, int level) {
   session *s = jpeg->client_data;
   const int code = s->errors.msg_code;
-  if (code == JTRC_SOS) s->in_data = 1;
-  if (code == JTRC_DHT || code == JTRC_DQT || code == JTRC_DRI || code == JTRC_MISC_MARKER) s->in_data = 0;
+  if (code == JTRC_SOS) s->scanning = 1;
   if (level >= 0 || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_BOGUS_ICC) return;
   char text[JMSG_LENGTH_MAX];
   s->errors.format_message(jpeg, text);
-  s->told.strays += code == JWRN_EXTRANEOUS_DATA && !s->in_data;
+  s->told.strays += code == JWRN_EXTRANEOUS_DATA && !s->scanning;
   if (s->told.warnings++ == 0) snprintf(s->told.message, sizeof s->told.message, "%s", text);
 }
 

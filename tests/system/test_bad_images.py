@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,11 @@ def headers(data: bytes) -> list[int]:
     return places
 
 
+def later_headers(data: bytes) -> list[int]:
+    """Where those begin that follow the data of its first scan."""
+    return [found.start() for found in re.finditer(rb"\xff[\xc4\xda]", data) if found.start() > headers(data)[-1]]
+
+
 PROGRESSIVE = pytest.param(
     {"progressive": True},
     marks=pytest.mark.skipif(native.build_info().startswith("no libjpeg-turbo"), reason="left to Pillow, which is not as strict"),
@@ -160,9 +166,6 @@ STRAY = [b"\0", b"stray", b"\xff\0", b"\xff\xff\xff", b"\1\xff\0\xff\xff\0\2"]
 def test_stray_bytes_between_the_headers_of_a_jpeg_change_nothing(kind: dict[str, Any]) -> None:
     data = jpeg_bytes(60, 44, **kind)
     odd = [data[:at] + stray + data[at:] for at in headers(data) for stray in STRAY]
-    if kind.get("progressive"):  # between the headers of a later scan, too
-        scan = data.index(b"\xff\xda", data.index(b"\xff\xc4", headers(data)[-1]))
-        odd.append(data[:scan] + b"stray" + data[scan:])
     stored = stoker.stream(lambda: [{"image": data} for data in [data, *odd]])
     for stage in (stored.decode("image"), stored.image("image", Resize((20, 20)), lenient=True)):
         first, *others = (sample["image"] for sample in stage)
@@ -179,9 +182,25 @@ def test_bytes_that_belong_to_the_image_data_or_hide_a_table_are_damage(kind: di
     if "progressive" in kind:
         after = data.index(b"\xff\xc4", scan)
         damaged.append(data[:after] + bytes(99) + data[after:])  # libjpeg has read a few bytes ahead, and does not miss those
+        later = data.index(b"\xff\xda", after)
+        damaged.append(data[:later] + b"stray" + data[later:])
     for bad in damaged:
         with pytest.raises(CorruptImage):
             list(stoker.stream(lambda bad=bad: [{"image": bad}]).decode("image"))
+
+
+@pytest.mark.parametrize("kind", [{}, {"restart_marker_blocks": 2}, {"mode": "L"}, {"mode": "CMYK"}, PROGRESSIVE], ids=str)
+def test_no_flipped_bit_in_a_marker_of_a_jpeg_is_a_picture_of_other_pixels(kind: dict[str, Any]) -> None:
+    data = jpeg_bytes(60, 44, optimize=True, quality=95, **kind)
+    single = [1 << bit for bit in range(8)]
+    alone = [1, *range(0xD0, 0xD8)]  # markers without a length: what follows them is no header any more
+    odd = [data]
+    for at in headers(data) + later_headers(data):
+        odd += [data[:at] + bytes([0xFF ^ bit]) + data[at + 1 :] for bit in single]
+        odd += [data[: at + 1] + bytes([code]) + data[at + 2 :] for code in {*alone, *(data[at + 1] ^ bit for bit in single)}]
+    stored = stoker.stream(lambda: [{"image": data} for data in odd]).decode("image")
+    first, *others = (sample["image"] for sample in stored.on_error(stoker.skip(budget=len(odd))))
+    assert len(others) < len(odd) / 5 and all(np.array_equal(first, other) for other in others)
 
 
 ODD: dict[str, bytes] = {
