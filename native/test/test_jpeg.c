@@ -322,6 +322,34 @@ static void check_left_to_others(const source *from, int32_t width, int32_t heig
   free(turbo);
 }
 
+/* Nobody makes up a component whose scan has lost its marker. */
+static void a_scan_that_is_lost_is_damage(judge *j) {
+  static const uint8_t codes[] = {0, 0x01, 0xD4, 0xD9, 0xDB, 0xE5, 0xFE};
+  recipe r = plain_recipe(40, 30);
+  r.scans = SCANS_EACH;
+  const jpeg image = make_jpeg(&r);
+  const source from = {j->decoder, &image, NULL, 0};
+  stk_program program = program_for(3, 1);
+  uint8_t *out = room_for(40, 30);
+  int scans = 0;
+  failing = &image;
+  for (int64_t at = 2; at + 1 < image.length; at++) {
+    if (image.data[at] != 0xFF || image.data[at + 1] != 0xDA) continue;
+    scans++;
+    for (size_t i = 0; i < 2 * sizeof codes; i++) {
+      program.decoder = i % 2 ? STK_TURBO : STK_ANY_DECODER;
+      image.data[at + 1] = codes[i / 2];
+      EXPECT(pixels_of(&from, &program, NULL, 40, 30, out).status != STK_OK);
+    }
+    image.data[at + 1] = 0xDA;
+  }
+  program.decoder = STK_ANY_DECODER;
+  EXPECT(scans == 3 && pixels_of(&from, &program, NULL, 40, 30, out).status == STK_OK);
+  failing = NULL;
+  free(out);
+  free(image.data);
+}
+
 /* ---- files ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -403,6 +431,7 @@ int main(int count, char **arguments) {
     files_of(&j, arguments[1], &seen);
   } else {
     stray_bytes_between_headers_are_passed_over(&j);
+    a_scan_that_is_lost_is_damage(&j);
     const uint64_t first = count > 2 ? strtoull(arguments[1], NULL, 10) : 0;
     generated_files(&j, first, count > 2 ? strtoull(arguments[2], NULL, 10) : 2500, &seen);
   }
