@@ -137,6 +137,12 @@ def test_a_crop_that_does_not_need_the_torn_end_may_still_be_right(tmp_path: Pat
             assert [batch.keys_ for batch in a] == [batch.keys_ for batch in b]
 
 
+def test_a_webp_that_is_cut_may_also_be_one_without_memory() -> None:
+    cut = image_bytes(60, 44, format="WEBP")[:100]  # Pillow says the same of both
+    with pytest.raises(CorruptImage, match="it is damaged, or there is not enough memory"):
+        list(stoker.stream(lambda: [{"image": cut}]).decode("image"))
+
+
 def picture_of(data: bytes, mode: str) -> np.ndarray[Any, Any]:
     with Image.open(io.BytesIO(data)) as image:
         return np.asarray(image.convert(mode))

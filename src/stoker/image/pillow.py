@@ -40,6 +40,8 @@ FORMATS = {
 _JPEG = b"\xff\xd8\xff"
 #: formats without 32-bit images: what Pillow holds in 32 bits are 16, from 0 to 65,535
 _SIXTEEN_BITS = ("PNG", "PPM")
+#: what Pillow says of a damaged WebP, and of one there is no memory for
+_NO_WEBP_DECODER = "could not create decoder object"
 #: the tag of TIFF
 _BITS_PER_SAMPLE = 258
 
@@ -124,7 +126,8 @@ def fault_of(error: Exception) -> ImageError:
     if isinstance(error, MemoryError):
         return ImageTooLarge("there is not enough memory to decode it")
     kind = TruncatedImage if "truncated" in str(error).lower() else CorruptImage
-    return kind(f"Pillow cannot decode it: {error}")
+    either = " (it is damaged, or there is not enough memory)" if str(error) == _NO_WEBP_DECODER else ""
+    return kind(f"Pillow cannot decode it: {error}{either}")
 
 
 def _open_jpeg(data: bytes) -> Any:
