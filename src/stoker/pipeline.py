@@ -239,7 +239,7 @@ class Pipeline:
         orient: bool = False,
         lenient: bool = False,
     ) -> Pipeline:
-        """Decode an image field at full size: JPEG, PNG, WebP, PPM, BMP, TIFF, what else Pillow knows, and npy.
+        """Decode an image field at full size: JPEG, JPEG 2000, PNG, WebP, AVIF, GIF, TIFF, BMP, PPM, ICO, TGA, or npy.
 
         `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
         ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Where sizes vary within a batch, it
