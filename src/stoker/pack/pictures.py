@@ -24,6 +24,8 @@ _MAGICS = {
     b"GIF89a": "gif",
     b"II*\0": "tif",
     b"MM\0*": "tif",
+    b"\0\0\0\x0cjP  \r\n\x87\n": "jp2",
+    b"\xff\x4f\xff\x51": "j2k",
 }
 _PNM = re.compile(rb"P([1-6])[ \t\r\n]+(?:#|\d)")
 _PNM_KINDS = {b"1": "pbm", b"2": "pgm", b"3": "ppm", b"4": "pbm", b"5": "pgm", b"6": "ppm"}
@@ -43,6 +45,8 @@ def picture_kind(data: bytes) -> str:
             return kind
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
+    if data[4:12] in (b"ftypavif", b"ftypavis"):
+        return "avif"
     if data[:2] == b"BM" and data[6:10] == b"\0\0\0\0":
         return "bmp"
     found = _PNM.match(data[:16])
