@@ -173,6 +173,8 @@ class Attempts:
     def __init__(self, remote: Remote, patience: Patience, clock: Clock, stop: threading.Event) -> None:
         self._remote, self._patience, self._clock, self._stop = remote, patience, clock, stop
         self._limit_s = math.inf
+        #: whether the server sent any of what is wanted
+        self.lives = False
         self.begin()
 
     def begin(self) -> None:
@@ -201,7 +203,7 @@ class Attempts:
         """Return after a pause when there may be another attempt; raise when not."""
         self._failed += 1
         if not fault.again:
-            raise error_of(self._remote, fault, place)
+            raise error_of(self._remote, fault, place, moved=self.lives)
         patience = self._patience
         if fault.late and self._limit_s < patience.silence_s and self._reason is not None:
             fault = self._reason  # cut off by the end of the budget: what went wrong before says more
@@ -215,12 +217,12 @@ class Attempts:
             raise RemoteError(f"{self._remote.url}: closed while it was read", url=self._remote.url, status=fault.status)
         if spent + delay > patience.budget_s or self._failed >= fault.tries:
             tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
-            raise error_of(self._remote, fault, place, tried)
+            raise error_of(self._remote, fault, place, tried, self.lives)
         _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, self._remote.via, delay)
         self._clock.pause(delay, self._stop)
 
 
-def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> StokerError:
+def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "", moved: bool = False) -> StokerError:
     """The error a user sees for a fault that stays."""
     if fault.changed:
         return ShardChanged(
@@ -231,7 +233,7 @@ def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> 
         return SourceNotFound(f"{remote.url}: {fault.why}{remote.via}; check the spelling, and that it was uploaded")
     remedy = _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
     message = f"{remote.url}: {fault.why}{place}{remote.via}{tried}" + (f"; {remedy}" if remedy else "")
-    return RemoteError(message, url=remote.url, status=fault.status)
+    return RemoteError(message, url=remote.url, status=fault.status, moved=moved)
 
 
 _REMEDIES = {
@@ -283,6 +285,7 @@ class Reader:
         if self.at + len(view) > self._stop:
             raise ValueError(f"{len(view)} bytes at {self.at} of a range that ends at {self._stop}")
         self._attempts.begin()
+        self._attempts.lives = False
         rate = self._new_rate()
         while view:
             try:
@@ -292,7 +295,10 @@ class Reader:
             else:
                 view = view[count:]
                 self.at += count
+                self._attempts.lives = True
                 continue
+            # An answer that was accepted and then ended at once is of a bad place; silence after it is not.
+            self._attempts.lives |= self._body is not None and not fault.late
             self.close()
             self._attempts.failed(fault, f" at byte {self.at:,}")
             rate = self._new_rate()
