@@ -83,7 +83,7 @@ ROWS = {
     "waiting for a unit another process fetches": f"{cache._WAIT_S:g} s",
     "rest for a cache disk that failed": f"{cache._REST_S:g} s",
     "waiting for a descriptor": f"{local._WAIT_S:g} s",
-    "idle connections per host": f"{connections._MOST_IDLE}",
+    "idle connections per host": f"{connections._MOST_IDLE} for {connections._IDLE_S:g} s",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
     "worker threads": f"{thread_count._WAITING} more for remote shards",

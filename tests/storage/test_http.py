@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from stoker.storage.retry import Patience
 from .conftest import in_child, secure_server
 from .server import (
     Act,
+    Answer,
     Chunked,
     Coded,
     Drip,
@@ -31,6 +33,7 @@ from .server import (
     NoHead,
     NoRange,
     Redirect,
+    Request,
     Reset,
     Server,
     Short,
@@ -521,6 +524,44 @@ def test_a_connection_the_server_closed_meanwhile_costs_no_attempt(server: Serve
     server._server.end_connections()
     once = RemoteBlob(HttpRemote(server.origin + "/dir/a.tar"), Patience(budget_s=0.001))
     assert read(once) == DATA[1000:200_000]
+
+
+def hold_idle(server: Server, count: int) -> connections.Connections:
+    """A pool with so many idle connections, which the server has seen."""
+    pool = pool_of(Target.of(server.origin).origin, None)
+    for connection in [pool.connect(time.monotonic() + 60) for _ in range(count)]:
+        pool.give_back(connection)
+    deadline = time.monotonic() + 30
+    while server.connections < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return pool
+
+
+@dataclass
+class Forgotten(Act):
+    """Nothing comes over any of the first connections, as when a router has forgotten them."""
+
+    first: int
+
+    def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
+        return Silence().change(answer, data, request) if request.connection <= self.first else answer
+
+
+def test_of_many_idle_connections_that_were_forgotten_on_the_way_one_is_waited_for(server: Server, hasty: Patience) -> None:
+    url = server.put("/a", DATA)
+    server.always("/a", Forgotten(8))
+    pool = hold_idle(server, 8)
+    assert RemoteBlob(HttpRemote(url), hasty).read_all(1 << 20) == DATA
+    assert len([request for request in server.log if request.connection <= 8]) == 1
+    pool.forget_idle()
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(server: Server) -> None:
+    pool = hold_idle(server, 2)
+    pool._idle[0].idle_since -= connections._IDLE_S + 1
+    assert (taken := pool.take_idle()) is not None
+    taken.close()
+    assert pool.take_idle() is None
 
 
 def test_a_forked_child_makes_connections_of_its_own(server: Server, blob: RemoteBlob) -> None:

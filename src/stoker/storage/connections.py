@@ -21,21 +21,26 @@ from .retry import Fault, phrase_of
 
 #: idle connections kept a host
 _MOST_IDLE = 64
+#: a connection that was idle for longer is not used: routers and firewalls forget it, and say so to nobody
+_IDLE_S = 60.0
 
 
 class Connection:
     """An open connection."""
 
-    __slots__ = ("_socket", "reach", "wire")
+    __slots__ = ("_socket", "idle_since", "reach", "wire")
 
     def __init__(self, connected: socket.socket, reach: str) -> None:
         self._socket = connected
         #: from where its other end can be reached
         self.reach = reach
         self.wire = Wire(connected)
+        self.idle_since = 0.0
 
     def is_quiet(self) -> bool:
-        """Whether nothing came while it was idle. Anything that did is its end, or belongs to no request."""
+        """Whether it was idle for a short time, and nothing came. Anything that did is its end, or belongs to no request."""
+        if time.monotonic() - self.idle_since > _IDLE_S:
+            return False
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLIN | select.POLLERR | select.POLLHUP)
@@ -92,6 +97,7 @@ class Connections:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection whose answer was read to its end."""
+        connection.idle_since = time.monotonic()
         with self._lock:
             if len(self._idle) < descriptors_at_once(_MOST_IDLE):
                 self._idle.append(connection)

@@ -40,8 +40,8 @@ class Fetched:
 def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = one_by_one) -> Fetched:
     """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
 
-    What could not be read is told span by span, the same however spans were joined. But a file whose server was given up, without a
-    byte from it, is not asked for again: all that is left of it gets that error.
+    What could not be read is told span by span, the same however spans were joined. But a file whose server was given up, without
+    a byte from it, is not asked for again: all that is left of it gets that error.
     """
     order = np.lexsort((offsets, which))
     which, offsets, lengths = which[order], offsets[order], lengths[order]

@@ -225,6 +225,10 @@ class HttpRemote(Remote):
                 return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
             except _Unanswered:
                 pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
+            except Fault as fault:
+                if fault.late:
+                    pool.forget_idle()  # somebody on the way may have forgotten them all: the next attempt is on a new one
+                raise
         try:
             connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)
         except (OSError, Broken, Ended) as error:
