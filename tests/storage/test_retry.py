@@ -51,6 +51,7 @@ class FakeRemote(Remote):
         self.waits: list[float] = []
         self.closed = 0
         self.before_piece: Callable[[], None] = lambda: None
+        self.before_answer: Callable[[], None] = lambda: None
 
     def head(self, patience: Patience, limit_s: float) -> Stat:
         self.limits.append(limit_s)
@@ -62,6 +63,7 @@ class FakeRemote(Remote):
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         self.asked.append((start, stop))
         self.limits.append(limit_s)
+        self.before_answer()
         attempt = self.attempts.pop(0) if self.attempts else None
         if isinstance(attempt, Fault):
             raise attempt
@@ -145,7 +147,22 @@ def test_a_trickle_is_broken_off_and_asked_for_again(clock: FakeClock) -> None:
 
     remote.before_piece = a_second_passes
     assert read(remote, clock) == DATA[100:200_000]
-    assert remote.asked == [(100, 200_000), (114, 200_000)]  # 15 s were enough to see it
+    assert remote.asked == [(100, 200_000), (115, 200_000)]  # 15 s were enough to see it
+
+
+def test_what_came_late_but_whole_is_not_too_slow(clock: FakeClock) -> None:
+    """A small file from a store that thinks for longer than the rate is looked at, before its headers or after them."""
+    patience, remote = Patience(silence_s=60, budget_s=300), FakeRemote()
+
+    def time_passes(seconds: float) -> None:
+        clock.time += seconds
+
+    remote.before_piece = lambda: time_passes(20)
+    assert read(remote, clock, 100, 200, patience) == DATA[100:200]
+    remote = FakeRemote(piece=50)
+    remote.before_answer = lambda: time_passes(20)
+    assert read(remote, clock, 100, 200, patience) == DATA[100:200]
+    assert len(remote.asked) == 1 and not clock.pauses
 
 
 def test_a_trickle_that_stays_ends_in_an_error(clock: FakeClock) -> None:

@@ -315,6 +315,7 @@ class Reader:
         if self._body is None:
             self._body = self._remote.get(self.at, self._stop, self._stat, self._patience, rate.limit_s)
             self._farthest = max(self._farthest, self._body.at)
+            rate.begin()
         body = self._body
         if body.at < self.at:
             self._skip(body, rate)
@@ -343,30 +344,35 @@ class Reader:
 
 
 class _Rate:
-    """Whether bytes come fast enough, in one attempt. It counts only while somebody waits for them, so a slow consumer is not a
-    slow server."""
+    """Whether bytes come fast enough, in one attempt. It counts from the end of the answer's headers, and only while somebody waits
+    for bytes, so a slow consumer is not a slow server."""
 
     def __init__(self, patience: Patience, clock: Clock, limit_s: float) -> None:
         self._patience, self._clock = patience, clock
         #: how long the attempt may take before anything moves
         self.limit_s = limit_s
         self._window_s = min(patience.rate_window_s, limit_s)
-        self._since, self._bytes = clock.now(), 0
+        self.begin()
         self._until = self._since + limit_s
 
-    def wait_s(self) -> float:
-        """The longest wait for the next byte. Where the budget ends, bytes that came go on buying time, at the least rate."""
-        until = max(self._until, self._since + self._bytes / self._patience.least_bytes_per_s)
-        return min(self._patience.silence_s, until - self._clock.now())
+    def begin(self) -> None:
+        self._since, self._bytes = self._clock.now(), 0
 
     def moved(self, count: int) -> None:
         self._bytes += count
-        took = self._clock.now() - self._since
-        if took < self._window_s:
-            return
-        if self._bytes < took * self._patience.least_bytes_per_s:
-            raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
-        self._since, self._bytes, self._window_s, self._until = self._since + took, 0, self._patience.rate_window_s, math.inf
+
+    def wait_s(self) -> float:
+        """The longest wait for the next byte. Where the budget ends, bytes that came go on buying time, at the least rate.
+
+        Raises Fault when those that came were too few.
+        """
+        now, least = self._clock.now(), self._patience.least_bytes_per_s
+        took = now - self._since
+        if took >= self._window_s:
+            if self._bytes < took * least:
+                raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
+            self._since, self._bytes, self._window_s, self._until = now, 0, self._patience.rate_window_s, math.inf
+        return min(self._patience.silence_s, max(self._until, self._since + self._bytes / least) - now)
 
 
 def read_range(
