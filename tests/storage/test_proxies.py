@@ -132,9 +132,17 @@ PROXY = Proxy(Origin("http", "p", 3128), None)
         ({"http_proxy": "http://p:3128", "NO_PROXY": "other, .example"}, HTTP, None),
         ({"https_proxy": "http://p:3128", "no_proxy": "data.example:8443"}, HTTPS, None),
         ({"https_proxy": "http://p:3128", "no_proxy": "data.example:443"}, HTTPS, PROXY),
+        ({"http_proxy": "http://p:3128", "no_proxy": "other .example"}, HTTP, None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "10.0.0.0/8, ::1"}, HTTP, PROXY),
+        ({"http_proxy": "http://p:3128", "no_proxy": "x,10.0.0.0/8"}, Origin("http", "10.1.2.3", 80), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "10.1.2.9/24"}, Origin("http", "10.1.2.3", 80), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "10.0.0.0/8"}, Origin("http", "11.1.2.3", 80), PROXY),
+        ({"http_proxy": "http://p:3128", "no_proxy": "::1"}, Origin("http", "::1", 8080), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "[::1]"}, Origin("http", "::1", 8080), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "fd00::/8"}, Origin("http", "fd00::7", 80), None),
     ],
 )
-def test_which_proxy_is_meant_is_as_in_the_standard_library(
+def test_which_proxy_is_meant_is_as_in_the_standard_library_and_in_other_programs(
     environment: dict[str, str], origin: Origin, proxy: Proxy | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():

@@ -1,11 +1,14 @@
 """Proxies named in the environment: the one place that looks for them, by the rules of the standard library.
 
 ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``, in small or capital letters. A proxy is ``http://host:port``,
-with name and password before the host where it wants them; they go to the proxy and are never shown.
+with name and password before the host where it wants them; they go to the proxy and are never shown. ``no_proxy`` may also have
+blanks between its entries, and networks, as other programs read it.
 """
 
 from __future__ import annotations
 
+import ipaddress
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
@@ -33,7 +36,7 @@ def proxy_for(origin: Origin) -> Proxy | None:
     """The proxy that the environment names for an origin. Raises ValueError, without secrets, when it cannot be used."""
     named = getproxies_environment()
     kind = origin.scheme if origin.scheme in named else "all"
-    if kind not in named or proxy_bypass_environment(origin.authority, named):
+    if kind not in named or _is_exempt(origin, named.get("no", "").replace(",", " ").split()):
         return None
     url = named[kind].strip()
     try:
@@ -42,6 +45,21 @@ def proxy_for(origin: Origin) -> Proxy | None:
         raise ValueError(
             f"{kind}_proxy holds {error}, and only http://host:port is supported; set that, or name {origin.host} in no_proxy"
         ) from None
+
+
+def _is_exempt(origin: Origin, entries: list[str]) -> bool:
+    """Whether an entry of ``no_proxy`` is of this origin: as in the standard library, or a network that its address is in."""
+    if proxy_bypass_environment(origin.authority, {"no": ",".join(entries)}):
+        return True
+    try:
+        address = ipaddress.ip_address(origin.host)
+    except ValueError:
+        return False
+    for entry in entries:
+        with suppress(ValueError):
+            if address in ipaddress.ip_network(entry, strict=False):
+                return True
+    return False
 
 
 def _proxy_at(url: str) -> Proxy:
