@@ -451,6 +451,10 @@ def test_the_file_beside_has_the_same_query_and_a_longer_name(server: Server, qu
         ("https://[::1]:1/a?b=c?d#e", "/a?b=c?d", "https://[::1]:1/a?…", "a"),
         ("http://h/%ff.tar", "/%ff.tar", "http://h/%ff.tar", "\\xff.tar"),
         ("http://bücher.example/a", "/a", "http://xn--bcher-kva.example/a", "a"),
+        ("http://h/b@c/a.tar", "/b@c/a.tar", "http://h/b@c/a.tar", "a.tar"),
+        ("http://u:p@h:1/b@c", "/b@c", "http://h:1/b@c", "b@c"),
+        ("http://reader:1234/5678@host/a.tar", "/5678@host/a.tar", "http://…@host/a.tar", "a.tar"),
+        ("http://reader:1234/5678@host?q", "/5678@host?q", "http://…@host?…", "…@host"),
     ],
 )
 def test_urls_are_sent_and_shown_as_they_should_be(url: str, path: str, told: str, name: str) -> None:
@@ -469,11 +473,14 @@ def test_urls_are_sent_and_shown_as_they_should_be(url: str, path: str, told: st
         "http://h/a\r\nX: y",
         "http://a b/",
         "http://[::1/",
+        "http://canary:12?34@h/a",
+        "http://canary:12#34@h/a",
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_at_the_door(url: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="cannot be used") as caught:
         HttpRemote(url)
+    assert "canary" not in str(caught.value)
 
 
 # ---- connections -------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.errors import RemoteError
 from stoker.storage.http import HttpRemote
-from stoker.storage.origin import Origin
+from stoker.storage.origin import LOGIN_ADVICE, Origin
 from stoker.storage.proxies import Proxy, proxy_for
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
@@ -128,6 +128,8 @@ PROXY = Proxy(Origin("http", "p", 3128), None)
         ({"http_proxy": "http://p"}, HTTP, Proxy(Origin("http", "p", 80), None)),
         ({"http_proxy": "http://[::1]:3128"}, HTTP, Proxy(Origin("http", "::1", 3128), None)),
         ({"http_proxy": "http://a%40b:c@p:3128"}, HTTP, Proxy(PROXY.origin, "Basic YUBiOmM=")),
+        ({"http_proxy": "http://a:%ff@p:3128"}, HTTP, Proxy(PROXY.origin, "Basic YTr/")),
+        ({"http_proxy": "http://a:\udcff@p:3128"}, HTTP, Proxy(PROXY.origin, "Basic YTr/")),
         ({"http_proxy": "http://p:3128", "no_proxy": "*"}, HTTP, None),
         ({"http_proxy": "http://p:3128", "NO_PROXY": "other, .example"}, HTTP, None),
         ({"https_proxy": "http://p:3128", "no_proxy": "data.example:8443"}, HTTPS, None),
@@ -153,8 +155,12 @@ def test_which_proxy_is_meant_is_as_in_the_standard_library_and_in_other_program
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("https://canary:canary@p:3128", "a proxy of the kind https://"),
-        ("socks5h://canary@p:1080", "a proxy of the kind socks5h://"),
+        ("https://canary:canary@p:3128", "a proxy of the kind https://, which is not supported"),
+        ("socks5h://canary@p:1080", "a proxy of the kind socks5h://, which is not supported"),
+        ("http://proxy..corp:3128", "something that is not a proxy's URL"),
+        ("http://canary:4711#canary@p:3128", LOGIN_ADVICE),
+        ("http://canary:4711/canary@p:3128", LOGIN_ADVICE),
+        ("canary:4711?canary@p:3128", LOGIN_ADVICE),
         ("canary://canary", "something that is not a proxy's URL"),
         ("http://", "something that is not a proxy's URL"),
         ("http://canary:x@[p", "something that is not a proxy's URL"),
@@ -169,6 +175,5 @@ def test_a_proxy_that_cannot_be_used_is_an_error_with_the_remedy(
     with pytest.raises(RemoteError) as caught:
         read("https://data.example/a", quick)
     assert str(caught.value) == (
-        f"https://data.example/a: https_proxy holds {said}, and only http://host:port is supported; "
-        "set that, or name data.example in no_proxy"
+        f"https://data.example/a: https_proxy holds {said}; use http://host:port, or name data.example in no_proxy"
     )

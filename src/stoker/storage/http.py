@@ -16,7 +16,7 @@ from .blob import Stat
 from .connections import Connection, Connections, pool_of
 from .names import printable
 from .once import Once
-from .origin import HOST, PORTS, Origin, basic_login, bracketed
+from .origin import HOST, LOGIN_ADVICE, PORTS, Origin, basic_login, bracketed
 from .proxies import Proxy, proxy_for
 from .reach import common_reach
 from .reply import TIMEOUTS, Broken, Ended, Reply
@@ -61,6 +61,12 @@ class Target:
             raise ValueError("it names no host")
         path, query = quote(parts.path, safe=_SAFE) or "/", quote(parts.query, safe=_SAFE + "?")
         told = f"{scheme}://{bracketed(host)}{f':{port}' if port is not None else ''}{path}{'?…' if parts.query else ''}"
+        if port is not None and parts.username is None:
+            # A "/", "?" or "#" in a password ends it, so that the name is read as the host, and the password's begin as the port.
+            if not parts.path and "@" in parts.query + parts.fragment:
+                raise ValueError(f"it has {LOGIN_ADVICE}")
+            if "@" in path:
+                told = f"{scheme}://…@{told.rpartition('@')[2]}"
         origin = Origin(scheme, host, port if port is not None else PORTS[scheme])
         return cls(origin, f"{path}?{query}" if query else path, basic_login(parts.username, parts.password), told)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-from .origin import HOST, PORTS, Origin, basic_login
+from .origin import HOST, LOGIN_ADVICE, PORTS, Origin, basic_login
 
 #: kinds of proxies there are, so that an error may name them; what else is in a variable is not shown
 _KINDS = ("https", "socks", "socks4", "socks4a", "socks5", "socks5h")
@@ -43,7 +43,7 @@ def proxy_for(origin: Origin) -> Proxy | None:
         return _proxy_at(url if "://" in url else f"http://{url}")
     except ValueError as error:
         raise ValueError(
-            f"{kind}_proxy holds {error}, and only http://host:port is supported; set that, or name {origin.host} in no_proxy"
+            f"{kind}_proxy holds {error}; use http://host:port, or name {origin.host} in no_proxy"
         ) from None
 
 
@@ -65,11 +65,13 @@ def _is_exempt(origin: Origin, entries: list[str]) -> bool:
 def _proxy_at(url: str) -> Proxy:
     try:
         parts = urlsplit(url)
-        scheme, host, port = parts.scheme.lower(), parts.hostname or "", parts.port
+        scheme, host, port = parts.scheme.lower(), (parts.hostname or "").encode("idna").decode(), parts.port
     except ValueError:
-        scheme = host = ""
+        raise ValueError("something that is not a proxy's URL") from None
     if scheme in _KINDS:
-        raise ValueError(f"a proxy of the kind {scheme}://")
+        raise ValueError(f"a proxy of the kind {scheme}://, which is not supported")
+    if "@" in parts.path + parts.query + parts.fragment:  # what was read as host and port is a name, and a part of its password
+        raise ValueError(LOGIN_ADVICE)
     if scheme != "http" or not HOST.fullmatch(host):
         raise ValueError("something that is not a proxy's URL")
     return Proxy(Origin(scheme, host, PORTS[scheme] if port is None else port), basic_login(parts.username, parts.password))
