@@ -109,10 +109,10 @@ class Reply:
         """Raises Ended, Broken and OSError. `head`: the request was one whose answer has no body."""
         self._wire = wire
         version, self.status, self.headers = _final(wire, deadline)
-        coding = self.headers.get("transfer-encoding")
-        if coding is not None and coding.strip().lower() != "chunked":
+        coding = self.headers.get("transfer-encoding", "identity").strip().lower()
+        if coding not in ("identity", "chunked") and not head:
             raise Broken("its transfer coding is not 'chunked', and no other is read")
-        self.chunked = coding is not None
+        self.chunked = coding != "identity"
         #: bytes of this chunk that are still to come; None: no chunk has begun
         self._chunk: int | None = None
         self.announced = _length(self.headers.get("content-length"))
