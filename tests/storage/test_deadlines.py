@@ -140,9 +140,11 @@ def test_the_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.M
         raise TimeoutError
 
     monkeypatch.setattr(connections, "_connected_to", silent)
-    with pytest.raises(TimeoutError):
-        connections.Connections(Origin("http", "h", 80), None).connect(time.monotonic() + 1000)
-    assert len(timeouts) == 4 and all(most / 2 < got <= most for got, most in zip(timeouts, (250, 334, 500, 1000)))
+    for given, expected in ((1000, (250, 334, 500, 1000)), (8, (3.5, 3.5, 4, 8)), (3, (3, 3, 3, 3))):
+        timeouts.clear()
+        with pytest.raises(TimeoutError):
+            connections.Connections(Origin("http", "h", 80), None).connect(time.monotonic() + given)
+        assert len(timeouts) == 4 and all(most * 0.7 < got <= most for got, most in zip(timeouts, expected)), timeouts
 
 
 def test_a_handshake_that_does_not_come_ends(server: Server) -> None:

@@ -23,6 +23,8 @@ from .retry import Fault, phrase_of
 _MOST_IDLE = 64
 #: a connection that was idle for longer is not used: routers and firewalls forget it, and say so to nobody
 _IDLE_S = 60.0
+#: time an address gets to connect, where there is so much: a lost packet is sent again after one second, and after two more
+_LEAST_CONNECT_S = 3.5
 
 
 class Connection:
@@ -130,12 +132,13 @@ def pool_of(origin: Origin, proxy: Proxy | None) -> Connections:
 
 
 def _connected(origin: Origin, deadline: float) -> socket.socket:
-    """A socket connected to the first of the host's addresses that answers. They share the time."""
+    """A socket connected to the first of the host's addresses that answers. They share the time, but each gets enough of it."""
     found = socket.getaddrinfo(origin.host, origin.port, 0, socket.SOCK_STREAM)
     fault = OSError("the host has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(found):
         try:
-            timeout_s = _left(deadline) / (len(found) - tried)
+            left = _left(deadline)
+            timeout_s = min(left, max(_LEAST_CONNECT_S, left / (len(found) - tried)))
             return _connected_to(socket.socket(family, kind, protocol), address, timeout_s)
         except OSError as error:
             fault = error
