@@ -320,6 +320,14 @@ def test_a_redirect_never_leads_from_tls_to_plain_text() -> None:
     assert Target.of("http://h/a").redirected("https://h/b").origin == ("https", "h", 443)
 
 
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("/ä b.tar?é".encode(), "/%C3%A4%20b.tar?%C3%A9"), (b"/%C3%A4.tar", "/%C3%A4.tar"), (b"/\xe4.tar", "/%E4.tar")],
+)
+def test_bytes_of_a_redirect_go_out_as_they_came(location: bytes, path: str) -> None:
+    assert Target.of("http://h/a").redirected(location.decode("latin-1")).path == path
+
+
 def reaches(monkeypatch: pytest.MonkeyPatch, reaches: dict[str, str]) -> None:
     """Have servers, by their origin, be reachable from elsewhere than they are."""
     real = connections._reach

@@ -59,7 +59,9 @@ class Target:
         scheme = parts.scheme.lower()
         if scheme not in PORTS or not HOST.fullmatch(host):
             raise ValueError("it names no host")
-        path, query = quote(parts.path, safe=_SAFE) or "/", quote(parts.query, safe=_SAFE + "?")
+        # A byte that is not UTF-8 goes out as it came in.
+        path = quote(parts.path, safe=_SAFE, errors="surrogateescape") or "/"
+        query = quote(parts.query, safe=_SAFE + "?", errors="surrogateescape")
         told = f"{scheme}://{bracketed(host)}{f':{port}' if port is not None else ''}{path}{'?…' if parts.query else ''}"
         if port is not None and parts.username is None:
             # A "/", "?" or "#" in a password ends it, so that the name is read as the host, and the password's begin as the port.
@@ -76,6 +78,7 @@ class Target:
             raise Fault("a redirect that does not say where to", again=False)
         scheme = self.origin.scheme
         try:
+            location = location.encode("latin-1").decode("utf-8", "surrogateescape")  # headers are read as latin-1
             url = urljoin(f"{scheme}://{self.origin.authority}{self.path}", location)
             named = urlsplit(url).scheme.lower()
             if named not in (scheme, "https"):
