@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +11,12 @@ import pytest
 
 from stoker.errors import ConfigError, RemoteError, ShardChanged, SourceNotFound
 from stoker.storage.blob import Stat
+from stoker.storage.http import HttpRemote
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Body, Fault, Patience, Remote, read_range, refused
 
 from .conftest import FakeClock
+from .server import Server, Short
 
 DATA = bytes(range(256)) * 1024  # 256 KiB
 STAT = Stat(len(DATA), '"v1"')
@@ -321,6 +324,20 @@ def test_no_message_holds_what_is_secret(clock: FakeClock) -> None:
 def test_patience_says_which_number_is_wrong() -> None:
     with pytest.raises(ConfigError, match="silence_s=0"):
         Patience(silence_s=0)
+    for name in ("connect_s", "silence_s", "budget_s", "longest_delay_s", "delay_factor"):
+        for value in (math.inf, 1e10, math.nan):
+            with pytest.raises(ConfigError, match=rf"{name}=.*: must be"):
+                Patience(**{name: value})
+    Patience(least_bytes_per_s=1e9, progress_bytes=1 << 30)
+
+
+def test_the_longest_patience_there_can_be_still_reads(server: Server) -> None:
+    url = server.put("/a", DATA)
+    server.script("/a", Short(5), Short(5), Short(5))
+    long = dict.fromkeys(("connect_s", "silence_s", "rate_window_s", "budget_s", "delay_factor"), 1e6)
+    blob = RemoteBlob(HttpRemote(url), Patience(**long, first_delay_s=0.001, longest_delay_s=0.001))
+    assert blob.read_all(1 << 20) == DATA
+    blob.close()
 
 
 def test_the_real_clock_wakes_up_when_it_is_told_to() -> None:

@@ -31,6 +31,8 @@ _log = logging.getLogger("stoker")
 _T = TypeVar("_T")
 #: bytes thrown away at once, where a server cannot begin in the middle
 _SKIP_BYTES = 1 << 20
+#: of each number of `Patience` but those of bytes; many years in seconds are more than a system call takes
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Patience:
             value = getattr(self, entry.name)
             if not isinstance(value, (int, float)) or not value > 0:
                 raise ConfigError(f"Patience({entry.name}={value!r}): must be a number above 0")
+            if value > _MOST and "bytes" not in entry.name:
+                raise ConfigError(f"Patience({entry.name}={value!r}): must be at most {_MOST:,}; no wait is without an end")
 
 
 class Clock:
@@ -208,7 +212,7 @@ class Attempts:
         if fault.late and self._limit_s < patience.silence_s and self._reason is not None:
             fault = self._reason  # cut off by the end of the budget: what went wrong before says more
         self._reason = fault
-        delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 64))
+        delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 50))
         delay *= 0.5 + 0.5 * self._clock.chance()
         if fault.after_s is not None:
             delay = max(delay, min(fault.after_s, patience.longest_retry_after_s))
