@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from stoker.storage.retry import Patience
 
 from .conftest import secure_server
 from .proxy_server import ProxyServer
-from .server import Redirect, Server
+from .server import Coded, Redirect, Server, Short, Status
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_open")
 DATA = random.Random(5).randbytes(50_000)
@@ -108,6 +109,38 @@ def test_the_proxys_own_address_says_nothing_of_where_a_redirect_leads(
         server.always("/a", Redirect(server.origin + "/real"))
         with pytest.raises(RemoteError, match="a redirect from a public to a loopback address"):
             read("http://a.example/a", quick)
+
+
+def test_the_proxy_is_named_for_what_was_asked_through_it_and_for_nothing_else(
+    server: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ProxyServer() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        proxy.names["far.example"] = tuple(server._server.server_address)
+        server.put("/a", DATA)
+        server.put("/there", DATA)
+        blob = RemoteBlob(HttpRemote("http://far.example/a"), quick)
+        blob.stat()
+        for act in (Status(403), Coded()):
+            server.always("/a", act)
+            with pytest.raises(RemoteError, match=rf"\(proxy {proxy.authority}\)"):
+                blob.read_all(1 << 20)
+        server.always("/a", Short(10))
+        blob._patience = replace(quick, budget_s=0.01)
+        with pytest.raises(RemoteError, match=rf"bytes early at byte \d+ \(proxy {proxy.authority}\)"):
+            blob.read_all(1 << 20)
+        blob.close()
+        # From a server that is asked directly to one that is asked through the proxy, and back to the first's refusal.
+        server.always("/a", Redirect("http://far.example/there"))
+        near = RemoteBlob(HttpRemote(server.origin + "/a"), quick)
+        assert near.stat().size == len(DATA)
+        server.always("/there", Status(403))
+        server.always("/a", Status(403))
+        with pytest.raises(RemoteError, match="HTTP 403") as caught:
+            near.read_all(1 << 20)
+        assert "(proxy" not in str(caught.value)
+        near.close()
 
 
 HTTP, HTTPS = Origin("http", "data.example", 80), Origin("https", "data.example", 8443)

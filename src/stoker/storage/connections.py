@@ -63,6 +63,8 @@ class Connections:
 
     def __init__(self, origin: Origin, proxy: Proxy | None) -> None:
         self.origin, self.proxy = origin, proxy
+        #: who is asked in the server's place, for messages
+        self.via = "" if proxy is None else f" (proxy {proxy.authority})"
         self._idle: list[Connection] = []
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()

@@ -42,9 +42,7 @@ def proxy_for(origin: Origin) -> Proxy | None:
     try:
         return _proxy_at(url if "://" in url else f"http://{url}")
     except ValueError as error:
-        raise ValueError(
-            f"{kind}_proxy holds {error}; use http://host:port, or name {origin.host} in no_proxy"
-        ) from None
+        raise ValueError(f"{kind}_proxy holds {error}; use http://host:port, or name {origin.host} in no_proxy") from None
 
 
 def _is_exempt(origin: Origin, entries: list[str]) -> bool:

@@ -107,6 +107,8 @@ class Fault(Exception):
         self.late = late
         #: how many attempts are worth it
         self.tries = tries
+        #: who was asked in the server's place, for messages
+        self.via = ""
 
 
 def refused(status: int, *, after_s: float | None = None) -> Fault:
@@ -127,6 +129,8 @@ class Body(ABC):
     """The bytes of one answer, in order. `at` is the place in the file of the next one."""
 
     at: int
+    #: as that of a fault
+    via: str = ""
 
     @abstractmethod
     def readinto(self, view: memoryview, wait_s: float) -> int:
@@ -149,8 +153,6 @@ class Remote(ABC):
     name: str
     #: the full URL, secrets and all: for asking and for telling files apart, never for showing
     address: str
-    #: who is asked in its place, for messages
-    via: str = ""
 
     @abstractmethod
     def head(self, patience: Patience, limit_s: float) -> Stat:
@@ -222,7 +224,7 @@ class Attempts:
         if spent + delay > patience.budget_s or self._failed >= fault.tries:
             tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
             raise error_of(self._remote, fault, place, tried, self.lives)
-        _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, self._remote.via, delay)
+        _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, fault.via, delay)
         self._clock.pause(delay, self._stop)
 
 
@@ -234,9 +236,9 @@ def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "", mov
             shard=remote.url,
         )
     if fault.status in (404, 410) and not place:
-        return SourceNotFound(f"{remote.url}: {fault.why}{remote.via}; check the spelling, and that it was uploaded")
+        return SourceNotFound(f"{remote.url}: {fault.why}{fault.via}; check the spelling, and that it was uploaded")
     remedy = _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
-    message = f"{remote.url}: {fault.why}{place}{remote.via}{tried}" + (f"; {remedy}" if remedy else "")
+    message = f"{remote.url}: {fault.why}{place}{fault.via}{tried}" + (f"; {remedy}" if remedy else "")
     return RemoteError(message, url=remote.url, status=fault.status, moved=moved)
 
 
@@ -301,8 +303,10 @@ class Reader:
                 self.at += count
                 self._attempts.lives = True
                 continue
-            # An answer that was accepted and then ended at once is of a bad place; silence after it is not.
-            self._attempts.lives |= self._body is not None and not fault.late
+            if self._body is not None:
+                fault.via = self._body.via
+                # An answer that was accepted and then ended at once is of a bad place; silence after it is not.
+                self._attempts.lives |= not fault.late
             self.close()
             self._attempts.failed(fault, f" at byte {self.at:,}")
             rate = self._new_rate()
