@@ -136,6 +136,12 @@ def test_a_number_on_the_page_is_the_codes(row: str) -> None:
     assert ROWS[row] in line.split("|")[2], line
 
 
+def test_the_promises_of_security_are_the_codes() -> None:
+    text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
+    ratio = unpack.MAX_RATIO
+    assert f"(gzip and zlib {ratio['gzip']:,} times, zstd {ratio['zstd']:,} times)" in text and ratio["gzip"] == ratio["zlib"]
+
+
 def test_as_many_shards_are_open_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
     assert f"| open shards | {local._most_open():,}," in PAGE

@@ -553,20 +553,23 @@ def hold_idle(server: Server, count: int) -> connections.Connections:
 
 
 @dataclass
-class Forgotten(Act):
-    """Nothing comes over any of the first connections, as when a router has forgotten them."""
+class Dead(Act):
+    """Nothing comes over any of the first connections: a router has forgotten them, or the server ends them."""
 
     first: int
+    act: Act
 
     def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
-        return Silence().change(answer, data, request) if request.connection <= self.first else answer
+        return self.act.change(answer, data, request) if request.connection <= self.first else answer
 
 
-def test_of_many_idle_connections_that_were_forgotten_on_the_way_one_is_waited_for(server: Server, hasty: Patience) -> None:
+@pytest.mark.parametrize("act", [Silence(), Garbage(b"")], ids=["forgotten", "ended"])
+def test_of_many_idle_connections_that_are_dead_one_is_asked(act: Act, server: Server, hasty: Patience) -> None:
     url = server.put("/a", DATA)
-    server.always("/a", Forgotten(8))
+    server.always("/a", Dead(8, act))
     pool = hold_idle(server, 8)
     assert RemoteBlob(HttpRemote(url), hasty).read_all(1 << 20) == DATA
+    assert len(pool._idle) <= 1, "the others are closed"
     assert len([request for request in server.log if request.connection <= 8]) == 1
     pool.forget_idle()
 
