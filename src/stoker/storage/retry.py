@@ -352,8 +352,8 @@ class Reader:
 
 
 class _Rate:
-    """Whether bytes come fast enough, in one attempt. It counts from the end of the answer's headers, and only while somebody waits
-    for bytes, so a slow consumer is not a slow server."""
+    """Whether bytes come fast enough, in one attempt. It counts from the end of the answer's headers on, and only while somebody
+    waits for bytes, so a slow consumer is not a slow server."""
 
     def __init__(self, patience: Patience, clock: Clock, limit_s: float) -> None:
         self._patience, self._clock = patience, clock
