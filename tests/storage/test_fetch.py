@@ -15,6 +15,7 @@ import pytest
 from stoker.errors import ReadError, RemoteError, ShardChanged, SourceNotFound, StokerError
 from stoker.kernel.files import Arena
 from stoker.storage.blob import Blob, Stat
+from stoker.storage.cache import Cache
 from stoker.storage.fetch import Fetched, fetch
 from stoker.storage.http import HttpRemote
 from stoker.storage.local import LocalBlob
@@ -233,6 +234,17 @@ def test_a_place_a_server_cannot_read_costs_one_span_however_many_are_asked_for(
             lost += [first + number for number in got.errors]
         blob.close()
         assert lost == [123], size
+
+
+def test_a_shard_that_cannot_be_cached_whole_is_not_fetched_again_for_every_span(
+    server: Server, quick: Patience, tmp_path: Path
+) -> None:
+    url = server.put("/a", random.Random(3).randbytes(24_000))
+    server.always("/a", CutAt(12_345))
+    blob = Cache(tmp_path).wrap(RemoteBlob(HttpRemote(url), replace(quick, first_delay_s=0.04, budget_s=0.05)))
+    got = ask([blob], [(0, offset, 100) for offset in range(0, 24_000, 100)])
+    blob.close()
+    assert len(got.errors) == 240 and len(server.asked("/a")) < 100
 
 
 def test_a_silent_server_is_asked_for_the_first_of_many_spans_only(server: Server, quick: Patience) -> None:
