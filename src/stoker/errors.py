@@ -84,13 +84,17 @@ class CorruptIndex(ShardError, ValueError):
 
 
 class RemoteError(StokerError, OSError):
-    """A URL could not be fetched; `url` never holds a secret, `status` is the HTTP status where there was one."""
+    """A URL could not be fetched; `url` never holds a secret, `status` is the HTTP status where there was one.
 
-    def __init__(self, message: str, *, url: str = "", status: int | None = None) -> None:
+    `moved`: the server did send some of what was asked for, so other places of the file may be readable.
+    """
+
+    def __init__(self, message: str, *, url: str = "", status: int | None = None, moved: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.url = url
         self.status = status
+        self.moved = moved
 
     def __str__(self) -> str:
         return self.message

@@ -83,7 +83,7 @@ ROWS = {
     "waiting for a unit another process fetches": f"{cache._WAIT_S:g} s",
     "rest for a cache disk that failed": f"{cache._REST_S:g} s",
     "waiting for a descriptor": f"{local._WAIT_S:g} s",
-    "idle connections per host": f"{connections._MOST_IDLE}",
+    "idle connections per host": f"{connections._MOST_IDLE} for {connections._IDLE_S:g} s",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
     "worker threads": f"{thread_count._WAITING} more for remote shards",
@@ -134,6 +134,12 @@ def test_every_row_with_a_number_is_compared_with_the_code() -> None:
 def test_a_number_on_the_page_is_the_codes(row: str) -> None:
     [line] = [line for line in PAGE.splitlines() if line.startswith(f"| {row}")]
     assert ROWS[row] in line.split("|")[2], line
+
+
+def test_the_promises_of_security_are_the_codes() -> None:
+    text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
+    ratio = unpack.MAX_RATIO
+    assert f"(gzip and zlib {ratio['gzip']:,} times, zstd {ratio['zstd']:,} times)" in text and ratio["gzip"] == ratio["zlib"]
 
 
 def test_as_many_shards_are_open_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
 from .conftest import secure_server
-from .server import Act, Forever, Redirect, Server, Silence
+from .server import Act, Forever, Redirect, Server, Silence, Status
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_open")
 DATA = random.Random(4).randbytes(100_000)
@@ -140,16 +140,44 @@ def test_the_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.M
         raise TimeoutError
 
     monkeypatch.setattr(connections, "_connected_to", silent)
-    with pytest.raises(TimeoutError):
-        connections.Connections(Origin("http", "h", 80), None).connect(time.monotonic() + 1000)
-    assert len(timeouts) == 4 and all(most / 2 < got <= most for got, most in zip(timeouts, (250, 334, 500, 1000)))
+    for given, expected in ((1000, (250, 334, 500, 1000)), (8, (3.5, 3.5, 4, 8)), (3, (3, 3, 3, 3))):
+        timeouts.clear()
+        with pytest.raises(TimeoutError):
+            connections.Connections(Origin("http", "h", 80), None).connect(time.monotonic() + given)
+        assert len(timeouts) == 4 and all(most * 0.7 < got <= most for got, most in zip(timeouts, expected)), timeouts
 
 
 def test_a_handshake_that_does_not_come_ends(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connects, and says nothing
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/a"
-        error = ending(lambda: read(url, replace(SHORT, connect_s=0.2)))()
+        error = ending(lambda: read(url, replace(SHORT, connect_s=0.2, silence_s=300)))()
     assert isinstance(error, RemoteError) and str(error).startswith(url) and "nothing came in time" in str(error)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_an_answer_is_waited_for_as_long_as_the_budget_lasts(method: str, server: Server) -> None:
+    """Once something failed; for the first attempt there is all the time that one answer may take."""
+    blob = RemoteBlob(HttpRemote(server.put("/a", DATA)), replace(SHORT, connect_s=300, silence_s=300, budget_s=1))
+    if method == "GET":
+        blob.stat()
+    server.script("/a", Status(503), *[Silence()] * 100, heads=True)
+    error = ending(lambda: blob.read_all(1 << 20))()
+    blob.close()
+    assert isinstance(error, RemoteError) and "HTTP 503" in str(error)
+
+
+def test_a_connection_is_waited_for_as_long_as_the_budget_lasts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def refuse_the_first() -> None:
+            silent.accept()[0].close()
+
+        refusing = threading.Thread(target=refuse_the_first, daemon=True)
+        refusing.start()
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/a"
+        error = ending(lambda: read(url, replace(SHORT, connect_s=300, silence_s=300, budget_s=1)))()
+        refusing.join(30)
+    assert isinstance(error, RemoteError) and str(error).startswith(url)
 
 
 def test_what_drips_inside_of_tls_ends_too(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:

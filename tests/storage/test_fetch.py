@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,14 @@ import pytest
 from stoker.errors import ReadError, RemoteError, ShardChanged, SourceNotFound, StokerError
 from stoker.kernel.files import Arena
 from stoker.storage.blob import Blob, Stat
+from stoker.storage.cache import Cache
 from stoker.storage.fetch import Fetched, fetch
+from stoker.storage.http import HttpRemote
 from stoker.storage.local import LocalBlob
+from stoker.storage.remote import RemoteBlob
+from stoker.storage.retry import Patience
+
+from .server import Act, Answer, Request, Server, Silence
 
 SIZE = 40_000
 
@@ -172,16 +179,87 @@ def test_errors_are_the_same_however_spans_were_joined() -> None:
     assert set(together) == alone
 
 
-def test_a_server_that_was_given_up_is_not_asked_again_for_every_span() -> None:
-    class Dead(Memory):
-        def read_into(self, offset: int, view: memoryview) -> None:
-            self.reads.append((offset, len(view)))
-            raise RemoteError("memory: gave up", url=self.url)
+class Failing(Memory):
+    """Each read fails: with the server given up, or with the rest of a file that can be read."""
 
-    dead = Dead(b"x" * 1000)
-    got = ask([dead], [(0, offset, 50) for offset in range(0, 1000, 100)])
-    assert len(got.errors) == 10 and all(isinstance(error, RemoteError) for error in got.errors.values())
-    assert len(dead.reads) == 1
+    moved = False
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        self.reads.append((offset, len(view)))
+        raise RemoteError("memory: gave up", url=self.url, moved=self.moved)
+
+
+@pytest.mark.parametrize("apart", [100, 10_000])
+def test_a_server_that_was_given_up_is_not_asked_again(apart: int) -> None:
+    dead, other = Failing(bytes(100_000)), Memory(b"x" * 1000)
+    got = ask([dead, other], [*((0, offset, 50) for offset in range(0, 10 * apart, apart)), (1, 0, 5)])
+    assert set(got.errors) == set(range(10)) and all(isinstance(error, RemoteError) for error in got.errors.values())
+    assert len(dead.reads) == 1 and len(other.reads) == 1
+
+
+def test_a_server_that_sent_something_is_asked_for_every_span() -> None:
+    bad = Failing(bytes(SIZE))
+    bad.moved = True
+    assert len(ask([bad], [(0, 0, 50), (0, 100, 50), (0, 30_000, 50)]).errors) == 3
+    assert bad.reads == [(0, 150), (30_000, 50), (0, 50), (100, 50)]
+
+
+@dataclass
+class CutAt(Act):
+    """An answer that covers a place of the file ends before it, or where its block of the file begins."""
+
+    place: int
+    block: int = 1
+
+    def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
+        first, last = map(int, (request.span or "0-0").split("-"))
+        return (
+            replace(answer, cut=max(0, self.place - self.place % self.block - first)) if first <= self.place <= last else answer
+        )
+
+
+@pytest.mark.parametrize("block", [1, 256])
+def test_a_place_a_server_cannot_read_costs_one_span_however_many_are_asked_for(
+    block: int, server: Server, quick: Patience
+) -> None:
+    data = random.Random(3).randbytes(240 * 100)
+    url = server.put("/a", data)
+    server.always("/a", CutAt(12_345, block))
+    spans = [(0, offset, 100) for offset in range(0, len(data), 100)]
+    for size in (1, 16, 240):
+        blob = RemoteBlob(HttpRemote(url), replace(quick, budget_s=0.03))
+        lost: list[int] = []
+        for first in range(0, 240, size):
+            got = ask([blob], spans[first : first + size])
+            lost += [first + number for number in got.errors]
+        blob.close()
+        assert lost == [123], size
+
+
+def test_a_shard_that_cannot_be_cached_whole_is_not_fetched_again_for_every_span(
+    server: Server, quick: Patience, tmp_path: Path
+) -> None:
+    url = server.put("/a", random.Random(3).randbytes(24_000))
+    server.always("/a", CutAt(12_345))
+    blob = Cache(tmp_path).wrap(RemoteBlob(HttpRemote(url), replace(quick, first_delay_s=0.04, budget_s=0.05)))
+    got = ask([blob], [(0, offset, 100) for offset in range(0, 24_000, 100)])
+    blob.close()
+    assert len(got.errors) == 240 and len(server.asked("/a")) < 100
+
+
+def test_a_silent_server_is_asked_for_the_first_of_many_spans_only(server: Server, quick: Patience) -> None:
+    url = server.put("/a", bytes(64 << 20))
+    server.always("/a", SilentGet())
+    blob = RemoteBlob(HttpRemote(url), replace(quick, connect_s=5, silence_s=0.1, budget_s=0.2))
+    got = ask([blob], [(0, number << 20, 100) for number in range(64)])
+    asked = len(server.asked("/a"))
+    blob.close()
+    assert len(got.errors) == 64 and asked <= 5
+
+
+class SilentGet(Silence):
+    def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
+        return answer if request.method == "HEAD" else super().change(answer, data, request)
 
 
 def test_what_raises_something_else_than_stokers_errors_is_told_in_stokers_words() -> None:

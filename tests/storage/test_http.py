@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from stoker.storage.retry import Patience
 from .conftest import in_child, secure_server
 from .server import (
     Act,
+    Answer,
     Chunked,
     Coded,
     Drip,
@@ -31,6 +33,7 @@ from .server import (
     NoHead,
     NoRange,
     Redirect,
+    Request,
     Reset,
     Server,
     Short,
@@ -317,6 +320,14 @@ def test_a_redirect_never_leads_from_tls_to_plain_text() -> None:
     assert Target.of("http://h/a").redirected("https://h/b").origin == ("https", "h", 443)
 
 
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [("/ä b.tar?é".encode(), "/%C3%A4%20b.tar?%C3%A9"), (b"/%C3%A4.tar", "/%C3%A4.tar"), (b"/\xe4.tar", "/%E4.tar")],
+)
+def test_bytes_of_a_redirect_go_out_as_they_came(location: bytes, path: str) -> None:
+    assert Target.of("http://h/a").redirected(location.decode("latin-1")).path == path
+
+
 def reaches(monkeypatch: pytest.MonkeyPatch, reaches: dict[str, str]) -> None:
     """Have servers, by their origin, be reachable from elsewhere than they are."""
     real = connections._reach
@@ -448,6 +459,10 @@ def test_the_file_beside_has_the_same_query_and_a_longer_name(server: Server, qu
         ("https://[::1]:1/a?b=c?d#e", "/a?b=c?d", "https://[::1]:1/a?…", "a"),
         ("http://h/%ff.tar", "/%ff.tar", "http://h/%ff.tar", "\\xff.tar"),
         ("http://bücher.example/a", "/a", "http://xn--bcher-kva.example/a", "a"),
+        ("http://h/b@c/a.tar", "/b@c/a.tar", "http://h/b@c/a.tar", "a.tar"),
+        ("http://u:p@h:1/b@c", "/b@c", "http://h:1/b@c", "b@c"),
+        ("http://reader:1234/5678@host/a.tar", "/5678@host/a.tar", "http://…@host/a.tar", "a.tar"),
+        ("http://reader:1234/5678@host?q", "/5678@host?q", "http://…@host?…", "…@host"),
     ],
 )
 def test_urls_are_sent_and_shown_as_they_should_be(url: str, path: str, told: str, name: str) -> None:
@@ -466,11 +481,14 @@ def test_urls_are_sent_and_shown_as_they_should_be(url: str, path: str, told: st
         "http://h/a\r\nX: y",
         "http://a b/",
         "http://[::1/",
+        "http://canary:12?34@h/a",
+        "http://canary:12#34@h/a",
     ],
 )
 def test_a_url_that_cannot_be_used_is_refused_at_the_door(url: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="cannot be used") as caught:
         HttpRemote(url)
+    assert "canary" not in str(caught.value)
 
 
 # ---- connections -------------------------------------------------------------------------------------------------------------
@@ -521,6 +539,47 @@ def test_a_connection_the_server_closed_meanwhile_costs_no_attempt(server: Serve
     server._server.end_connections()
     once = RemoteBlob(HttpRemote(server.origin + "/dir/a.tar"), Patience(budget_s=0.001))
     assert read(once) == DATA[1000:200_000]
+
+
+def hold_idle(server: Server, count: int) -> connections.Connections:
+    """A pool with so many idle connections, which the server has seen."""
+    pool = pool_of(Target.of(server.origin).origin, None)
+    for connection in [pool.connect(time.monotonic() + 60) for _ in range(count)]:
+        pool.give_back(connection)
+    deadline = time.monotonic() + 30
+    while server.connections < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return pool
+
+
+@dataclass
+class Dead(Act):
+    """Nothing comes over any of the first connections: a router has forgotten them, or the server ends them."""
+
+    first: int
+    act: Act
+
+    def change(self, answer: Answer, data: bytes, request: Request) -> Answer:
+        return self.act.change(answer, data, request) if request.connection <= self.first else answer
+
+
+@pytest.mark.parametrize("act", [Silence(), Garbage(b"")], ids=["forgotten", "ended"])
+def test_of_many_idle_connections_that_are_dead_one_is_asked(act: Act, server: Server, hasty: Patience) -> None:
+    url = server.put("/a", DATA)
+    server.always("/a", Dead(8, act))
+    pool = hold_idle(server, 8)
+    assert RemoteBlob(HttpRemote(url), hasty).read_all(1 << 20) == DATA
+    assert len(pool._idle) <= 1, "the others are closed"
+    assert len([request for request in server.log if request.connection <= 8]) == 1
+    pool.forget_idle()
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(server: Server) -> None:
+    pool = hold_idle(server, 2)
+    pool._idle[0].idle_since -= connections._IDLE_S + 1
+    taken = pool.take_idle()
+    assert taken is not None and pool.take_idle() is None
+    taken.close()
 
 
 def test_a_forked_child_makes_connections_of_its_own(server: Server, blob: RemoteBlob) -> None:

@@ -146,6 +146,14 @@ def test_the_text_of_an_error_that_never_ends_is_not_read_for_ever(scripted: Ser
         read(blob)
 
 
+def test_a_good_answer_that_takes_too_long_is_resumed(scripted: Server) -> None:
+    blob = opened("s3://bucket/dir/a.tar", Patience(connect_s=0.5, silence_s=1.5, budget_s=4, first_delay_s=0.01))
+    blob.stat()
+    scripted.script("/bucket/dir/a.tar", Drip(0.02))
+    assert read(blob) == DATA[1000:200_000]
+    assert len(scripted.asked("/bucket/dir/a.tar")) == 2
+
+
 def test_a_break_is_resumed_where_it_came(scripted: Server, quick: Patience) -> None:
     scripted.script("/bucket/dir/a.tar", Short(100_000), Short(50_000))
     assert read(opened("s3://bucket/dir/a.tar", quick)) == DATA[1000:200_000]

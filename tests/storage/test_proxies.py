@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 
 from stoker.errors import RemoteError
 from stoker.storage.http import HttpRemote
-from stoker.storage.origin import Origin
+from stoker.storage.origin import LOGIN_ADVICE, Origin
 from stoker.storage.proxies import Proxy, proxy_for
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
 from .conftest import secure_server
 from .proxy_server import ProxyServer
-from .server import Redirect, Server
+from .server import Coded, Redirect, Server, Short, Status
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_open")
 DATA = random.Random(5).randbytes(50_000)
@@ -110,6 +111,38 @@ def test_the_proxys_own_address_says_nothing_of_where_a_redirect_leads(
             read("http://a.example/a", quick)
 
 
+def test_the_proxy_is_named_for_what_was_asked_through_it_and_for_nothing_else(
+    server: Server, quick: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ProxyServer() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        proxy.names["far.example"] = tuple(server._server.server_address)
+        server.put("/a", DATA)
+        server.put("/there", DATA)
+        blob = RemoteBlob(HttpRemote("http://far.example/a"), quick)
+        blob.stat()
+        for act in (Status(403), Coded()):
+            server.always("/a", act)
+            with pytest.raises(RemoteError, match=rf"\(proxy {proxy.authority}\)"):
+                blob.read_all(1 << 20)
+        server.always("/a", Short(10))
+        blob._patience = replace(quick, budget_s=0.01)
+        with pytest.raises(RemoteError, match=rf"bytes early at byte \d+ \(proxy {proxy.authority}\)"):
+            blob.read_all(1 << 20)
+        blob.close()
+        # From a server that is asked directly to one that is asked through the proxy, and back to the first's refusal.
+        server.always("/a", Redirect("http://far.example/there"))
+        near = RemoteBlob(HttpRemote(server.origin + "/a"), quick)
+        assert near.stat().size == len(DATA)
+        server.always("/there", Status(403))
+        server.always("/a", Status(403))
+        with pytest.raises(RemoteError, match="HTTP 403") as caught:
+            near.read_all(1 << 20)
+        assert "(proxy" not in str(caught.value)
+        near.close()
+
+
 HTTP, HTTPS = Origin("http", "data.example", 80), Origin("https", "data.example", 8443)
 PROXY = Proxy(Origin("http", "p", 3128), None)
 
@@ -128,13 +161,23 @@ PROXY = Proxy(Origin("http", "p", 3128), None)
         ({"http_proxy": "http://p"}, HTTP, Proxy(Origin("http", "p", 80), None)),
         ({"http_proxy": "http://[::1]:3128"}, HTTP, Proxy(Origin("http", "::1", 3128), None)),
         ({"http_proxy": "http://a%40b:c@p:3128"}, HTTP, Proxy(PROXY.origin, "Basic YUBiOmM=")),
+        ({"http_proxy": "http://a:%ff@p:3128"}, HTTP, Proxy(PROXY.origin, "Basic YTr/")),
+        ({"http_proxy": "http://a:\udcff@p:3128"}, HTTP, Proxy(PROXY.origin, "Basic YTr/")),
         ({"http_proxy": "http://p:3128", "no_proxy": "*"}, HTTP, None),
         ({"http_proxy": "http://p:3128", "NO_PROXY": "other, .example"}, HTTP, None),
         ({"https_proxy": "http://p:3128", "no_proxy": "data.example:8443"}, HTTPS, None),
         ({"https_proxy": "http://p:3128", "no_proxy": "data.example:443"}, HTTPS, PROXY),
+        ({"http_proxy": "http://p:3128", "no_proxy": "other .example"}, HTTP, None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "10.0.0.0/8, ::1"}, HTTP, PROXY),
+        ({"http_proxy": "http://p:3128", "no_proxy": "x,10.0.0.0/8"}, Origin("http", "10.1.2.3", 80), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "10.1.2.9/24"}, Origin("http", "10.1.2.3", 80), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "10.0.0.0/8"}, Origin("http", "11.1.2.3", 80), PROXY),
+        ({"http_proxy": "http://p:3128", "no_proxy": "::1"}, Origin("http", "::1", 8080), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "[::1]"}, Origin("http", "::1", 8080), None),
+        ({"http_proxy": "http://p:3128", "no_proxy": "fd00::/8"}, Origin("http", "fd00::7", 80), None),
     ],
 )
-def test_which_proxy_is_meant_is_as_in_the_standard_library(
+def test_which_proxy_is_meant_is_as_in_the_standard_library_and_in_other_programs(
     environment: dict[str, str], origin: Origin, proxy: Proxy | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
@@ -145,8 +188,12 @@ def test_which_proxy_is_meant_is_as_in_the_standard_library(
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("https://canary:canary@p:3128", "a proxy of the kind https://"),
-        ("socks5h://canary@p:1080", "a proxy of the kind socks5h://"),
+        ("https://canary:canary@p:3128", "a proxy of the kind https://, which is not supported"),
+        ("socks5h://canary@p:1080", "a proxy of the kind socks5h://, which is not supported"),
+        ("http://proxy..corp:3128", "something that is not a proxy's URL"),
+        ("http://canary:4711#canary@p:3128", LOGIN_ADVICE),
+        ("http://canary:4711/canary@p:3128", LOGIN_ADVICE),
+        ("canary:4711?canary@p:3128", LOGIN_ADVICE),
         ("canary://canary", "something that is not a proxy's URL"),
         ("http://", "something that is not a proxy's URL"),
         ("http://canary:x@[p", "something that is not a proxy's URL"),
@@ -161,6 +208,5 @@ def test_a_proxy_that_cannot_be_used_is_an_error_with_the_remedy(
     with pytest.raises(RemoteError) as caught:
         read("https://data.example/a", quick)
     assert str(caught.value) == (
-        f"https://data.example/a: https_proxy holds {said}, and only http://host:port is supported; "
-        "set that, or name data.example in no_proxy"
+        f"https://data.example/a: https_proxy holds {said}; use http://host:port, or name data.example in no_proxy"
     )

@@ -45,6 +45,7 @@ def body_of(data: bytes) -> tuple[bytes, bool]:
         (b"Content-Length: 5\r\nConnection: x\r\nConnection: close\r\n", b"hello", b"hello", False),
         (b"Content-Length: 5\r\n", b"hello and more", b"hello", False),
         (b"", b"hello", b"hello", False),
+        (b"Content-Length: 5\r\nTransfer-Encoding: Identity\r\n", b"hello", b"hello", True),
         (b"Transfer-Encoding: chunked\r\n", b"5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n", b"hello", True),
         (b"Transfer-Encoding: Chunked\r\n", b"2\r\nhe\r\n3 \r\nllo\r\n0\r\n\r\n", b"hello", True),
         (b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n", b"5\r\nhello\r\n0\r\n\r\n", b"hello", False),
@@ -81,6 +82,13 @@ def test_headers_that_contradict_each_other_or_have_no_end_are_refused(headers: 
     with answering(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\nhello") as (wire, _), pytest.raises(Broken, match=why) as caught:
         reply_on(wire)
     assert "canary" not in str(caught.value)
+
+
+def test_how_a_body_is_coded_does_not_matter_where_there_is_none() -> None:
+    """As in the answer to CONNECT, after which the connection is another's."""
+    with answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n") as (wire, _):
+        reply = Reply(wire, True, time.monotonic() + 60)
+        assert reply.status == 200 and wire.empty and reply.ends_here()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +11,12 @@ import pytest
 
 from stoker.errors import ConfigError, RemoteError, ShardChanged, SourceNotFound
 from stoker.storage.blob import Stat
+from stoker.storage.http import HttpRemote
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Body, Fault, Patience, Remote, read_range, refused
 
 from .conftest import FakeClock
+from .server import Server, Short
 
 DATA = bytes(range(256)) * 1024  # 256 KiB
 STAT = Stat(len(DATA), '"v1"')
@@ -51,6 +54,7 @@ class FakeRemote(Remote):
         self.waits: list[float] = []
         self.closed = 0
         self.before_piece: Callable[[], None] = lambda: None
+        self.before_answer: Callable[[], None] = lambda: None
 
     def head(self, patience: Patience, limit_s: float) -> Stat:
         self.limits.append(limit_s)
@@ -62,6 +66,7 @@ class FakeRemote(Remote):
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         self.asked.append((start, stop))
         self.limits.append(limit_s)
+        self.before_answer()
         attempt = self.attempts.pop(0) if self.attempts else None
         if isinstance(attempt, Fault):
             raise attempt
@@ -145,7 +150,22 @@ def test_a_trickle_is_broken_off_and_asked_for_again(clock: FakeClock) -> None:
 
     remote.before_piece = a_second_passes
     assert read(remote, clock) == DATA[100:200_000]
-    assert remote.asked == [(100, 200_000), (114, 200_000)]  # 15 s were enough to see it
+    assert remote.asked == [(100, 200_000), (115, 200_000)]  # 15 s were enough to see it
+
+
+def test_what_came_late_but_whole_is_not_too_slow(clock: FakeClock) -> None:
+    """A small file from a store that thinks for longer than the rate is looked at, before its headers or after them."""
+    patience, remote = Patience(silence_s=60, budget_s=300), FakeRemote()
+
+    def time_passes(seconds: float) -> None:
+        clock.time += seconds
+
+    remote.before_piece = lambda: time_passes(20)
+    assert read(remote, clock, 100, 200, patience) == DATA[100:200]
+    remote = FakeRemote(piece=50)
+    remote.before_answer = lambda: time_passes(20)
+    assert read(remote, clock, 100, 200, patience) == DATA[100:200]
+    assert len(remote.asked) == 1 and not clock.pauses
 
 
 def test_a_trickle_that_stays_ends_in_an_error(clock: FakeClock) -> None:
@@ -304,6 +324,20 @@ def test_no_message_holds_what_is_secret(clock: FakeClock) -> None:
 def test_patience_says_which_number_is_wrong() -> None:
     with pytest.raises(ConfigError, match="silence_s=0"):
         Patience(silence_s=0)
+    for name in ("connect_s", "silence_s", "budget_s", "longest_delay_s", "delay_factor"):
+        for value in (math.inf, 1e10, math.nan):
+            with pytest.raises(ConfigError, match=rf"{name}=.*: must be"):
+                Patience(**{name: value})
+    Patience(least_bytes_per_s=1e9, progress_bytes=1 << 30)
+
+
+def test_the_longest_patience_there_can_be_still_reads(server: Server) -> None:
+    url = server.put("/a", DATA)
+    server.script("/a", Short(5), Short(5), Short(5))
+    long = dict.fromkeys(("connect_s", "silence_s", "rate_window_s", "budget_s", "delay_factor"), 1e6)
+    blob = RemoteBlob(HttpRemote(url), Patience(**long, first_delay_s=0.001, longest_delay_s=0.001))
+    assert blob.read_all(1 << 20) == DATA
+    blob.close()
 
 
 def test_the_real_clock_wakes_up_when_it_is_told_to() -> None:

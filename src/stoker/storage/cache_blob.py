@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import StokerError
+from ..errors import RemoteError, StokerError
 from .blob import Blob, Stat
 from .remote import RemoteBlob
 
@@ -145,7 +145,11 @@ class CachedBlob(Blob):
 def pieces(unit: Unit) -> Iterator[memoryview | bytes]:
     """A unit's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
     if not unit.start and unit.length == unit.blob.stat().size:
-        yield from unit.blob.stream()
+        try:
+            yield from unit.blob.stream()
+        except RemoteError as error:
+            error.moved = False  # nothing else of the file can be had through the cache either
+            raise
         return
     buffer = memoryview(bytearray(min(unit.length, _REQUEST_BYTES)))
     for start in range(unit.start, unit.start + unit.length, len(buffer)):

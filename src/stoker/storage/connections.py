@@ -21,21 +21,28 @@ from .retry import Fault, phrase_of
 
 #: idle connections kept a host
 _MOST_IDLE = 64
+#: a connection that was idle for longer is not used: routers and firewalls forget it, and say so to nobody
+_IDLE_S = 60.0
+#: time an address gets to connect, where there is so much: a lost packet is sent again after one second, and after two more
+_LEAST_CONNECT_S = 3.5
 
 
 class Connection:
     """An open connection."""
 
-    __slots__ = ("_socket", "reach", "wire")
+    __slots__ = ("_socket", "idle_since", "reach", "wire")
 
     def __init__(self, connected: socket.socket, reach: str) -> None:
         self._socket = connected
         #: from where its other end can be reached
         self.reach = reach
         self.wire = Wire(connected)
+        self.idle_since = 0.0
 
     def is_quiet(self) -> bool:
-        """Whether nothing came while it was idle. Anything that did is its end, or belongs to no request."""
+        """Whether it was idle for a short time, and nothing came. Anything that did is its end, or belongs to no request."""
+        if time.monotonic() - self.idle_since > _IDLE_S:
+            return False
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLIN | select.POLLERR | select.POLLHUP)
@@ -56,6 +63,8 @@ class Connections:
 
     def __init__(self, origin: Origin, proxy: Proxy | None) -> None:
         self.origin, self.proxy = origin, proxy
+        #: who is asked in the server's place, for messages
+        self.via = "" if proxy is None else f" (proxy {proxy.authority})"
         self._idle: list[Connection] = []
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()
@@ -92,6 +101,7 @@ class Connections:
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection whose answer was read to its end."""
+        connection.idle_since = time.monotonic()
         with self._lock:
             if len(self._idle) < descriptors_at_once(_MOST_IDLE):
                 self._idle.append(connection)
@@ -124,12 +134,13 @@ def pool_of(origin: Origin, proxy: Proxy | None) -> Connections:
 
 
 def _connected(origin: Origin, deadline: float) -> socket.socket:
-    """A socket connected to the first of the host's addresses that answers. They share the time."""
+    """A socket connected to the first of the host's addresses that answers. They share the time, but each gets enough of it."""
     found = socket.getaddrinfo(origin.host, origin.port, 0, socket.SOCK_STREAM)
     fault = OSError("the host has no address")
     for tried, (family, kind, protocol, _, address) in enumerate(found):
         try:
-            timeout_s = _left(deadline) / (len(found) - tried)
+            left = _left(deadline)
+            timeout_s = min(left, max(_LEAST_CONNECT_S, left / (len(found) - tried)))
             return _connected_to(socket.socket(family, kind, protocol), address, timeout_s)
         except OSError as error:
             fault = error

@@ -40,8 +40,8 @@ class Fetched:
 def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = one_by_one) -> Fetched:
     """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
 
-    What could not be read is told span by span, the same however spans were joined; but a server that was given up is not asked
-    once more for each of them.
+    What could not be read is told span by span, the same however spans were joined. But a file whose server was given up, without
+    a byte from it, is not asked for again: all that is left of it gets that error.
     """
     order = np.lexsort((offsets, which))
     which, offsets, lengths = which[order], offsets[order], lengths[order]
@@ -52,8 +52,9 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     if runs.total > arena.buffer.size:
         arena.grow(runs.total, keep=0)
     failed: dict[int, Exception | None] = {}
+    reader = _Reader(blobs)
     for first in range(0, len(used), _HELD):
-        failed.update(_read_files(blobs, used[first : first + _HELD], runs, arena.buffer, each))
+        failed.update(_read_files(reader, used[first : first + _HELD], runs, arena.buffer, each))
     places = runs.at[runs.number] + offsets - runs.offsets[runs.number]
     at = np.empty_like(places)
     at[order] = places
@@ -61,9 +62,9 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     for span in np.flatnonzero(np.isin(runs.number, list(failed))).tolist() if failed else ():
         run = int(runs.number[span])
         error = failed[run]
-        if error is None or (runs.counts[run] > 1 and not isinstance(error, RemoteError)):  # of several spans some may be there
+        if error is None or runs.counts[run] > 1:  # of several spans some may be there
             out = arena.buffer[places[span] : places[span] + lengths[span]]
-            error = _read_alone(blobs[int(which[span])], int(offsets[span]), out)
+            error = reader.read(int(which[span]), int(offsets[span]), out)
         if error is not None:
             errors[int(order[span])] = error
     return Fetched(arena.buffer, at, errors)
@@ -88,11 +89,12 @@ class _Runs:
 
 
 def _read_files(
-    blobs: Sequence[Blob], numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8], each: Each
+    reader: _Reader, numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8], each: Each
 ) -> dict[int, Exception | None]:
     """Read the runs of some files, those in local files by one native call; returns those that failed, and why."""
     begin, end = np.searchsorted(runs.which, [numbers[0], numbers[-1] + 1]).tolist()
     here = slice(begin, end)
+    blobs = reader.blobs
     held = {number: blobs[number].hold() for number in numbers}
     try:
         table = np.full(numbers[-1] - numbers[0] + 1, -1, np.int32)
@@ -107,21 +109,34 @@ def _read_files(
     failed: dict[int, Exception | None] = dict.fromkeys(local[status != 0].tolist())
     if len(local) < len(fds):
         far = (np.flatnonzero(fds < 0) + begin).tolist()
-        why = each(lambda run: _read_far(blobs, runs, run, buffer), far)
+        why = each(lambda run: _read_run(reader, runs, run, buffer), far)
         failed.update({run: error for run, error in zip(far, why) if error is not None})
     return failed
 
 
-def _read_far(blobs: Sequence[Blob], runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> Exception | None:
+def _read_run(reader: _Reader, runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> Exception | None:
     at, length = int(runs.at[run]), int(runs.lengths[run])
-    return _read_alone(blobs[int(runs.which[run])], int(runs.offsets[run]), buffer[at : at + length])
+    return reader.read(int(runs.which[run]), int(runs.offsets[run]), buffer[at : at + length])
 
 
-def _read_alone(blob: Blob, offset: int, out: NDArray[np.uint8]) -> Exception | None:
-    try:
-        blob.read_into(offset, memoryview(cast(Any, out)))
-    except StokerError as error:
-        return error
-    except OSError as error:
-        return ReadError(f"{blob.url}: {error.strerror} at byte {offset:,}", origin=blob.url)
-    return None
+class _Reader:
+    """Reads of one call of `fetch`, by many threads. It remembers which files' servers were given up."""
+
+    def __init__(self, blobs: Sequence[Blob]) -> None:
+        self.blobs = blobs
+        self._given_up: dict[int, RemoteError] = {}
+
+    def read(self, which: int, offset: int, out: NDArray[np.uint8]) -> Exception | None:
+        """Fill `out` from a place of a file; returns why it could not be done."""
+        if which in self._given_up:
+            return self._given_up[which]
+        blob = self.blobs[which]
+        try:
+            blob.read_into(offset, memoryview(cast(Any, out)))
+        except StokerError as error:
+            if isinstance(error, RemoteError) and not error.moved:
+                self._given_up[which] = error
+            return error
+        except OSError as error:
+            return ReadError(f"{blob.url}: {error.strerror} at byte {offset:,}", origin=blob.url)
+        return None

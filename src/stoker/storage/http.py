@@ -16,7 +16,7 @@ from .blob import Stat
 from .connections import Connection, Connections, pool_of
 from .names import printable
 from .once import Once
-from .origin import HOST, PORTS, Origin, basic_login, bracketed
+from .origin import HOST, LOGIN_ADVICE, PORTS, Origin, basic_login, bracketed
 from .proxies import Proxy, proxy_for
 from .reach import common_reach
 from .reply import TIMEOUTS, Broken, Ended, Reply
@@ -59,8 +59,16 @@ class Target:
         scheme = parts.scheme.lower()
         if scheme not in PORTS or not HOST.fullmatch(host):
             raise ValueError("it names no host")
-        path, query = quote(parts.path, safe=_SAFE) or "/", quote(parts.query, safe=_SAFE + "?")
+        # A byte that is not UTF-8 goes out as it came in.
+        path = quote(parts.path, safe=_SAFE, errors="surrogateescape") or "/"
+        query = quote(parts.query, safe=_SAFE + "?", errors="surrogateescape")
         told = f"{scheme}://{bracketed(host)}{f':{port}' if port is not None else ''}{path}{'?…' if parts.query else ''}"
+        if port is not None and parts.username is None:
+            # A "/", "?" or "#" in a password ends it, so that the name is read as the host, and the password's begin as the port.
+            if not parts.path and "@" in parts.query + parts.fragment:
+                raise ValueError(f"it has {LOGIN_ADVICE}")
+            if "@" in path:
+                told = f"{scheme}://…@{told.rpartition('@')[2]}"
         origin = Origin(scheme, host, port if port is not None else PORTS[scheme])
         return cls(origin, f"{path}?{query}" if query else path, basic_login(parts.username, parts.password), told)
 
@@ -70,6 +78,7 @@ class Target:
             raise Fault("a redirect that does not say where to", again=False)
         scheme = self.origin.scheme
         try:
+            location = location.encode("latin-1").decode("utf-8", "surrogateescape")  # headers are read as latin-1
             url = urljoin(f"{scheme}://{self.origin.authority}{self.path}", location)
             named = urlsplit(url).scheme.lower()
             if named not in (scheme, "https"):
@@ -112,7 +121,7 @@ class HttpRemote(Remote):
         if status == 200 and length is not None and not _coded(answer):
             return Stat(length, _version(answer))
         if status not in (200, *_NO_HEAD):
-            raise refused(status, after_s=_retry_after(answer))
+            raise answer.named(refused(status, after_s=_retry_after(answer)))
         return self._head_by_get(patience, deadline)
 
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
@@ -124,8 +133,10 @@ class HttpRemote(Remote):
         answer = self._ask("GET", headers, patience, time.monotonic() + limit_s)
         try:
             self._check(answer, start, stop, stat)
-        except BaseException:
+        except BaseException as error:
             answer.close()
+            if isinstance(error, Fault):
+                answer.named(error)
             raise
         return answer
 
@@ -150,6 +161,8 @@ class HttpRemote(Remote):
             if size is None or (answer.status == 416 and size):
                 raise Fault("the server does not say how long the file is", again=False)
             return Stat(size, _version(answer))
+        except Fault as fault:
+            raise answer.named(fault) from None
         finally:
             answer.close()
 
@@ -219,19 +232,11 @@ class HttpRemote(Remote):
         """One request on one connection. `sender`: the reach of who redirected us here, beyond which we do not go inwards."""
         pool = self._pool(target.origin)
         request = _request(method, target, headers, pool.proxy)
-        connection = pool.take_idle(sender)
-        if connection is not None:
-            try:
-                return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
-            except _Unanswered:
-                pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
         try:
-            connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)
-        except (OSError, Broken, Ended) as error:
-            fault = _fault_of(error)
-        else:
-            return _exchange(pool, connection, request, method == "HEAD", patience, deadline)
-        raise fault
+            return _ask_pool(pool, request, method == "HEAD", patience, deadline, sender)
+        except Fault as fault:
+            fault.via = pool.via
+            raise
 
     def _pool(self, origin: Origin) -> Connections:
         pool = self._pools.get(origin)
@@ -241,8 +246,6 @@ class HttpRemote(Remote):
             except ValueError as error:
                 raise Fault(str(error), again=False) from None
             pool = self._pools[origin] = pool_of(origin, proxy)
-            if proxy is not None:
-                self.via = f" (proxy {proxy.authority})"
         return pool
 
 
@@ -263,6 +266,27 @@ def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy 
     if any("\r" in line or "\n" in line for line in lines):
         raise Fault("a header that would hold a line break", again=False)
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _ask_pool(pool: Connections, request: bytes, head: bool, patience: Patience, deadline: float, sender: str | None) -> _Answer:
+    """A request on an idle connection, or where none answers on a new one."""
+    connection = pool.take_idle(sender)
+    if connection is not None:
+        try:
+            return _exchange(pool, connection, request, head, patience, deadline)
+        except _Unanswered:
+            pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
+        except Fault as fault:
+            if fault.late:
+                pool.forget_idle()  # somebody on the way may have forgotten them all: the next attempt is on a new one
+            raise
+    try:
+        connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)
+    except (OSError, Broken, Ended) as error:
+        failed = _fault_of(error)
+    else:
+        return _exchange(pool, connection, request, head, patience, deadline)
+    raise failed
 
 
 def _exchange(
@@ -294,11 +318,16 @@ class _Answer(Body):
     left: int | None = None
 
     def __init__(self, pool: Connections, connection: Connection, reply: Reply) -> None:
-        self._pool, self._connection = pool, connection
+        self._pool, self._connection, self.via = pool, connection, pool.via
         self._reply: Reply | None = reply
         self.status, self.headers, self.announced = reply.status, reply.headers, reply.announced
         #: from where the server that gave it can be reached
         self.reach = connection.reach
+
+    def named(self, fault: Fault) -> Fault:
+        """The fault, with who gave this answer."""
+        fault.via = self.via
+        return fault
 
     def readinto(self, view: memoryview, wait_s: float) -> int:
         reply = self._reply

@@ -3,7 +3,7 @@
 obstore's own retries are switched off, so that `retry.py` alone decides: it resumes from the last good byte, which obstore does
 not, and one loop within another would multiply their patience. The price: obstore does not hand out a server's Retry-After, so
 pauses after 429 and 503 are ours. And its waits are set when a store is opened, so that the last attempt of a read is not cut off
-where the budget ends: it may take `budget_s` once more.
+where the budget ends: it may take half of `budget_s` once more, or `connect_s` and `silence_s` where that is longer.
 
 Proxies named in the environment are obstore's business: it uses them by rules of its own.
 
@@ -129,9 +129,9 @@ class _Store:
         config = {
             "connect_timeout": f"{round(patience.connect_s * 1000)}ms",
             "read_timeout": f"{round(patience.silence_s * 1000)}ms",
-            # Of a whole answer: a server can drip the text of an error for ever, and obstore reads that to its end. A good answer
-            # that takes longer is resumed where it was cut off.
-            "timeout": f"{round(max(patience.budget_s, patience.connect_s + patience.silence_s) * 1000)}ms",
+            # Of a whole answer: a server can drip the text of an error for ever, and obstore reads that to its end. Half of the
+            # budget, so that there is time to resume a good answer where it was cut off.
+            "timeout": f"{round(max(patience.budget_s / 2, patience.connect_s + patience.silence_s) * 1000)}ms",
         }
         make = getattr(self.api.store, STORES[scheme])
         self.store = _told(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))

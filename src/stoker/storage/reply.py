@@ -46,17 +46,18 @@ class Wire:
     Deadlines are times of the monotonic clock. When one has passed and nothing is there, it is one of `TIMEOUTS`.
     """
 
-    __slots__ = ("_held", "_socket", "_timeout_s")
+    __slots__ = ("_at", "_held", "_socket", "_timeout_s")
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._timeout_s = connected.gettimeout()
-        self._held = b""
+        #: what was received, and how much of it was given out
+        self._held, self._at = b"", 0
 
     @property
     def empty(self) -> bool:
         """Whether all that was received has been given out."""
-        return not self._held
+        return self._at == len(self._held)
 
     def send(self, data: bytes, deadline: float) -> None:
         self._wait_until(deadline)
@@ -64,35 +65,35 @@ class Wire:
 
     def line(self, deadline: float, most: int) -> bytes:
         """The next line, its end included; without one when the connection ends there, b"" when it ends before it."""
-        while (end := self._held.find(b"\n", 0, most)) < 0:
-            if len(self._held) >= most:
+        while (end := self._held.find(b"\n", self._at, self._at + most) + 1) == 0:
+            if len(self._held) - self._at >= most:
                 raise Broken("a line of it has no end")
             self._wait_until(deadline)
             more = self._socket.recv(_RECEIVE)
             if not more:
-                rest, self._held = self._held, b""
-                return rest
-            self._held += more
-        line, self._held = self._held[: end + 1], self._held[end + 1 :]
+                end = len(self._held)
+                break
+            self._held, self._at = self._held[self._at :] + more, 0
+        line, self._at = self._held[self._at : end], end
         return line
 
     def readinto(self, view: memoryview, deadline: float) -> int:
         """What is there, at least a byte; 0 when the connection has ended."""
-        if not self._held:
+        if self._at == len(self._held):
             self._wait_until(deadline)
             return self._socket.recv_into(view)
-        part = self._held[: len(view)]
+        part = self._held[self._at : self._at + len(view)]
         view[: len(part)] = part
-        self._held = self._held[len(part) :]
+        self._at += len(part)
         return len(part)
 
     def _wait_until(self, deadline: float) -> None:
         """Have the next call wait so long at most; after the deadline it takes what has arrived, and does not wait."""
         left = max(0.0, deadline - time.monotonic())
-        # Each change is a call of the system: what is a little too long stays.
+        # Each change is a call of the system: it is made a little too long, and then stays for deadlines that are as far away.
         if self._timeout_s is None or not left <= self._timeout_s <= 1.05 * left:
-            self._socket.settimeout(left)
-            self._timeout_s = left
+            self._timeout_s = 1.02 * left
+            self._socket.settimeout(self._timeout_s)
 
 
 class Reply:
@@ -109,10 +110,10 @@ class Reply:
         """Raises Ended, Broken and OSError. `head`: the request was one whose answer has no body."""
         self._wire = wire
         version, self.status, self.headers = _final(wire, deadline)
-        coding = self.headers.get("transfer-encoding")
-        if coding is not None and coding.strip().lower() != "chunked":
+        coding = self.headers.get("transfer-encoding", "identity").strip().lower()
+        if coding not in ("identity", "chunked") and not head:
             raise Broken("its transfer coding is not 'chunked', and no other is read")
-        self.chunked = coding is not None
+        self.chunked = coding != "identity"
         #: bytes of this chunk that are still to come; None: no chunk has begun
         self._chunk: int | None = None
         self.announced = _length(self.headers.get("content-length"))
@@ -139,6 +140,8 @@ class Reply:
 
     def ends_here(self) -> bool:
         """Whether the next byte of the connection is the next answer's, once what little has arrived is out of the way."""
+        if self.length == 0 and not self.chunked:
+            return True
         rest = memoryview(bytearray(_DRAIN_BYTES))
         try:
             if self.chunked:

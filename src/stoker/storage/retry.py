@@ -31,6 +31,8 @@ _log = logging.getLogger("stoker")
 _T = TypeVar("_T")
 #: bytes thrown away at once, where a server cannot begin in the middle
 _SKIP_BYTES = 1 << 20
+#: of each number of `Patience` but those of bytes; many years in seconds are more than a system call takes
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Patience:
             value = getattr(self, entry.name)
             if not isinstance(value, (int, float)) or not value > 0:
                 raise ConfigError(f"Patience({entry.name}={value!r}): must be a number above 0")
+            if value > _MOST and "bytes" not in entry.name:
+                raise ConfigError(f"Patience({entry.name}={value!r}): must be at most {_MOST:,}; no wait is without an end")
 
 
 class Clock:
@@ -103,6 +107,8 @@ class Fault(Exception):
         self.late = late
         #: how many attempts are worth it
         self.tries = tries
+        #: who was asked in the server's place, for messages
+        self.via = ""
 
 
 def refused(status: int, *, after_s: float | None = None) -> Fault:
@@ -123,6 +129,8 @@ class Body(ABC):
     """The bytes of one answer, in order. `at` is the place in the file of the next one."""
 
     at: int
+    #: as that of a fault
+    via: str = ""
 
     @abstractmethod
     def readinto(self, view: memoryview, wait_s: float) -> int:
@@ -145,8 +153,6 @@ class Remote(ABC):
     name: str
     #: the full URL, secrets and all: for asking and for telling files apart, never for showing
     address: str
-    #: who is asked in its place, for messages
-    via: str = ""
 
     @abstractmethod
     def head(self, patience: Patience, limit_s: float) -> Stat:
@@ -173,6 +179,8 @@ class Attempts:
     def __init__(self, remote: Remote, patience: Patience, clock: Clock, stop: threading.Event) -> None:
         self._remote, self._patience, self._clock, self._stop = remote, patience, clock, stop
         self._limit_s = math.inf
+        #: whether the server sent any of what is wanted
+        self.lives = False
         self.begin()
 
     def begin(self) -> None:
@@ -201,12 +209,12 @@ class Attempts:
         """Return after a pause when there may be another attempt; raise when not."""
         self._failed += 1
         if not fault.again:
-            raise error_of(self._remote, fault, place)
+            raise error_of(self._remote, fault, place, moved=self.lives)
         patience = self._patience
         if fault.late and self._limit_s < patience.silence_s and self._reason is not None:
             fault = self._reason  # cut off by the end of the budget: what went wrong before says more
         self._reason = fault
-        delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 64))
+        delay = min(patience.longest_delay_s, patience.first_delay_s * patience.delay_factor ** min(self._failed - 1, 50))
         delay *= 0.5 + 0.5 * self._clock.chance()
         if fault.after_s is not None:
             delay = max(delay, min(fault.after_s, patience.longest_retry_after_s))
@@ -215,12 +223,12 @@ class Attempts:
             raise RemoteError(f"{self._remote.url}: closed while it was read", url=self._remote.url, status=fault.status)
         if spent + delay > patience.budget_s or self._failed >= fault.tries:
             tried = f"; gave up after {self._failed} attempts in {spent:.0f} s" if self._failed > 1 else ""
-            raise error_of(self._remote, fault, place, tried)
-        _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, self._remote.via, delay)
+            raise error_of(self._remote, fault, place, tried, self.lives)
+        _log.info("%s: %s%s%s; trying again in %.1f s", self._remote.url, fault.why, place, fault.via, delay)
         self._clock.pause(delay, self._stop)
 
 
-def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> StokerError:
+def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "", moved: bool = False) -> StokerError:
     """The error a user sees for a fault that stays."""
     if fault.changed:
         return ShardChanged(
@@ -228,10 +236,10 @@ def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "") -> 
             shard=remote.url,
         )
     if fault.status in (404, 410) and not place:
-        return SourceNotFound(f"{remote.url}: {fault.why}{remote.via}; check the spelling, and that it was uploaded")
+        return SourceNotFound(f"{remote.url}: {fault.why}{fault.via}; check the spelling, and that it was uploaded")
     remedy = _REMEDIES.get(fault.status or 0, "try again later" if fault.again else "")
-    message = f"{remote.url}: {fault.why}{place}{remote.via}{tried}" + (f"; {remedy}" if remedy else "")
-    return RemoteError(message, url=remote.url, status=fault.status)
+    message = f"{remote.url}: {fault.why}{place}{fault.via}{tried}" + (f"; {remedy}" if remedy else "")
+    return RemoteError(message, url=remote.url, status=fault.status, moved=moved)
 
 
 _REMEDIES = {
@@ -283,6 +291,7 @@ class Reader:
         if self.at + len(view) > self._stop:
             raise ValueError(f"{len(view)} bytes at {self.at} of a range that ends at {self._stop}")
         self._attempts.begin()
+        self._attempts.lives = False
         rate = self._new_rate()
         while view:
             try:
@@ -292,7 +301,12 @@ class Reader:
             else:
                 view = view[count:]
                 self.at += count
+                self._attempts.lives = True
                 continue
+            if self._body is not None:
+                fault.via = self._body.via
+                # An answer that was accepted and then ended at once is of a bad place; silence after it is not.
+                self._attempts.lives |= not fault.late
             self.close()
             self._attempts.failed(fault, f" at byte {self.at:,}")
             rate = self._new_rate()
@@ -309,6 +323,7 @@ class Reader:
         if self._body is None:
             self._body = self._remote.get(self.at, self._stop, self._stat, self._patience, rate.limit_s)
             self._farthest = max(self._farthest, self._body.at)
+            rate.begin()
         body = self._body
         if body.at < self.at:
             self._skip(body, rate)
@@ -337,30 +352,35 @@ class Reader:
 
 
 class _Rate:
-    """Whether bytes come fast enough, in one attempt. It counts only while somebody waits for them, so a slow consumer is not a
-    slow server."""
+    """Whether bytes come fast enough, in one attempt. It counts from the end of the answer's headers on, and only while somebody
+    waits for bytes, so a slow consumer is not a slow server."""
 
     def __init__(self, patience: Patience, clock: Clock, limit_s: float) -> None:
         self._patience, self._clock = patience, clock
         #: how long the attempt may take before anything moves
         self.limit_s = limit_s
         self._window_s = min(patience.rate_window_s, limit_s)
-        self._since, self._bytes = clock.now(), 0
+        self.begin()
         self._until = self._since + limit_s
 
-    def wait_s(self) -> float:
-        """The longest wait for the next byte. Where the budget ends, bytes that came go on buying time, at the least rate."""
-        until = max(self._until, self._since + self._bytes / self._patience.least_bytes_per_s)
-        return min(self._patience.silence_s, until - self._clock.now())
+    def begin(self) -> None:
+        self._since, self._bytes = self._clock.now(), 0
 
     def moved(self, count: int) -> None:
         self._bytes += count
-        took = self._clock.now() - self._since
-        if took < self._window_s:
-            return
-        if self._bytes < took * self._patience.least_bytes_per_s:
-            raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
-        self._since, self._bytes, self._window_s, self._until = self._since + took, 0, self._patience.rate_window_s, math.inf
+
+    def wait_s(self) -> float:
+        """The longest wait for the next byte. Where the budget ends, bytes that came go on buying time, at the least rate.
+
+        Raises Fault when those that came were too few.
+        """
+        now, least = self._clock.now(), self._patience.least_bytes_per_s
+        took = now - self._since
+        if took >= self._window_s:
+            if self._bytes < took * least:
+                raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
+            self._since, self._bytes, self._window_s, self._until = now, 0, self._patience.rate_window_s, math.inf
+        return min(self._patience.silence_s, max(self._until, self._since + self._bytes / least) - now)
 
 
 def read_range(
