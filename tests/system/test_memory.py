@@ -16,7 +16,7 @@ from stoker import Pipeline
 from stoker.batch import collate
 from stoker.errors import BatchError, CorruptShard, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
-from stoker.kernel.files import Arena
+from stoker.kernel.files import Buffers
 from stoker.kernel.status import Status, error_of
 from stoker.pack.convert import Conversion, Options
 from stoker.pack.verify import Verifier
@@ -34,14 +34,14 @@ LARGE = jpeg_bytes(48, 48, seed=3) + bytes(2 * MOST)  # what follows the end of 
 @pytest.fixture
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     """No buffer that is read to can have more than a megabyte."""
-    grow = Arena.grow
+    take = Buffers.take
 
-    def grow_a_little(arena: Arena, capacity: int, keep: int) -> None:
+    def take_a_little(buffers: Buffers, capacity: int) -> Any:
         if capacity > MOST:
             raise MemoryError(f"Unable to allocate {capacity} bytes")
-        grow(arena, capacity, keep)
+        return take(buffers, capacity)
 
-    monkeypatch.setattr(Arena, "grow", grow_a_little)
+    monkeypatch.setattr(Buffers, "take", take_a_little)
 
 
 def samples() -> list[dict[str, Any]]:
@@ -89,6 +89,29 @@ def test_a_record_there_is_no_memory_for_is_that_samples_error(
     assert batch["label"].tolist() == [0, 1, 2, 4, 5]
     for row, at in enumerate(batch["label"].tolist()):
         assert np.array_equal(np.asarray(batch["image"][row]), np.asarray(whole["image"][at]))
+
+
+def test_files_that_fit_one_at_a_time_are_not_bad_because_the_batch_is_large(tmp_path: Path, scarce: None) -> None:
+    sizes = [MOST * part // 10 for part in (3, 3, 3, 9, 10)]  # the first three together need the buffer they just fit
+    for at, size in enumerate(sizes):
+        (tmp_path / f"{at}.jpg").write_bytes(bytes(size))
+    for batch in (3, 5):
+        [read] = stoker.files(tmp_path, labels=None).take(batch).batch(batch).loader(threads=1)
+        assert [len(image) for image in read["image"]] == sizes[:batch]
+
+
+def test_memory_kept_for_later_is_let_go_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers = Buffers(1 << 20)
+    buffers.take(1 << 10)  # dropped at once, and kept
+    empty = np.empty
+
+    def nearly_none(size: int, dtype: Any) -> Any:
+        if buffers._free:
+            raise MemoryError
+        return empty(size, dtype)
+
+    monkeypatch.setattr(np, "empty", nearly_none)
+    assert buffers._free and buffers.take(1 << 16).size == 1 << 16
 
 
 @pytest.mark.parametrize("stage", ["image", "resize to any width", "decode"])
