@@ -16,6 +16,7 @@ from stoker import Pipeline
 from stoker.batch import collate
 from stoker.errors import BatchError, CorruptShard, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
+from stoker.kernel import files
 from stoker.kernel.files import Buffers
 from stoker.kernel.status import Status, error_of
 from stoker.pack.convert import Conversion, Options
@@ -42,6 +43,20 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
         return take(buffers, capacity)
 
     monkeypatch.setattr(Buffers, "take", take_a_little)
+    monkeypatch.setattr(files, "_buffers", Buffers(0))  # which keeps none: those of other tests are larger
+
+
+def join_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte strings of more than a megabyte can be joined."""
+    join = BytesColumn.of
+
+    def join_a_little(values: Any, seeks: Any = None) -> BytesColumn:
+        values = list(values)
+        if sum(map(len, values)) > MOST:
+            raise MemoryError
+        return join(values, seeks)
+
+    monkeypatch.setattr(BytesColumn, "of", join_a_little)
 
 
 def samples() -> list[dict[str, Any]]:
@@ -100,6 +115,22 @@ def test_files_that_fit_one_at_a_time_are_not_bad_because_the_batch_is_large(tmp
         assert [len(image) for image in read["image"]] == sizes[:batch]
 
 
+def test_rows_that_do_not_fit_together_go_through_all_stages_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scarce: None
+) -> None:
+    for at in range(4):
+        (tmp_path / f"{at}.jpg").write_bytes(bytes(MOST * (9 if at == 2 else 4) // 10))
+    pipeline = stoker.files(tmp_path, labels=None)
+    join_little(monkeypatch)
+    [lengths] = pipeline.map(image=len).map(image=float).batch(4).loader(executor="inline")
+    assert (lengths["image"] * 10 / MOST).round().tolist() == [4, 4, 9, 4]
+    with pytest.raises(ReadError, match=r"2\.jpg: .* memory for this sample, the largest of 4") as caught:
+        list(pipeline.batch(4).loader(executor="inline"))
+    assert caught.value.position == 2
+    [batch] = pipeline.on_error(stoker.skip(budget=2)).batch(4).loader(executor="inline")
+    assert len(batch["image"]) == 2, "so many can be joined"
+
+
 def test_memory_kept_for_later_is_let_go_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     buffers = Buffers(1 << 20)
     buffers.take(1 << 10)  # dropped at once, and kept
@@ -153,15 +184,7 @@ def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatc
     pipeline = stoker.arrays(image=np.arange(6), label=np.arange(6)).map(image=to_bytes)
     pipeline = pipeline.image("image", Resize((16, 16))).batch(6)
     [whole] = pipeline.loader(threads=1)
-    join = BytesColumn.of
-
-    def join_a_little(values: Any, seeks: Any = None) -> BytesColumn:
-        values = list(values)
-        if sum(map(len, values)) > MOST:
-            raise MemoryError
-        return join(values, seeks)
-
-    monkeypatch.setattr(BytesColumn, "of", join_a_little)
+    join_little(monkeypatch)
     calls.clear()
     with pytest.raises(SampleError, match="not enough memory for this sample") as caught:
         list(pipeline)
