@@ -120,7 +120,7 @@ class Runner:
         self._whole = [stage.whole for stage in stages]
         self.steps = [stage.name for stage in stages]
         if read:
-            self._acts.insert(0, self._read_places)
+            self._acts.insert(0, partial(_run_read, read, self._makes[0]))
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
         first = stages[0] if stages else None
@@ -176,10 +176,6 @@ class Runner:
                     rows = self._one_by_one(begin, at, rows, scratch, report)
         assert isinstance(rows, Chunk)
         return rows
-
-    def _read_places(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
-        assert self._read is not None
-        return self._read(places, _local(self._makes[0], targets), scratch)
 
     def _drawn(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
         """The read and the image stage in one native call: the chunk, and the seconds of it spent reading.
@@ -282,6 +278,10 @@ def last_makers(nodes: Sequence[StageNode], source_fields: Iterable[str]) -> lis
     for final, (step, name) in makers.items():
         table[step][name] = final
     return table
+
+
+def _run_read(read: Reader, makes: dict[str, str], places: Places, targets: Targets, scratch: Scratch) -> Chunk:
+    return read(places, _local(makes, targets), scratch)
 
 
 def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
