@@ -14,11 +14,13 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.batch import collate
-from stoker.errors import BatchError, CorruptShard, ImageTooLarge, ReadError, SampleError
+from stoker.device.output import Output
+from stoker.errors import BatchError, ConfigError, CorruptShard, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
 from stoker.kernel import files
 from stoker.kernel.files import Buffers
 from stoker.kernel.status import Status, error_of
+from stoker.loader import supply
 from stoker.pack.convert import Conversion, Options
 from stoker.pack.verify import Verifier
 from stoker.source import lmdb, tfrecordstream
@@ -204,6 +206,21 @@ def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeyp
     monkeypatch.setattr(ragged, "collate", no_memory)
     with pytest.raises(BatchError, match="not enough memory for 4 samples"):
         list(stoker.arrays(n=np.arange(4)).batch(4).map_batch(lambda batch: batch).unbatch())
+
+
+def test_memory_that_a_loader_or_its_batches_cannot_have_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = stoker.arrays(x=np.zeros((4, 250))).batch(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "allocate", no_memory)
+        with pytest.raises(BatchError, match=r"another batch \(2 samples, 4\.0 kB\); use a smaller batch, or .* loader\(memory="):
+            list(pipeline.loader(ahead=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(supply, "join_chunks", no_memory)
+        with pytest.raises(BatchError, match="not enough memory to put the next samples together; use a smaller batch"):
+            list(stoker.arrays(x=np.arange(4)).filter(bool).batch(2))
+    monkeypatch.setattr(np, "full", no_memory)
+    with pytest.raises(ConfigError, match="not enough memory to start a loader"):
+        pipeline.loader()
 
 
 def test_packing_leaves_out_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:
