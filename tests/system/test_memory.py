@@ -197,6 +197,15 @@ def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatc
     assert np.array_equal(batch["image"], whole["image"][batch["label"]])
 
 
+def test_a_function_is_not_blamed_for_a_sample_that_it_cannot_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"bytes")
+    pipeline = stoker.files(tmp_path, labels=None)
+    monkeypatch.setattr(BytesColumn, "__getitem__", no_memory)
+    for ask in (lambda: pipeline.sample(0), lambda: list(pipeline.map(dict).batch(1))):
+        with pytest.raises(ReadError, match=r"^/\S+a\.jpg: there is not enough memory for this sample; make it smaller"):
+            ask()
+
+
 def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     ragged_rows = stoker.arrays(n=np.arange(1, 5)).map(n=lambda n: np.zeros(n))
     with monkeypatch.context() as patch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -233,10 +232,7 @@ class Runner:
         if isinstance(rows, Places):
             assert self._read is not None
             rows = self._read.chunk(rows, SourceRows({}))
-        told = f"there is not enough memory for this sample{beside}{f' ({cause})' if str(cause) else ''}"
-        error = ReadError(f"{rows.place(0)}: {told}; make it smaller, or leave it out with .on_error(stoker.skip(...))")
-        error.errno, error.__cause__ = errno.ENOMEM, cause
-        rows.fail(0, error)
+        rows.fail(0, rows.out_of_memory(0, cause, beside))
         return self._settle(rows, NO_TARGETS, report)[0]
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
