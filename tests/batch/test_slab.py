@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from stoker.batch.slab import Layout, Lease, Slab, SlabPool, plain_memory
+from stoker.errors import BatchError
 from stoker.source.chunk import BYTES, OBJECT, array_spec
 
 SPECS = {
@@ -111,14 +112,15 @@ def test_a_lease_that_was_interrupted_before_it_began_gives_nothing_back() -> No
     assert len(pool._free) == 1 and isinstance(pool.take(), Slab)
 
 
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-def test_what_ends_an_allocation_is_told_by_itself(error: type[BaseException]) -> None:
+@pytest.mark.parametrize(("error", "told"), [(MemoryError, BatchError), (KeyboardInterrupt, KeyboardInterrupt)])
+def test_what_ends_an_allocation_is_told_by_itself(error: type[BaseException], told: type[BaseException]) -> None:
     def refuse(nbytes: int) -> Any:
         raise error
 
-    with pytest.raises(error) as caught:
+    with pytest.raises(told) as caught:
         SlabPool(Layout.of(SPECS, 10), 2, refuse).take()
-    assert caught.value.__context__ is None, "that the pool was empty is nobody's trouble"
+    first = caught.value.__cause__ or caught.value
+    assert type(first) is error and first.__context__ is None, "that the pool was empty is nobody's trouble"
 
 
 def test_batches_outlive_their_pool() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,15 @@ def test_peers_give_pixels_of_the_size_asked_for(name: str, image_folder: Path) 
     pixels = dataset[5].numpy()
     assert pixels.shape == (48, 48, 3) and pixels.dtype == "uint8" and pixels.std() > 5
     assert len(dataset) == 24
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_do_not_wait_for_a_pipe(name: str, tmp_path: Path) -> None:
+    for module in PEERS[name].modules:
+        pytest.importorskip(module)
+    os.mkfifo(tmp_path / "a.jpg")
+    with pytest.raises(OSError, match="not a plain file but a pipe"):
+        PEERS[name].dataset([str(tmp_path / "a.jpg")], 16)[0]
 
 
 def test_a_peer_that_is_not_installed_is_told_but_no_error(

@@ -14,10 +14,13 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.batch import collate
-from stoker.errors import BatchError, CorruptShard, ImageTooLarge, ReadError, SampleError
+from stoker.device.output import Output
+from stoker.errors import BatchError, ConfigError, CorruptShard, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
-from stoker.kernel.files import Arena
+from stoker.kernel import files
+from stoker.kernel.files import Buffers
 from stoker.kernel.status import Status, error_of
+from stoker.loader import supply
 from stoker.pack.convert import Conversion, Options
 from stoker.pack.verify import Verifier
 from stoker.source import lmdb, tfrecordstream
@@ -34,14 +37,28 @@ LARGE = jpeg_bytes(48, 48, seed=3) + bytes(2 * MOST)  # what follows the end of 
 @pytest.fixture
 def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
     """No buffer that is read to can have more than a megabyte."""
-    grow = Arena.grow
+    take = Buffers.take
 
-    def grow_a_little(arena: Arena, capacity: int, keep: int) -> None:
+    def take_a_little(buffers: Buffers, capacity: int) -> Any:
         if capacity > MOST:
             raise MemoryError(f"Unable to allocate {capacity} bytes")
-        grow(arena, capacity, keep)
+        return take(buffers, capacity)
 
-    monkeypatch.setattr(Arena, "grow", grow_a_little)
+    monkeypatch.setattr(Buffers, "take", take_a_little)
+    monkeypatch.setattr(files, "_buffers", Buffers(0))  # which keeps none: those of other tests are larger
+
+
+def join_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte strings of more than a megabyte can be joined."""
+    join = BytesColumn.of
+
+    def join_a_little(values: Any, seeks: Any = None) -> BytesColumn:
+        values = list(values)
+        if sum(map(len, values)) > MOST:
+            raise MemoryError
+        return join(values, seeks)
+
+    monkeypatch.setattr(BytesColumn, "of", join_a_little)
 
 
 def samples() -> list[dict[str, Any]]:
@@ -91,6 +108,45 @@ def test_a_record_there_is_no_memory_for_is_that_samples_error(
         assert np.array_equal(np.asarray(batch["image"][row]), np.asarray(whole["image"][at]))
 
 
+def test_files_that_fit_one_at_a_time_are_not_bad_because_the_batch_is_large(tmp_path: Path, scarce: None) -> None:
+    sizes = [MOST * part // 10 for part in (3, 3, 3, 9, 10)]  # the first three together need the buffer they just fit
+    for at, size in enumerate(sizes):
+        (tmp_path / f"{at}.jpg").write_bytes(bytes(size))
+    for batch in (3, 5):
+        [read] = stoker.files(tmp_path, labels=None).take(batch).batch(batch).loader(threads=1)
+        assert [len(image) for image in read["image"]] == sizes[:batch]
+
+
+def test_rows_that_do_not_fit_together_go_through_all_stages_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scarce: None
+) -> None:
+    for at in range(4):
+        (tmp_path / f"{at}.jpg").write_bytes(bytes(MOST * (9 if at == 2 else 4) // 10))
+    pipeline = stoker.files(tmp_path, labels=None)
+    join_little(monkeypatch)
+    [lengths] = pipeline.map(image=len).map(image=float).batch(4).loader(executor="inline")
+    assert (lengths["image"] * 10 / MOST).round().tolist() == [4, 4, 9, 4]
+    with pytest.raises(ReadError, match=r"2\.jpg: .* memory for this sample, the largest of 4") as caught:
+        list(pipeline.batch(4).loader(executor="inline"))
+    assert caught.value.position == 2
+    [batch] = pipeline.on_error(stoker.skip(budget=2)).batch(4).loader(executor="inline")
+    assert len(batch["image"]) == 2, "so many can be joined"
+
+
+def test_memory_kept_for_later_is_let_go_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers = Buffers(1 << 20)
+    buffers.take(1 << 10)  # dropped at once, and kept
+    empty = np.empty
+
+    def nearly_none(size: int, dtype: Any) -> Any:
+        if buffers._free:
+            raise MemoryError
+        return empty(size, dtype)
+
+    monkeypatch.setattr(np, "empty", nearly_none)
+    assert buffers._free and buffers.take(1 << 16).size == 1 << 16
+
+
 @pytest.mark.parametrize("stage", ["image", "resize to any width", "decode"])
 def test_memory_that_pillow_cannot_have_is_that_samples_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
@@ -130,15 +186,7 @@ def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatc
     pipeline = stoker.arrays(image=np.arange(6), label=np.arange(6)).map(image=to_bytes)
     pipeline = pipeline.image("image", Resize((16, 16))).batch(6)
     [whole] = pipeline.loader(threads=1)
-    join = BytesColumn.of
-
-    def join_a_little(values: Any, seeks: Any = None) -> BytesColumn:
-        values = list(values)
-        if sum(map(len, values)) > MOST:
-            raise MemoryError
-        return join(values, seeks)
-
-    monkeypatch.setattr(BytesColumn, "of", join_a_little)
+    join_little(monkeypatch)
     calls.clear()
     with pytest.raises(SampleError, match="not enough memory for this sample") as caught:
         list(pipeline)
@@ -147,6 +195,15 @@ def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatc
     [batch] = pipeline.on_error(stoker.skip(budget=1))
     assert batch["label"].tolist() == [0, 1, 2, 4, 5]
     assert np.array_equal(batch["image"], whole["image"][batch["label"]])
+
+
+def test_a_function_is_not_blamed_for_a_sample_that_it_cannot_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"bytes")
+    pipeline = stoker.files(tmp_path, labels=None)
+    monkeypatch.setattr(BytesColumn, "__getitem__", no_memory)
+    for ask in (lambda: pipeline.sample(0), lambda: list(pipeline.map(dict).batch(1))):
+        with pytest.raises(ReadError, match=r"^/\S+a\.jpg: there is not enough memory for this sample; make it smaller"):
+            ask()
 
 
 def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +215,21 @@ def test_rows_that_only_together_are_too_large_are_an_error_of_the_batch(monkeyp
     monkeypatch.setattr(ragged, "collate", no_memory)
     with pytest.raises(BatchError, match="not enough memory for 4 samples"):
         list(stoker.arrays(n=np.arange(4)).batch(4).map_batch(lambda batch: batch).unbatch())
+
+
+def test_memory_that_a_loader_or_its_batches_cannot_have_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = stoker.arrays(x=np.zeros((4, 250))).batch(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "allocate", no_memory)
+        with pytest.raises(BatchError, match=r"another batch \(2 samples, 4\.0 kB\); use a smaller batch, or .* loader\(memory="):
+            list(pipeline.loader(ahead=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(supply, "join_chunks", no_memory)
+        with pytest.raises(BatchError, match="not enough memory to put the next samples together; use a smaller batch"):
+            list(stoker.arrays(x=np.arange(4)).filter(bool).batch(2))
+    monkeypatch.setattr(np, "full", no_memory)
+    with pytest.raises(ConfigError, match="not enough memory to start a loader"):
+        pipeline.loader()
 
 
 def test_packing_leaves_out_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:

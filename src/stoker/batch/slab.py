@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BatchError
 from ..source.chunk import FieldSpec
+from ..units import counted, show_bytes
 
 _ALIGN = 64
 
@@ -105,4 +107,11 @@ class SlabPool:
         except (IndexError, AttributeError):  # none is there; or one whose lease was interrupted before it began
             slab = None
         # Not where that error is handled: what goes wrong here, or interrupts it, would be told as a consequence of it.
-        return slab or Slab(self.layout, self._allocate)
+        try:
+            return slab or Slab(self.layout, self._allocate)
+        except MemoryError as error:
+            rows, nbytes = counted(self.layout.rows, "sample"), show_bytes(self.layout.nbytes)
+            raise BatchError(
+                f"there is not enough memory for another batch ({rows}, {nbytes}); use a smaller batch, or make fewer batches "
+                "ahead, as in loader(memory='500MB')"
+            ) from error

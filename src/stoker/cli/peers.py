@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import random
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from ..errors import ConfigError, MissingExtra
 from ..image.pillow import open_image
+from ..source.paths import open_plain
 
 #: more samples than any measurement takes
 _ENDLESS = 1 << 40
@@ -49,7 +51,7 @@ class PillowImages:
         import torch
         from PIL import Image
 
-        with open(self._paths[index], "rb") as file:
+        with open(self._paths[index], "rb", opener=_open_plain) as file:
             image = open_image(file.read()).convert("RGB")
         left, top, right, bottom = random_crop(*image.size)
         image = image.crop((left, top, right, bottom)).resize((self._size, self._size), Image.Resampling.BILINEAR)
@@ -76,7 +78,7 @@ class OpenCvImages:
         import numpy as np
         import torch
 
-        with open(self._paths[index], "rb") as file:
+        with open(self._paths[index], "rb", opener=_open_plain) as file:
             pixels = self._decode(file.read())
         height, width = pixels.shape[:2]
         left, top, right, bottom = random_crop(width, height)
@@ -84,6 +86,11 @@ class OpenCvImages:
         if random.random() < 0.5:
             pixels = pixels[:, ::-1]
         return torch.from_numpy(np.ascontiguousarray(pixels))
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """For `open`: what became a pipe meanwhile is an error, and is not waited for."""
+    return open_plain(os.fsencode(path), flags)
 
 
 def calm_opencv(number: int) -> None:

@@ -10,10 +10,12 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from ..errors import StallError
+from ..errors import BatchError, StallError
 from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken, Window
+
+_NO_MEMORY = "there is not enough memory to put the next samples together; use a smaller batch, or loader(memory='500MB')"
 
 
 class Exhausted(Exception):
@@ -176,6 +178,10 @@ class Feed(Generic[U]):
                 unit = self._supply.poll(block)
             except Exhausted:
                 self._ended = True
+                break
+            except MemoryError as error:
+                self._ended, self._failure = True, BatchError(_NO_MEMORY)
+                self._failure.__cause__ = error
                 break
             except Exception as error:  # noqa: BLE001  raised in its place: when all units before it have been taken
                 self._ended, self._failure = True, error

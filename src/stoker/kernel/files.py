@@ -60,12 +60,20 @@ class Buffers:
             fitting = [at for at, memory in enumerate(self._free) if capacity <= memory.size <= 4 * capacity]
             memory = self._free.pop(min(fitting, key=lambda at: self._free[at].size)) if fitting else None
         if memory is None:
-            memory = np.empty(capacity, np.uint8)
+            memory = self._fresh(capacity)
         # A view of it, because its death can be noticed while the memory itself lives on.
         array = memory[:]
         key = id(array)
         self._lent[key] = weakref.ref(array, lambda _: self._back(key)), memory
         return array
+
+    def _fresh(self, capacity: int) -> NDArray[np.uint8]:
+        try:
+            return np.empty(capacity, np.uint8)
+        except MemoryError:
+            with self._lock:
+                self._free.clear()  # what is kept for later may be what is missing now
+            return np.empty(capacity, np.uint8)
 
     def renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -95,17 +103,27 @@ class Arena:
         """Make room for `capacity` bytes, keeping the first `keep`. Arrays handed out before stay valid."""
         # What has to be kept grows by doubling, so that it is not copied again and again. Else a little more than is needed will
         # do: what is read may be left to a batch, and a buffer twice as large as its content would be a waste there.
-        larger = _buffers.take(max(capacity, 2 * self.buffer.size) if keep else capacity + capacity // 8)
+        wanted = max(capacity, 2 * self.buffer.size) if keep else capacity + capacity // 8
+        try:
+            larger = _buffers.take(wanted)
+        except MemoryError:
+            larger = _buffers.take(capacity)
         larger[:keep] = self.buffer[:keep]
         self.buffer = larger
 
     def room_for_file(self, capacity: int, keep: int) -> int:
-        """Grow for a file that follows the first `keep` bytes; returns 0, or the errno that says why there is no room for it."""
+        """Grow for a file that follows the first `keep` bytes; returns 0, or the errno that says why there is no room for it.
+
+        Where there is no memory for it and those before it together, that is a MemoryError and no fault of the file.
+        """
         if capacity - keep > MAX_FILE_BYTES:
             return errno.EFBIG
         try:
             self.grow(capacity, keep)
         except MemoryError:
+            if keep:
+                self.buffer = _buffers.take(_FIRST_BYTES)  # whoever reads them one at a time needs the memory
+                raise
             return errno.ENOMEM
         return 0
 

@@ -159,8 +159,8 @@ def read_files(
     """Read whole files into `arena` and return (data, offsets, errors).
 
     File ``which[i]`` is ``data[offsets[i]:offsets[i + 1]]``; ``errors[i]`` is 0 or the errno that refused it: ENXIO what is
-    not a plain file, EFBIG more than `MAX_FILE_BYTES`, ENOMEM what there is no memory for. `data` is the whole buffer of the
-    arena: what follows the last file means nothing.
+    not a plain file, EFBIG more than `MAX_FILE_BYTES`, ENOMEM what there is no memory for. A MemoryError
+    means that they do not fit together. `data` is the whole buffer of the arena: what follows the last file means nothing.
     """
     which = np.ascontiguousarray(which, np.int64)
     count = which.size

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import ConfigError
+
 
 class Span(NamedTuple):
     """One task on one worker, for the trace."""
@@ -82,7 +84,10 @@ class _Latest:
     """The latest rows of numbers, in memory that is taken once: a long run must not look like a leak."""
 
     def __init__(self, most: int, width: int) -> None:
-        self._rows = np.full((most, width), 0.0)  # written to, so that it is really there
+        try:
+            self._rows = np.full((most, width), 0.0)  # written to, so that it is really there
+        except MemoryError as error:
+            raise ConfigError(f"there is not enough memory to start a loader ({error}); close others, or free some") from error
         self._most, self._row, self._count = most, struct.Struct(f"{width}d"), 0
 
     def append(self, row: Sequence[float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union, cast
@@ -9,7 +10,7 @@ from typing import Any, Union, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchError, SampleError
+from ..errors import BatchError, ReadError, SampleError
 from ..kernel.files import Arena
 from .sample_names import KEY, ListedNames, NamedSample, Names, join_names
 from .seekrows import Seeks, merged
@@ -170,7 +171,18 @@ class Chunk:
 
     def row(self, row: int) -> NamedSample:
         """One sample, as the mapping users meet."""
-        return NamedSample.of({name: column[row] for name, column in self.columns.items()}, self.names, row)
+        try:
+            values = {name: column[row] for name, column in self.columns.items()}
+        except MemoryError as error:
+            raise self.out_of_memory(row, error) from error
+        return NamedSample.of(values, self.names, row)
+
+    def out_of_memory(self, row: int, cause: MemoryError, beside: str = "") -> ReadError:
+        """The error of a row for which there is no memory; `beside` says what else is there."""
+        told = f"there is not enough memory for this sample{beside}{f' ({cause})' if str(cause) else ''}"
+        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or leave it out with .on_error(stoker.skip(...))")
+        error.errno, error.__cause__ = errno.ENOMEM, cause
+        return error
 
     def fail(self, row: int, error: SampleError) -> None:
         """Note that a row is bad; the first reason stands."""

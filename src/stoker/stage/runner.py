@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Union
 import numpy as np
 from numpy.typing import NDArray
 
+from ..batch.draft import column_bytes
 from ..errors import ReadError, SampleError
 from ..plan.fields import Specs, fields_after
 from ..plan.nodes import (
@@ -66,6 +66,8 @@ class Report:
 
 #: what a runner starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
+#: a step of a runner: the rows, the memory they may be written to, and the worker's scratch
+_Act = Callable[[Any, Targets, Scratch], Chunk]
 
 
 def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int, specs: Specs = None) -> list[Stage]:
@@ -112,47 +114,67 @@ class Runner:
 
     def __init__(self, nodes: Sequence[StageNode], stages: list[Stage], skip: bool, read: Reader | None = None) -> None:
         self._skip, self._read = skip, read
-        makes = last_makers(nodes, read.wanted if read else ())
-        self._read_makes, self._stages = makes[0], list(zip(stages, makes[1:]))
+        self._makes = last_makers(nodes, read.wanted if read else ())
+        self._acts: list[_Act] = [partial(_run_stage, stage, makes) for stage, makes in zip(stages, self._makes[1:])]
+        self._whole = [stage.whole for stage in stages]
+        self.steps = [stage.name for stage in stages]
+        if read:
+            self._acts.insert(0, partial(_run_read, read, self._makes[0]))
+            self._whole.insert(0, False)
+            self.steps.insert(0, "read")
         first = stages[0] if stages else None
         self._draw = first if read and isinstance(first, ImageStage) and first.draws(read.source) else None
-        self.steps = (["read"] if read else []) + [stage.name for stage in stages]
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
-        report = Report()
+        report = Report([0.0] * len(self.steps))
         clock = time.perf_counter()
-        stages = self._stages
-        if isinstance(rows, Chunk):
-            chunk = rows
-        else:
-            assert self._read is not None
-            drawn = self._drawn(rows, targets, scratch) if self._draw else None
-            if drawn is None:
-                read = partial(self._read_places, scratch=scratch)
-                chunk, targets = self._attempt(read, rows, targets, report)
-            else:
-                chunk, read_s = drawn
-                stages = stages[1:]
-                report.seconds.append(read_s)
-                clock += read_s
-                chunk, targets = self._settle(chunk, targets, report)
-            clock = report.lap(clock)
-        for stage, makes in stages:
-            if stage.whole and report.failure is not None:
-                chunk = chunk.take(np.empty(0, np.int64))
-            elif len(chunk):
-                step = partial(_run_stage, stage, makes, scratch=scratch)
-                chunk, targets = self._attempt(step, chunk, targets, report, whole=stage.whole)
-            clock = report.lap(clock)
+        first = 0
+        drawn = self._drawn(rows, targets, scratch) if self._draw and isinstance(rows, Places) else None
+        if drawn is not None:
+            first = 2
+            chunk, read_s = drawn
+            rows, targets = self._settle(chunk, targets, report)
+            report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
+        chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
         report.rows = len(chunk)
         if scratch.notes != _NOTHING:
             report.notes = scratch.take_notes()
         return chunk, report
 
-    def _read_places(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
-        assert self._read is not None
-        return self._read(places, _local(self._read_makes, targets), scratch)
+    def _through(self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report) -> Chunk:
+        """Send rows through the steps from `first` to `stop`.
+
+        Each step takes them all together. Where there is no memory for that, they go one at a time through all that is left, so
+        that what each needs on its way is never needed for all; but a stage that needs them together gets them so.
+        """
+        at = first
+        while at < stop:
+            clock = time.perf_counter()
+            short: MemoryError | None = None
+            if self._whole[at] and report.failure is not None:
+                assert isinstance(rows, Chunk)
+                rows = rows.take(np.empty(0, np.int64))
+            elif len(rows):
+                try:
+                    chunk = self._acts[at](rows, targets, scratch)
+                except MemoryError as error:
+                    if self._whole[at]:
+                        raise
+                    short = error.with_traceback(None)  # its frames hold memory
+                else:
+                    rows, targets = self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report)
+            report.seconds[at] += time.perf_counter() - clock
+            at += 1
+            if short is not None:
+                targets = NO_TARGETS
+                if len(rows) == 1:
+                    rows = self._without_memory(rows, short, report)
+                else:
+                    begin, at = at - 1, next((later for later in range(at, stop) if self._whole[later]), stop)
+                    rows = self._one_by_one(begin, at, rows, scratch, report)
+        assert isinstance(rows, Chunk)
+        return rows
 
     def _drawn(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
         """The read and the image stage in one native call: the chunk, and the seconds of it spent reading.
@@ -160,7 +182,7 @@ class Runner:
         None where the source cannot, or where there is no memory for it: which sample is at fault shows when they are read.
         """
         assert self._draw is not None and self._read is not None
-        out, local = _local(self._read_makes, targets), _local(self._stages[0][1], targets)
+        out, local = _local(self._makes[0], targets), _local(self._makes[1], targets)
         try:
             drawing = self._draw.drawing(places.epoch, places.positions, local, scratch)
             rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
@@ -172,44 +194,46 @@ class Runner:
         self._draw.drawn(chunk, drawing, rows.encoded, local, scratch)
         return chunk, drawing.pictures.read_s
 
-    def _attempt(
-        self, step: Callable[[Any, Targets], Chunk], rows: Rows, targets: Targets, report: Report, whole: bool = False
-    ) -> tuple[Chunk, Targets]:
-        """A step for all rows together; where there is no memory for that, and they need not be together, for one at a time."""
-        try:
-            chunk = step(rows, targets)
-        except MemoryError:
-            if whole:
-                raise
-            return self._one_by_one(step, rows, report), NO_TARGETS
-        return self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report)
-
-    def _one_by_one(self, step: Callable[[Any, Targets], Chunk], rows: Rows, report: Report) -> Chunk:
-        """The same as the step makes of all rows together; a row for which there is no memory is a bad sample."""
+    def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
+        """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
         chunks: list[Chunk] = []
         earlier = report.failure
         for at in range(len(rows)):
             row = rows.take(np.array([at])) if isinstance(rows, Chunk) else rows.part(at, at + 1)
             try:
-                chunk = step(row, NO_TARGETS).own()
+                chunk = self._through(first, stop, row, NO_TARGETS, scratch, report).own()
             except MemoryError as error:
-                chunk = self._without_memory(row, error)
+                chunk = self._without_memory(row, error, report)
+            failed = report.failure is not earlier
             if isinstance(rows, Places):
-                chunk.slots = np.array([at])
-            chunks.append(self._settle(chunk, NO_TARGETS, report)[0])
-            if report.failure is not earlier:
+                chunk.slots = chunk.slots + at
+                report.failed_slot = at if failed else report.failed_slot
+            chunks.append(chunk)
+            if failed:
                 break
-        return join_chunks([chunk for chunk in chunks if len(chunk)] or chunks[-1:])
+        return self._joined(chunks, report)
 
-    def _without_memory(self, row: Rows, cause: MemoryError) -> Chunk:
-        if isinstance(row, Places):
+    def _joined(self, chunks: list[Chunk], report: Report) -> Chunk:
+        """Chunks one after another; while there is no memory for them together the largest is a bad sample."""
+        while True:
+            chunks = [chunk for chunk in chunks if len(chunk)] or chunks[-1:]
+            try:
+                return join_chunks(chunks)
+            except MemoryError as error:
+                short = error.with_traceback(None)
+            largest = max(range(len(chunks)), key=lambda at: sum(map(column_bytes, chunks[at].columns.values())))
+            beside = f", the largest of {len(chunks):,}"
+            chunks[largest] = self._without_memory(chunks[largest], short, report, beside)
+            if not self._skip:
+                del chunks[largest + 1 :]
+
+    def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, beside: str = "") -> Chunk:
+        """The rows without their first, for which there is no memory."""
+        if isinstance(rows, Places):
             assert self._read is not None
-            row = self._read.chunk(row, SourceRows({}))
-        told = f"there is not enough memory for this sample{f' ({cause})' if str(cause) else ''}"
-        error = ReadError(f"{row.place(0)}: {told}; make it smaller, or leave it out with .on_error(stoker.skip(...))")
-        error.errno, error.__cause__ = errno.ENOMEM, cause
-        row.fail(0, error)
-        return row
+            rows = self._read.chunk(rows, SourceRows({}))
+        rows.fail(0, rows.out_of_memory(0, cause, beside))
+        return self._settle(rows, NO_TARGETS, report)[0]
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
         if not chunk.failures:
@@ -250,6 +274,10 @@ def last_makers(nodes: Sequence[StageNode], source_fields: Iterable[str]) -> lis
     for final, (step, name) in makers.items():
         table[step][name] = final
     return table
+
+
+def _run_read(read: Reader, makes: dict[str, str], places: Places, targets: Targets, scratch: Scratch) -> Chunk:
+    return read(places, _local(makes, targets), scratch)
 
 
 def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
