@@ -299,6 +299,9 @@ class IndexHeader:
     mtime_ns: int
     etag: str
     sealed: bool
+    fields: tuple[str, ...]
+    columns: tuple[str, ...]
+    seeks: tuple[str, ...] | None  # fields with seek indices; None: nobody has made any yet
     said: dict[str, Any]
     file: _Beginning
     at: int  # where the columns begin
@@ -336,7 +339,9 @@ class IndexHeader:
             said = json.loads(bytes(header))
             _check_room(said, body)
             about = str(said["kind"]), int(said["size"]), int(said["mtime_ns"]), str(said["etag"]), bool(said["sealed"])
-        return cls(told, *about, said, file, begin + length, body, body_crc, tail)
+            fields, columns = tuple(map(str, said["fields"])), tuple(str(entry["name"]) for entry in said["columns"])
+            seeks = None if said.get("seeks") is None else tuple(map(str, said["seeks"]))
+        return cls(told, *about, fields, columns, seeks, said, file, begin + length, body, body_crc, tail)
 
     def load(self) -> ShardIndex:
         """The index, checked; its tail stays in the file."""
@@ -355,10 +360,9 @@ class IndexHeader:
     def _index(self, body: memoryview, tail: Tail) -> ShardIndex:
         said = self.said
         columns = {entry["name"]: _column(entry, body) for entry in said["columns"]}
-        named = said.get("seeks")
         index = ShardIndex(
             kind=self.kind,
-            fields=tuple(map(str, said["fields"])),
+            fields=self.fields,
             start=columns.pop("start"),
             length=columns.pop("length"),
             crc=columns.pop("crc", None),
@@ -368,7 +372,7 @@ class IndexHeader:
             etag=self.etag,
             sealed=self.sealed,
             about=dict(said["about"]),
-            seeks=None if named is None else {str(name): _seek_column(columns, str(name)) for name in named},
+            seeks=None if self.seeks is None else {name: _seek_column(columns, name) for name in self.seeks},
             extra=columns,
             tail=tail,
         )
