@@ -61,7 +61,8 @@ ROWS = {
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",
     "array in an `npy` field": f"{codecs.MAX_ARRAY_BYTES >> 30} GiB",
     "a gzip, zlib or zstd shard unpacks to": f"{unpack.MAX_RATIO['gzip']:,} times its size "
-    f"plus {unpack.FREE_BYTES['gzip'] >> 20} MiB (zstd: {unpack.MAX_RATIO['zstd']:,} times plus {unpack.FREE_BYTES['zstd'] >> 20} MiB)",
+    f"plus {unpack.FREE_BYTES['gzip'] >> 20} MiB (zstd: {unpack.MAX_RATIO['zstd']:,} times "
+    f"plus {unpack.FREE_BYTES['zstd'] >> 20} MiB)",
     "a member of a tar that is read in sequence": f"{unpack.MAX_MEMBER >> 30} GiB",
     "a record of a plain TFRecord file": f"{tfrecordstream.MAX_RECORD >> 30} GiB",
     "samples of a tar whose keys are compared": f"{seen_keys.MOST:,} per shard",

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CorruptIndex
+from ..errors import ConfigError, CorruptIndex
 from ..kernel.records import crc32c
 from ..storage.blob import Blob
 from .chunk import Ints
@@ -194,7 +194,7 @@ class ShardIndex:
         return b"".join(self.to_parts())
 
     def to_parts(self) -> list[bytes]:
-        """The same in pieces: a tail may be large, and need not be copied to be written."""
+        """The same in pieces: a tail may be large, and need not be copied to be written. ConfigError: none could read it."""
         columns: dict[str, NDArray[Any]] = {"start": self.start, "length": self.length}
         if self.crc is not None:
             columns["crc"] = self.crc
@@ -217,6 +217,8 @@ class ShardIndex:
             head["seeks"] = list(self.seeks)
         header = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
+        if len(header) > MAX_HEADER:
+            raise ConfigError(f"the header of the index would take {len(header):,} bytes, and readers take {MAX_HEADER:,}")
         body = b"".join(parts)
         tail = _TAIL.pack(self.tail.length) if self.tail.length else b""
         total = _PREFIX.size + len(tail) + len(header) + len(body) + self.tail.length
