@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def _write(path: bytes, parts: tuple[bytes, ...]) -> None:
                 return
     with _temporary(path) as name, _created(name) as fd:
         _fill(fd, parts)
-        os.rename(name, path)
+        _rename(fd, name, path)
 
 
 def _fill(fd: int, parts: tuple[bytes, ...]) -> None:
@@ -86,7 +85,7 @@ def _name(fd: int, path: bytes) -> bool:
     with _temporary(path) as name:  # a link replaces nothing, and a rename does
         if not _linked(fd, name):
             return False
-        os.rename(name, path)
+        _rename(fd, name, path)
     return True
 
 
@@ -104,9 +103,7 @@ def _linked(fd: int, path: bytes) -> bool:
 @contextlib.contextmanager
 def _temporary(path: bytes) -> Iterator[bytes]:
     """A name beside `path` that nobody else uses, for a file that is then renamed; it is removed after any exception."""
-    folder = _folder(path)
-    _sweep(folder)
-    name = os.path.join(folder, b".stoker-%b.tmp" % secrets.token_hex(8).encode())  # noqa: PTH118
+    name = os.path.join(_folder(path), b".stoker-%b.tmp" % secrets.token_hex(8).encode())  # noqa: PTH118
     try:
         yield name
     except BaseException:
@@ -124,7 +121,12 @@ def _created(name: bytes) -> Iterator[int]:
         os.close(fd)
 
 
-def _sweep(folder: bytes) -> None:
+def _rename(fd: int, name: bytes, path: bytes) -> None:
+    os.rename(name, path)
+    _sweep(_folder(path), os.fstat(fd).st_mtime)  # by the clock that dates the folder's files
+
+
+def _sweep(folder: bytes, now: float) -> None:
     """Remove what this user's killed processes left in a folder, once per process. By age: the folder may be shared by hosts."""
     if folder in _swept:
         return
@@ -134,7 +136,7 @@ def _sweep(folder: bytes) -> None:
             if _LEFTOVER.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
-                    if about.st_uid == os.geteuid() and about.st_mtime < time.time() - _LEFT_S:
+                    if about.st_uid == os.geteuid() and about.st_mtime < now - _LEFT_S:
                         os.unlink(entry.path)
 
 
