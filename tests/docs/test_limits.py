@@ -22,7 +22,7 @@ from stoker.observe.meters import Meters
 from stoker.pack import example, lmdb, tar
 from stoker.plan import cursor, order
 from stoker.plan.mixing import MAX_PATTERN
-from stoker.source import codecs, csv_table, index, indexing, lines, seen_keys, shards, tfrecordstream, unpack, xml
+from stoker.source import codecs, csv_table, index, indexing, lines, seen_keys, shards, sidecar, tfrecordstream, unpack, xml
 from stoker.storage import cache, connections, http, local, reply
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
@@ -60,12 +60,14 @@ ROWS = {
     "different fields in a tar shard": f"{tar.MAX_FIELDS}",
     "name of a tar member": f"{tar.MAX_NAME >> 10} KiB",
     "array in an `npy` field": f"{codecs.MAX_ARRAY_BYTES >> 30} GiB",
-    "a gzip, zlib or zstd shard unpacks to": f"{unpack.MAX_RATIO['gzip']:,} times its size (zstd: {unpack.MAX_RATIO['zstd']:,}), "
-    f"plus {unpack.FREE_BYTES >> 20} MiB",
+    "a gzip, zlib or zstd shard unpacks to": f"{unpack.MAX_RATIO['gzip']:,} times its size "
+    f"plus {unpack.FREE_BYTES['gzip'] >> 20} MiB (zstd: {unpack.MAX_RATIO['zstd']:,} times "
+    f"plus {unpack.FREE_BYTES['zstd'] >> 20} MiB)",
     "a member of a tar that is read in sequence": f"{unpack.MAX_MEMBER >> 30} GiB",
     "a record of a plain TFRecord file": f"{tfrecordstream.MAX_RECORD >> 30} GiB",
     "samples of a tar whose keys are compared": f"{seen_keys.MOST:,} per shard",
     "index file without its seek indices": f"{index.MAX_BYTES >> 30} GiB, and {index._BYTES_PER_BYTE} bytes for each byte",
+    "`.seek.stk` of a folder": f"{sidecar._FREE_BYTES >> 20} MiB, or {sidecar._BYTES_PER_FILE >> 10} KiB for each file",
     "header of an index file": f"{index.MAX_HEADER >> 20} MiB",
     "waiting for another process that makes the same index": f"{indexing._LOCK_S:g} s",
     "pattern of `mix`": f"{MAX_PATTERN:,} places",

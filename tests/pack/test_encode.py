@@ -119,7 +119,10 @@ def test_text_is_text_where_the_extension_says_nothing_else() -> None:
         ("n.npy", [[1], [2, 3]], "give rows of equal length, or store it as json"),
         ("txt", "half \ud800", "at place 5 is half a character"),
         ("html", "\udbff", "at place 0 is half a character"),
-        ("json", {"a": "\ud800"}, "surrogates not allowed"),
+        ("txt", "a\udc80", "at place 1 is half a character"),
+        ("json", {"a": "\ud800"}, "as JSON: .* at place 6 is half a character"),
+        ("json", {"a": "\udc80"}, "as JSON: .* at place 6 is half a character"),
+        ("json", {"\udc80": 1}, "as JSON: .* at place 2 is half a character"),
     ],
 )
 def test_what_does_not_fit_its_extension_is_refused_with_key_field_and_remedy(

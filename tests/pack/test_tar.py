@@ -281,11 +281,26 @@ def test_a_shard_that_appeared_meanwhile_keeps_its_own_index(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("about", "why"), [({"a": b"bytes"}, "JSON"), ({"a": {1, 2}}, "JSON"), ({"ignored": 3}, "what the index itself says")]
+    ("about", "why"),
+    [
+        ({"a": b"bytes"}, "JSON"),
+        ({"a": {1, 2}}, "JSON"),
+        ({"ignored": 3}, "what the index itself says"),
+        ({"a": "x" * (1 << 24)}, "^`about` takes 16,777,225 bytes as JSON, and .* may take 16,777,216"),
+    ],
 )
 def test_what_an_index_cannot_say_is_refused(tmp_path: Path, about: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         TarWriter(tmp_path / "a.tar", about=about)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_came_to_be_too_much_for_an_index_is_refused_when_it_is_written(tmp_path: Path) -> None:
+    about: dict[str, Any] = {}
+    with pytest.raises(ConfigError, match=r"the header of the index would take .* bytes"):  # noqa: SIM117
+        with TarWriter(tmp_path / "a.tar", about=about) as shard:
+            shard.write({"a": b"x"})
+            about["a"] = "x" * (1 << 24)
     assert os.listdir(tmp_path) == []
 
 
@@ -357,6 +372,7 @@ def test_a_field_that_is_no_extension_is_refused(tmp_path: Path, field: Any) -> 
         ({"jpg": np.zeros((3, 9, 9), np.uint8)}, "channels first"),
         ({"label": 3}, "cls"),
         ({"x": object()}, "pass bytes"),
+        ({"__key__": "k\udc80", "txt": "a\udc80"}, r"key 'k.*x80'.* field 'txt'.*half a character"),
         ([("a", b"")], "cannot be a list"),
         (b"bytes", "cannot be a bytes"),
     ],

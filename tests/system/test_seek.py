@@ -6,10 +6,12 @@ whether an index was used.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +24,12 @@ import stoker
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
 from stoker.kernel import native
 from stoker.kernel.native import SeekUse
+from stoker.kernel.records import crc32c
+from stoker.pack.notes import noted
 from stoker.pack.seeking import add_seeks, index_folder
-from stoker.source.index import SeekStrings, ShardIndex, seek_columns
+from stoker.source.index import IndexHeader, SeekStrings, ShardIndex, seek_columns
 from stoker.source.indexing import find_index, keep_index
-from stoker.source.sidecar import NAME, keep_sidecar, own_sidecar
+from stoker.source.sidecar import NAME, keep_sidecar, own_sidecar, sidecar_trouble
 from stoker.stage import image
 from stoker.storage.local import LocalBlob
 
@@ -67,6 +71,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = "".join(f"c{number % 3}/{number:03d}.jpg {number % 3}\n" for number in range(SAMPLES))
     (root / "photos" / "list.txt").write_text(lines)
     return root
+
+
+SIDECAR_COLUMNS = ("start", "length", "crc", "key_data", "key_ends", "mtime_ns")
+
+
+def make_sparse(path: Path, kind: str, columns: tuple[str, ...], size: int = 1 << 30) -> None:
+    """An index file of 15 GB, of which all but the header is a hole."""
+    rows = 15 * 10**9 // 8 // len(columns)
+    table = [{"name": name, "dtype": "<i8", "shape": [rows], "at": 8 * rows * at} for at, name in enumerate(columns)]
+    said = {"kind": kind, "fields": ["image"], "records": rows, "size": size, "mtime_ns": 0, "etag": "", "sealed": True}
+    header = json.dumps(said | {"about": {}, "columns": table}).encode()
+    total = 32 + len(header) + 8 * rows * len(columns)
+    with path.open("wb") as file:
+        file.write(struct.pack("<8sIIIIQ", b"STOKERIX", 1, len(header), crc32c(header), 0, total) + header)
+        file.truncate(total)
 
 
 Open = Callable[..., stoker.Pipeline]
@@ -415,6 +434,37 @@ def test_a_damaged_sidecar_is_told_of_and_left_alone(photos: Path, recorder: Rec
     assert delivered(crops(stoker.files(photos))) == delivered(crops(stoker.files(photos, seek=False)))
     assert not recorder.used
     assert len(told(caplog)) == 1 and "its checksum is wrong" in told(caplog)[0] and "--jpeg --force" in told(caplog)[0]
+
+
+@pytest.mark.parametrize("lacking", [True, False])
+def test_a_sparse_sidecar_of_15_gb_is_refused_before_memory_is_taken(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lacking: bool
+) -> None:
+    """Whether it has the columns of a sidecar or not: it is too large for the files there are."""
+    monkeypatch.setattr(IndexHeader, "load", lambda header: pytest.fail("it was read"))
+    make_sparse(photos / NAME.decode(), "files", ("start", "length") if lacking else (*SIDECAR_COLUMNS, "more"))
+    assert stoker.files(photos).plan.source.seeks("image") == 0  # type: ignore[union-attr]
+    assert own_sidecar(os.fsencode(photos)) is None
+    why = "of another kind" if lacking else "15.0 GB of columns, too much for 2"
+    assert why in sidecar_trouble(os.fsencode(photos)) and caplog.text.count(why) == 2
+
+
+def test_a_sidecar_is_bounded_by_the_number_of_files(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.source.sidecar._FREE_BYTES", 100)
+    assert stoker.files(photos).plan.source.seeks("image") == SOUGHT  # type: ignore[union-attr]
+    assert own_sidecar(os.fsencode(photos)) is not None
+
+
+@pytest.mark.parametrize("kind", ["tar", "files", "another"])
+def test_a_sparse_index_is_not_read_for_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Of an index of 15 GB, its kind or the size of the shard tell enough."""
+    with stoker.TarWriter(tmp_path / "a.tar", about={"made": {"by": "us"}}) as shard:
+        shard.write({"cls": 1})
+    assert (told := noted(str(tmp_path / "a.tar"), "made")) is not None and told[0] == {"by": "us"}
+    monkeypatch.setattr(IndexHeader, "load", lambda header: pytest.fail("it was read"))
+    size = 1 << 40 if kind == "tar" else (tmp_path / "a.tar").stat().st_size
+    make_sparse(tmp_path / "a.tar.stk", kind, ("start", "length"), size)
+    assert noted(str(tmp_path / "a.tar"), "made") is None
 
 
 def test_a_sidecar_of_a_stranger_is_not_believed(

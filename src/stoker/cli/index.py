@@ -13,7 +13,7 @@ import typer
 from ..errors import CorruptIndex, StokerError
 from ..pack.convert import Moved, Stopped
 from ..pack.seeking import add_seeks, index_folder
-from ..source.index import SUFFIX, ShardIndex
+from ..source.index import SUFFIX, IndexHeader, ShardIndex
 from ..source.indexing import build_index, find_index, keep_index
 from ..source.paths import absolute
 from ..source.shards import is_remote
@@ -186,7 +186,7 @@ def _counted_seeks(index: ShardIndex) -> tuple[int, int] | None:
 def _had_seeks(blob: Blob) -> bool:
     """Whether the index that is to be replaced has seek indices: then the new one gets them too."""
     try:
-        return ShardIndex.read(blob.sibling(SUFFIX)).seeks is not None
+        return IndexHeader.read(blob.sibling(SUFFIX)).seeks is not None
     except StokerError:
         return False
 

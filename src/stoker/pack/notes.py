@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ReadError, ShardError, SourceNotFound
-from ..source.index import SUFFIX, ShardIndex
+from ..source.index import SUFFIX, IndexHeader, ShardIndex
 from ..storage.local import LocalBlob
 
 
@@ -18,9 +18,11 @@ def noted(path: str, entry: str) -> tuple[dict[str, Any], ShardIndex] | None:
     appear first, and the shard whole, a shard with a note is as it was made.
     """
     try:
-        index = ShardIndex.read(LocalBlob(os.fsencode(path + SUFFIX)))
-        size = Path(path).stat().st_size
+        header = IndexHeader.read(LocalBlob(os.fsencode(path + SUFFIX)))
+        if header.kind not in ("tar", "tfrecord") or header.size != Path(path).stat().st_size:
+            return None
+        index = header.load()
     except (OSError, ReadError, ShardError, SourceNotFound):
         return None
     note = index.about.get(entry)
-    return (note, index) if isinstance(note, dict) and index.size == size else None
+    return (note, index) if isinstance(note, dict) else None

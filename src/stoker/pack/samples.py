@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 from ..errors import ConfigError
-from ..source.codecs import text_bytes
+from ..source.codecs import name_bytes
 from ..source.paths import printable
 from ..source.sample_names import KEY, NamedSample
 from .keys import safe_key
@@ -65,5 +65,5 @@ def _key_bytes(key: Any) -> bytes | None:
     if key is None or isinstance(key, bytes):
         return key
     if isinstance(key, str):
-        return text_bytes(key, f"the key {key!r}")
+        return name_bytes(key, f"the key {key!r}")
     raise ConfigError(f"the key {key!r} is a {type(key).__name__}; keys are str or bytes")

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ClosedError, ConfigError
 from ..kernel.records import crc32c, crc32c_spans
-from ..source.codecs import text_bytes
+from ..source.codecs import name_bytes
 from ..source.index import Keys, SeekStrings, ShardIndex, seek_columns
 from ..source.paths import AnyPath, printable
 from .encode import encode_value
@@ -423,7 +423,7 @@ def _check_key(key: bytes) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _check_field(field: str) -> bytes:
-    name = text_bytes(field, f"the field name {field!r}").lower()
+    name = name_bytes(field, f"the field name {field!r}").lower()
     if not name or b"/" in name or b"\0" in name or b"\n" in name:
         raise ConfigError(f"{field!r} cannot be the name of a field: it becomes an extension, such as 'jpg', 'cls' or 'seg.png'")
     return name

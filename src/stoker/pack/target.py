@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Union
 
 from ..errors import ConfigError, WriteError
 from ..kernel.library import Bytes
-from ..source.index import SUFFIX, ShardIndex
+from ..source.index import MAX_HEADER, SUFFIX, ShardIndex
 from ..source.paths import AnyPath, printable
 from .atomic import AtomicFile, sync_folder, write_error
 
@@ -168,9 +168,11 @@ def _check_about(about: Mapping[str, Any]) -> None:
     try:
         if not isinstance(about, Mapping) or not all(isinstance(name, str) for name in about):
             raise TypeError("its names must be text")
-        json.dumps(dict(about))
+        size = len(json.dumps(dict(about)))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"about={about!r}: {error}; give a mapping of names to what JSON holds") from error
+    if size > MAX_HEADER:
+        raise ConfigError(f"`about` takes {size:,} bytes as JSON, and the header of an index may take {MAX_HEADER:,}; say less")
     if taken := _TAKEN & about.keys():
         raise ConfigError(f"about={about!r}: {sorted(taken)[0]!r} is what the index itself says; choose another name")
 

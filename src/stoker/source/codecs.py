@@ -107,10 +107,19 @@ def _remedy(field: str, value: Any) -> str:
     return "pass bytes, or name it after what it holds: '.json', '.txt', '.cls', '.npy', '.png'"
 
 
+def name_bytes(name: str, told: str) -> bytes:
+    """A name as UTF-8; bytes that are not text are surrogates in it, and come back as they were."""
+    return _utf8(name, told, "surrogateescape")
+
+
 def text_bytes(text: str, told: str) -> bytes:
-    """Text as UTF-8; bytes that are no text are surrogates in it, and come back as they were."""
+    """Text as UTF-8, which every reader takes for text again."""
+    return _utf8(text, told, "strict")
+
+
+def _utf8(text: str, told: str, errors: str) -> bytes:
     try:
-        return text.encode("utf-8", "surrogateescape")
+        return text.encode("utf-8", errors)
     except UnicodeEncodeError as error:
         raise ConfigError(
             f"{told}: {text[error.start : error.end]!r} at place {error.start} is half a character, which UTF-8 cannot hold; "
@@ -130,9 +139,10 @@ def _fits(value: int) -> bool:
 
 def _json_bytes(field: str, value: Any) -> bytes:
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogateescape")
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"field {field!r}: {error}; JSON holds numbers, texts, lists and mappings") from error
+    return text_bytes(text, f"field {field!r}: as JSON")
 
 
 def _npy_bytes(field: str, value: Any) -> bytes:

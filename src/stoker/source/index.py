@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import CorruptIndex
+from ..errors import ConfigError, CorruptIndex
 from ..kernel.records import crc32c
 from ..storage.blob import Blob
 from .chunk import Ints
@@ -194,7 +194,7 @@ class ShardIndex:
         return b"".join(self.to_parts())
 
     def to_parts(self) -> list[bytes]:
-        """The same in pieces: a tail may be large, and need not be copied to be written."""
+        """The same in pieces: a tail may be large, and need not be copied to be written. ConfigError: none could read it."""
         columns: dict[str, NDArray[Any]] = {"start": self.start, "length": self.length}
         if self.crc is not None:
             columns["crc"] = self.crc
@@ -217,6 +217,8 @@ class ShardIndex:
             head["seeks"] = list(self.seeks)
         header = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
+        if len(header) > MAX_HEADER:
+            raise ConfigError(f"the header of the index would take {len(header):,} bytes, and readers take {MAX_HEADER:,}")
         body = b"".join(parts)
         tail = _TAIL.pack(self.tail.length) if self.tail.length else b""
         total = _PREFIX.size + len(tail) + len(header) + len(body) + self.tail.length
@@ -299,6 +301,9 @@ class IndexHeader:
     mtime_ns: int
     etag: str
     sealed: bool
+    fields: tuple[str, ...]
+    columns: tuple[str, ...]
+    seeks: tuple[str, ...] | None  # fields with seek indices; None: nobody has made any yet
     said: dict[str, Any]
     file: _Beginning
     at: int  # where the columns begin
@@ -336,7 +341,9 @@ class IndexHeader:
             said = json.loads(bytes(header))
             _check_room(said, body)
             about = str(said["kind"]), int(said["size"]), int(said["mtime_ns"]), str(said["etag"]), bool(said["sealed"])
-        return cls(told, *about, said, file, begin + length, body, body_crc, tail)
+            fields, columns = tuple(map(str, said["fields"])), tuple(str(entry["name"]) for entry in said["columns"])
+            seeks = None if said.get("seeks") is None else tuple(map(str, said["seeks"]))
+        return cls(told, *about, fields, columns, seeks, said, file, begin + length, body, body_crc, tail)
 
     def load(self) -> ShardIndex:
         """The index, checked; its tail stays in the file."""
@@ -355,10 +362,9 @@ class IndexHeader:
     def _index(self, body: memoryview, tail: Tail) -> ShardIndex:
         said = self.said
         columns = {entry["name"]: _column(entry, body) for entry in said["columns"]}
-        named = said.get("seeks")
         index = ShardIndex(
             kind=self.kind,
-            fields=tuple(map(str, said["fields"])),
+            fields=self.fields,
             start=columns.pop("start"),
             length=columns.pop("length"),
             crc=columns.pop("crc", None),
@@ -368,7 +374,7 @@ class IndexHeader:
             etag=self.etag,
             sealed=self.sealed,
             about=dict(said["about"]),
-            seeks=None if named is None else {str(name): _seek_column(columns, str(name)) for name in named},
+            seeks=None if self.seeks is None else {name: _seek_column(columns, name) for name in self.seeks},
             extra=columns,
             tail=tail,
         )

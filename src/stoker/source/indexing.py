@@ -13,7 +13,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import CorruptIndex, CorruptShard, ReadError, RemoteError, ShardChanged, ShardError, SourceNotFound, WriteError
+from ..errors import (
+    ConfigError,
+    CorruptIndex,
+    CorruptShard,
+    ReadError,
+    RemoteError,
+    ShardChanged,
+    ShardError,
+    SourceNotFound,
+    WriteError,
+)
 from ..kernel.records import MEMBER, ExampleStats, TarScan
 from ..storage.blob import Blob
 from ..storage.cache_blob import CachedBlob
@@ -86,7 +96,10 @@ def _unless_bad(read: Callable[[], Result]) -> Result | None:
 
 def keep_index(blob: Blob, index: ShardIndex) -> str:
     """Write an index where the next reader will find it; returns where, or "" if it can be written nowhere."""
-    parts = index.to_parts()
+    try:
+        parts = index.to_parts()
+    except ConfigError:
+        return ""
     if isinstance(blob, LocalBlob):
         with contextlib.suppress(WriteError):
             publish(blob.path + SUFFIX.encode(), *parts)

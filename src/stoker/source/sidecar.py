@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,12 @@ import numpy as np
 from ..errors import CorruptIndex, ReadError, ShardError, SourceNotFound, WriteError
 from ..storage.home import index_home, publish
 from ..storage.local import LocalBlob
+from ..units import counted, show_bytes
 from .chunk import Ints
-from .index import SUFFIX, ShardIndex
+from .index import SUFFIX, IndexHeader, ShardIndex
 from .paths import printable
 from .seeks import SeekTable, places
+from .walk import list_files
 
 _log = logging.getLogger("stoker")
 NAME = b".seek" + SUFFIX.encode()
@@ -32,6 +34,10 @@ KIND = "files"
 FIELD = "image"
 #: column of the files' times of change, in nanoseconds
 MTIME = "mtime_ns"
+#: columns that a sidecar has at least
+_COLUMNS = {"start", "length", "crc", "key_data", "key_ends", MTIME}
+#: bytes of columns that any sidecar may have, enough for some five million files, and those that it may have for each file
+_FREE_BYTES, _BYTES_PER_FILE = 1 << 29, 1 << 10
 _WITHOUT = "images are read without their seek indices; `stoker index --jpeg --force` on the folder makes it again"
 
 
@@ -44,17 +50,17 @@ def seek_table(paths: Sequence[bytes], folder: bytes | None = None) -> SeekTable
         return None
     if folder is None:
         folder = os.path.commonpath([os.path.dirname(min(paths)) or b"/", os.path.dirname(max(paths)) or b"/"])  # noqa: PTH120
-    found = find_sidecar(folder)
+    found = _find_sidecar(folder, len(paths))
     return None if found is None else _matched(paths, *found)
 
 
-def find_sidecar(folder: bytes) -> tuple[bytes, ShardIndex] | None:
-    """The nearest sidecar that can be used, and the folder it is of, with a slash behind it."""
+def _find_sidecar(folder: bytes, files: int) -> tuple[bytes, ShardIndex] | None:
+    """The nearest sidecar that can be used for so many files, and the folder it is of, with a slash after it."""
     trusted = _owners(folder)
     while True:
         base = folder.rstrip(b"/") + b"/"
         for path in (base + NAME, os.fsencode(_home_of(base))):
-            index = read_sidecar(path, trusted)
+            index = _read_sidecar(path, lambda: files, trusted)
             if index is not None:
                 return base, index
         if base == b"/":
@@ -63,18 +69,19 @@ def find_sidecar(folder: bytes) -> tuple[bytes, ShardIndex] | None:
 
 
 def own_sidecar(folder: bytes) -> ShardIndex | None:
-    """The sidecar of this very folder, for whoever makes it anew."""
+    """The sidecar of this very folder, for whoever makes it again."""
     base = folder.rstrip(b"/") + b"/"
-    return read_sidecar(base + NAME) or read_sidecar(os.fsencode(_home_of(base)))
+    files = _counter(base)
+    return _read_sidecar(base + NAME, files) or _read_sidecar(os.fsencode(_home_of(base)), files)
 
 
-def read_sidecar(path: bytes, trusted: frozenset[int] | None = None) -> ShardIndex | None:
-    """The sidecar in a file; None where there is none that can be used, which is told."""
+def _read_sidecar(path: bytes, files: Callable[[], int], trusted: frozenset[int] | None = None) -> ShardIndex | None:
+    """The sidecar in a file; None where there is none that can be used, which is logged. For `files` see `_load`."""
     try:
         if trusted is not None and (owner := os.stat(path).st_uid) not in trusted:
             _log.warning("%s: belongs to user %d, not to you or the owner of the images, and is not used", printable(path), owner)
             return None
-        return _load(path)
+        return _load(path, files)
     except (FileNotFoundError, NotADirectoryError, SourceNotFound):
         return None
     except (OSError, ReadError, ShardError) as error:
@@ -85,7 +92,8 @@ def read_sidecar(path: bytes, trusted: frozenset[int] | None = None) -> ShardInd
 def sidecar_trouble(folder: bytes) -> str:
     """Why the sidecar in a folder cannot be used; nothing if it can, or if there is none. For whoever checks."""
     try:
-        _load(folder.rstrip(b"/") + b"/" + NAME)
+        base = folder.rstrip(b"/") + b"/"
+        _load(base + NAME, _counter(base))
     except (FileNotFoundError, NotADirectoryError, SourceNotFound):
         return ""
     except (OSError, ReadError, ShardError) as error:
@@ -93,13 +101,25 @@ def sidecar_trouble(folder: bytes) -> str:
     return ""
 
 
-def _load(path: bytes) -> ShardIndex:
-    index = ShardIndex.read(LocalBlob(path))
-    if index.kind != KIND or index.keys is None or index.crc is None or MTIME not in index.extra or index.fields != (FIELD,):
-        raise CorruptIndex(f"{printable(path)}: is an index of another kind ({index.kind})")
+def _load(path: bytes, files: Callable[[], int]) -> ShardIndex:
+    """The sidecar in a file, checked. If it is large, `files` says how many files there are, before memory is taken for it."""
+    header = IndexHeader.read(LocalBlob(path))
+    if header.kind != KIND or header.fields != (FIELD,) or not _COLUMNS.issubset(header.columns):
+        raise CorruptIndex(f"{printable(path)}: is an index of another kind ({header.kind})")
+    if header.length > _FREE_BYTES and header.length > _BYTES_PER_FILE * (count := files()):
+        raise CorruptIndex(
+            f"{printable(path)}: has {show_bytes(header.length)} of columns, too much for {counted(count, 'file')}; if these are "
+            "some of a very large folder, make an index of their own folder"
+        )
+    index = header.load()
     if index.extra[MTIME].shape != (len(index),):
         raise CorruptIndex(f"{printable(path)}: contradicts itself")
     return index
+
+
+def _counter(base: bytes) -> Callable[[], int]:
+    """Counts the files below a folder."""
+    return lambda: list_files(base, lambda below, names: [])[1]
 
 
 def keep_sidecar(folder: bytes, index: ShardIndex) -> str:

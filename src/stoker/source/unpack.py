@@ -15,10 +15,12 @@ Piece = Union[bytes, memoryview]
 
 #: bytes taken from a pipe or a file at once, and given at once
 PIECE = 1 << 20
-#: a compressed shard that grows by more than this factor, and by more than `FREE_BYTES`, is refused. Deflate ends at 1,032;
-#: labels that are mostly zeros reach 300, photographs 1.1
-MAX_RATIO = {"gzip": 500, "zlib": 500, "zstd": 2000}
-FREE_BYTES = 1 << 24
+#: a compressed shard that grows by more than this factor, and by more than `FREE_BYTES`, is refused. Deflate ends at 1,032, and
+#: nothing but zeros reaches about 1,028; empty masks of 1024 x 1024 reach 924, with one disc each 640, photographs 1.1. By zstd
+#: zeros grow 21,000 times, masks with one disc each 2,300
+MAX_RATIO = {"gzip": 1000, "zlib": 1000, "zstd": 5000}
+#: few, where a bomb is hardly above the factor: with these, zeros are refused after about 40 MB
+FREE_BYTES = {"gzip": 1 << 20, "zlib": 1 << 20, "zstd": 1 << 24}
 #: bytes of one member or record that is read in sequence, and so held in memory, however large it says it is
 MAX_MEMBER = 1 << 30
 _ENDINGS = {
@@ -72,7 +74,7 @@ class _Growth:
     def given(self, count: int) -> None:
         self._given += count
         ratio = MAX_RATIO[self._packing]
-        if self._given > ratio * self._taken + FREE_BYTES:
+        if self._given > ratio * self._taken + FREE_BYTES[self._packing]:
             raise CorruptShard(
                 f"{self._told}: {self._taken:,} bytes unpack to more than {self._given:,}, and {self._packing} may grow "
                 f"{ratio:,} times; this looks like a bomb: refused. If you trust it, unpack it yourself",

@@ -1,13 +1,13 @@
 """Where this user's files of ours live, when they may not lie beside the data; and how such files, and indexes, are written."""
 # pathlib takes no bytes, so
-# ruff: noqa: PTH104, PTH108, PTH116
+# ruff: noqa: PTH104, PTH108
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +17,11 @@ from .local import patiently
 
 #: how long to wait for a descriptor where the process has none left
 _WAIT_S = 1.0
-#: how often to try to replace a file that others replace too
-_TRIES = 100
+#: a temporary file so old has no writer any more
+_LEFT_S = 3600.0
+_LEFTOVER = re.compile(rb"\.stoker-[0-9a-f]{16}\.tmp")
+#: folders that were looked through for such files
+_swept: set[bytes] = set()
 
 
 def cache_home() -> Path:
@@ -49,9 +52,9 @@ def _write(path: bytes, parts: tuple[bytes, ...]) -> None:
             _fill(fd, parts)
             if _name(fd, path):
                 return
-    with _named(path) as (fd, temporary):
+    with _temporary(path) as name, _created(name) as fd:
         _fill(fd, parts)
-        os.rename(temporary, path)
+        _rename(fd, name, path)
 
 
 def _fill(fd: int, parts: tuple[bytes, ...]) -> None:
@@ -62,19 +65,12 @@ def _fill(fd: int, parts: tuple[bytes, ...]) -> None:
     os.fsync(fd)
 
 
-def _temporary(path: bytes, more: str = "") -> bytes:
-    """A name beside `path`. It is the same for everybody who writes that file, so that the next one uses up what is left of one
-    that was killed, and nobody has to look for it."""
-    folder, _, name = path.rpartition(b"/")
-    return (folder or b".") + b"/." + name + more.encode() + b".tmp"
-
-
 @contextlib.contextmanager
 def _nameless(path: bytes) -> Iterator[int | None]:
     """A new file where `path` is to be, without a name; None where the system, or the file system, has no such files."""
     fd = None
     with contextlib.suppress(AttributeError, OSError):
-        fd = os.open(path.rpartition(b"/")[0] or b".", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        fd = os.open(_folder(path), os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
         yield fd
     finally:
@@ -86,18 +82,11 @@ def _name(fd: int, path: bytes) -> bool:
     """Give a complete file its name, in the place of what has it; False where that cannot be: without /proc, say."""
     with contextlib.suppress(FileExistsError):
         return _linked(fd, path)
-    # A link replaces nothing; so it gets another name, and is renamed. Several processes may do so at once: whatever has that
-    # name is complete, and who finds it gone or taken tries again.
-    temporary = _temporary(path)
-    for _ in range(_TRIES):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        with contextlib.suppress(FileExistsError, FileNotFoundError), _removed(temporary):
-            if not _linked(fd, temporary):
-                return False
-            os.rename(temporary, path)
-            return True
-    return False
+    with _temporary(path) as name:  # a link replaces nothing, and a rename does
+        if not _linked(fd, name):
+            return False
+        _rename(fd, name, path)
+    return True
 
 
 def _linked(fd: int, path: bytes) -> bool:
@@ -112,54 +101,44 @@ def _linked(fd: int, path: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _named(path: bytes) -> Iterator[tuple[int, bytes]]:
-    """A new file beside `path`, and its name, to be renamed; it is gone when the block ends by an exception.
-
-    Its writer holds a lock, which ends with the process. Where there are no locks, or another process writes the same file, it
-    gets a name of its own.
-    """
-    temporary = _temporary(path)
-    with _opened(temporary, os.O_NONBLOCK) as fd:
-        if _owned(fd, temporary):
-            with _removed(temporary):
-                os.ftruncate(fd, 0)
-                yield fd, temporary
-            return
-    own = _temporary(path, f".{os.getpid()}-{secrets.token_hex(6)}")
-    with _removed(own), _opened(own, os.O_EXCL) as fd:
-        yield fd, own
+def _temporary(path: bytes) -> Iterator[bytes]:
+    """A name beside `path` that nobody else uses, for a file that is then renamed; it is removed after any exception."""
+    name = os.path.join(_folder(path), b".stoker-%b.tmp" % secrets.token_hex(8).encode())  # noqa: PTH118
+    try:
+        yield name
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 @contextlib.contextmanager
-def _opened(name: bytes, flags: int) -> Iterator[int]:
-    fd = os.open(name, flags | os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+def _created(name: bytes) -> Iterator[int]:
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         yield fd
     finally:
         os.close(fd)
 
 
-def _owned(fd: int, name: bytes) -> bool:
-    """Whether this process may write the file of this name: nobody else has its lock."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        about = os.fstat(fd)
-        # Else its writer has just renamed it; or another user made it, perhaps as one more name of a file that is precious.
-        return os.path.samestat(about, os.stat(name)) and about.st_nlink == 1 and about.st_uid == os.geteuid()
-    except (BlockingIOError, FileNotFoundError):
-        return False
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)  # where there are no locks, this name is nobody's
-        return False
+def _rename(fd: int, name: bytes, path: bytes) -> None:
+    os.rename(name, path)
+    _sweep(_folder(path), os.fstat(fd).st_mtime)  # by the clock that dates the folder's files
 
 
-@contextlib.contextmanager
-def _removed(name: bytes) -> Iterator[None]:
-    """Remove a file where the block ends by an exception, whichever."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+def _sweep(folder: bytes, now: float) -> None:
+    """Remove what this user's killed processes left in a folder, once per process. By age: the folder may be shared by hosts."""
+    if folder in _swept:
+        return
+    _swept.add(folder)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _LEFTOVER.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    about = entry.stat(follow_symlinks=False)
+                    if about.st_uid == os.geteuid() and about.st_mtime < now - _LEFT_S:
+                        os.unlink(entry.path)
+
+
+def _folder(path: bytes) -> bytes:
+    return os.path.dirname(path) or b"."  # noqa: PTH120
