@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -80,8 +80,7 @@ class Pipeline:
     def __init__(self, source: AnySource, nodes: tuple[n.Node, ...] = ()) -> None:
         self._source, self._nodes = source, nodes
         self._plan: Plan | None = None
-        self._iterations = 0
-        self._lock = threading.Lock()
+        self._epochs = itertools.count()  # needs no lock, which a fork could meet held
 
     def _with(self, node: n.Node) -> Pipeline:
         return Pipeline(self._source, (*self._nodes, node))
@@ -405,9 +404,7 @@ class Pipeline:
 
     def _next_epoch(self) -> Loader:
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
-        with self._lock:
-            epoch, self._iterations = self._iterations, self._iterations + 1
-        return Loader(self.plan, epoch=epoch, once=True)
+        return Loader(self.plan, epoch=next(self._epochs), once=True)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(

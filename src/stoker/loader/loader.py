@@ -63,15 +63,12 @@ def _in_turn(method: _Method[_Given, _Result]) -> _Method[_Given, _Result]:
 
     @wraps(method)
     def call(self: Loader, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-        turn = self._turn
-        if not turn.acquire(False):
-            turn = self._await_turn()
+        if not self._turn.acquire(False):
+            self._await_turn()
         try:
             return method(self, *args, **kwargs)
         finally:
-            if self._closed:
-                self._let_go()  # closed meanwhile, by a thread that could not wait
-            turn.release()
+            self._end_turn()
 
     return call
 
@@ -172,8 +169,8 @@ class Loader:
             )
         return count
 
-    @_in_turn
     def _next(self, iterator: _EpochIterator) -> Batch | Sample:
+        """What the iterator gives next; in turn, which is its to see to."""
         if iterator.progress.ended:
             raise StopIteration
         self._check_open()
@@ -202,10 +199,16 @@ class Loader:
                 raise StopIteration
         return iterator.portions.pop(asked)
 
-    def _await_turn(self) -> threading.RLock:
+    def _await_turn(self, progress: _Progress | None = None) -> None:
         while not self._turn.acquire(timeout=_TURN_S):
-            self._check_open()
-        return self._turn
+            if progress is not None and progress.ended:
+                raise StopIteration  # whoever ended it may have closed the loader since
+            self._check_open(in_turn=False)
+
+    def _end_turn(self) -> None:
+        if self._closed:
+            self._let_go()  # closed meanwhile, by a thread that could not wait
+        self._turn.release()
 
     def _end_epoch(self) -> None:
         self._progress = None
@@ -400,13 +403,12 @@ class Loader:
             self._meters.look()
         self._stop_feed()  # ends the wait of another thread
         self._finalizer.detach()
-        turn = self._turn
-        mine = turn.acquire(timeout=_TURN_S)
+        mine = self._turn.acquire(timeout=_TURN_S)
         # Without workers it is another thread that works, with memory that must not be freed under it: it lets go itself.
         if mine or not isinstance(self._executor, InlineExecutor):
             self._let_go()
         if mine:
-            turn.release()
+            self._turn.release()
 
     def _let_go(self) -> None:
         self._stop_feed()
@@ -431,16 +433,17 @@ class Loader:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
 
-    def _check_open(self) -> None:
+    def _check_open(self, in_turn: bool = True) -> None:
         if self._closed:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
         if self._process == os.getpid():
             return
-        if not isinstance(self._executor, InlineExecutor):
-            raise ClosedError(
-                "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
-            )
-        self._process, self._turn = os.getpid(), threading.RLock()  # of a thread whose turn it was, this process has none
+        # A forked child. Without workers it can go on; but not in the middle of what a thread, which it does not have, was doing.
+        inline = isinstance(self._executor, InlineExecutor)
+        if not inline or not in_turn:
+            why = "a thread was using it" if inline else "its workers are"
+            raise ClosedError(f"this loader was made in another process, where {why}; make a new one with pipeline.loader()")
+        self._process = os.getpid()
 
     def _follow_rank(self) -> None:
         """Run for the rank that this process is by now: a loader may be made before the process group.
@@ -570,7 +573,13 @@ class _EpochIterator(Iterator[Any]):
         self.portions: _Portions | None = None
 
     def __next__(self) -> Any:
-        return self._loader._next(self)
+        loader = self._loader
+        if not loader._turn.acquire(False):
+            loader._await_turn(self.progress)
+        try:
+            return loader._next(self)
+        finally:
+            loader._end_turn()
 
 
 class _Portions:
