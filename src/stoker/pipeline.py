@@ -440,13 +440,15 @@ class Pipeline:
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
-        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others. Batches of one, so that nothing
-        # after it is worked on. A function takes it out, because functions see which sample it is.
+        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others. Batches of one, one at a time, so that
+        # nothing after it is worked on. A function takes it out, because functions see which sample it is, and a batch might
+        # refuse its values. Samples before it have to be made only where they have to be counted, and are worth threads there.
         seen: list[NamedSample] = []
         plan = Pipeline(self._source, (*nodes, n.Map(_noting(seen)), n.Batch(1))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             # A StateError is that of a stream that ends before i.
-            with suppress(StateError), Loader(plan, executor="inline", row=i, once=True) as loader:
+            executor = "inline" if plan.counted else "auto"
+            with suppress(StateError), Loader(plan, executor=executor, ahead=1, row=i, once=True) as loader:
                 for _ in loader:
                     return seen[0]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
@@ -483,10 +485,10 @@ class Pipeline:
         self.__init__(*state)  # type: ignore[misc]
 
 
-def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], NamedSample]:
-    def note(sample: NamedSample) -> NamedSample:
+def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], dict[str, int]]:
+    def note(sample: NamedSample) -> dict[str, int]:
         seen.append(sample)
-        return sample
+        return {"seen": len(seen)}
 
     return note
 

@@ -72,7 +72,7 @@ class Pulled(Flow):
     def __init__(self, source: StreamSource, epoch: int, executor: Executor, budget: int, watchdog_s: float) -> None:
         self._source, self._epoch, self._count = source, epoch, 0
         threaded = not isinstance(executor, InlineExecutor)
-        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded, budget, lambda sample: column_bytes(sample.values()))
+        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded, budget, lambda sample: column_bytes(list(sample.values())))
 
     def next(self, block: bool) -> Any:
         try:

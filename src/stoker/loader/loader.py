@@ -13,7 +13,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from ..batch.collate import STACK_EQUAL
-from ..batch.draft import Draft
+from ..batch.draft import Draft, column_bytes
 from ..batch.fields import Batch, Sample
 from ..batch.slab import SlabPool
 from ..device import choose_output
@@ -632,7 +632,10 @@ class _Portions:
 
 
 def _nbytes(batch: Batch) -> int:
-    return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
+    try:
+        return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
+    except Exception:  # noqa: BLE001  but sparse tensors do not know it
+        return sum(map(column_bytes, batch.values()))
 
 
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:
