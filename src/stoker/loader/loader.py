@@ -265,7 +265,7 @@ class Loader:
         """The epoch being iterated, or, between epochs, the next one.
 
         After `load_state_dict` this may wait for a batch: where samples cannot be counted, only that shows whether the saved
-        epoch goes on.
+        epoch goes on. Asked again before that is known, by a function that makes the batch, it is the saved one.
         """
         self._follow_rank()
         if self._unsettled:
@@ -355,6 +355,7 @@ class Loader:
         """Find out whether the epoch goes on after a loaded state, where only its samples can tell."""
         if not self._unsettled:
             return
+        self._unsettled = False  # at once: who asks meanwhile, a function that makes the batch say, is not to wait for it
         try:
             self._check_open()
             unit = self._take_unit()
@@ -365,7 +366,9 @@ class Loader:
                 self._peeked = unit
         except Exception as error:  # noqa: BLE001  raised in its place: where the next batch is asked for
             self._failed = error
-        self._unsettled = False
+        except BaseException:
+            self._unsettled = True
+            raise
 
     def _pipeline_identity(self) -> dict[str, str]:
         if self._identity is None:
