@@ -158,17 +158,15 @@ def test_a_wrong_pipeline_is_refused_before_it_runs(name: str) -> None:
         make()
 
 
-SKIPPED = r"no batch of 6 is left: of 4 batches skip\(\) leaves out the first 4; "
+SKIPPED = r"no batch of 6 is left of 4 batches after skip\(4\); skip fewer, or take more"
 NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "every batch skipped": (lambda: numbers(24).batch(6, drop_last=False).skip(4), SKIPPED),
     "every batch skipped, again and again": (lambda: numbers(24).batch(6).skip(4).repeat(), SKIPPED),
-    "a rank's batches skipped": (lambda: numbers(24).shard(0, 2).batch(6).skip(2), r"of 2 batches skip\(\)"),
-    "no batch taken": (lambda: numbers(24).batch(6).take(0), r"of 4 batches take\(\) keeps the first 0; "),
-    "what was taken is skipped": (
-        lambda: numbers(24).batch(6).take(2).skip(3),
-        r"the first 2 and skip\(\) leaves out the first 3",
-    ),
-    "endless, and cut": (lambda: numbers(24).repeat().batch(6).take(2).skip(2), r"left: take\(\) keeps the first 2 and skip\(\)"),
+    "a rank's batches skipped": (lambda: numbers(24).shard(0, 2).batch(6).skip(2), r"of 2 batches after skip\(2\)"),
+    "no batch taken": (lambda: numbers(24).batch(6).take(0), r"of 4 batches after take\(0\); "),
+    "what was taken is skipped": (lambda: numbers(24).batch(6).take(2).skip(3), r"of 4 batches after take\(2\) and skip\(3\)"),
+    "what was skipped is taken": (lambda: numbers(24).batch(6).skip(4).take(2), r"of 4 batches after skip\(4\) and take\(2\)"),
+    "endless, and cut": (lambda: numbers(24).repeat().batch(6).take(2).skip(2), r"is left after take\(2\) and skip\(2\)"),
     "every sample skipped": (
         lambda: numbers(24).skip(24).batch(6),
         r"no sample is left after skip\(24\), so there is no batch of 6",
