@@ -33,7 +33,7 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
-from .source.paths import AnyPath, path_bytes
+from .source.paths import AnyPath, file_name
 from .source.sample_names import NamedSample
 
 _log = logging.getLogger("stoker")
@@ -47,7 +47,7 @@ def skip(budget: float = 0.001, quarantine: AnyPath | None = None) -> n.SkipPoli
     """
     if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
         raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
-    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(path_bytes(quarantine)))
+    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(file_name(quarantine)))
 
 
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:

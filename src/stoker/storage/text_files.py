@@ -9,9 +9,9 @@ import re
 import stat
 from collections.abc import Iterable
 
-from ..errors import ConfigError, WriteError
+from ..errors import WriteError
 from .home import publish
-from .names import AnyPath, path_bytes, printable
+from .names import AnyPath, file_name, printable
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; make room, or choose another path",
@@ -35,7 +35,7 @@ _STANDARD = {b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
 
 def write_text(path: AnyPath, text: str) -> None:
     """Write a file that appears whole or not at all; a pipe, a device or a descriptor is written to as it is."""
-    name = _file_name(path)
+    name = file_name(path)
     data = text.encode("utf-8", "backslashreplace")
     try:
         if _is_plain(name):
@@ -48,18 +48,11 @@ def write_text(path: AnyPath, text: str) -> None:
 
 def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
     """Add lines to a file, all or none of them; several processes may do so at once."""
-    place = _file_name(path)
+    place = file_name(path)
     try:
         _write_all(place, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), os.O_WRONLY | os.O_APPEND)
     except OSError as error:
         raise _write_error(place, error) from error
-
-
-def _file_name(path: AnyPath) -> bytes:
-    name = path_bytes(path)
-    if not name or b"\0" in name:
-        raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
-    return name
 
 
 def _is_plain(name: bytes) -> bool:
