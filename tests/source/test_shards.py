@@ -69,7 +69,7 @@ def test_what_cannot_be_found_is_told(tmp_path: Path) -> None:
         expand(tmp_path, "tar", ENDINGS)
     with pytest.raises(ConfigError, match="empty list"):
         expand([], "tar", ENDINGS)
-    with pytest.raises(ConfigError, match="holds a int"):
+    with pytest.raises(ConfigError, match="takes paths and URLs, got int in the list"):
         expand([3], "tar", ENDINGS)  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="not searched"):
         expand("s3://bucket/*.tar", "tar", ENDINGS)
