@@ -113,6 +113,18 @@ def test_a_sample_can_be_looked_at_alone() -> None:
         numbers().sample(10)
 
 
+class Unstackable:
+    def __array__(self, *given: Any, **named: Any) -> Any:
+        raise RuntimeError("not an array")
+
+
+def test_a_sample_looked_at_alone_is_as_the_functions_made_it() -> None:
+    value = Unstackable()
+    for pipeline in (numbers(), numbers().filter(lambda sample: sample["x"] > 1)):
+        sample = pipeline.map(lambda sample: {"value": value, "x": sample["x"]}).sample(3)
+        assert sample["value"] is value and sample["x"] == int(sample.key)
+
+
 def draw(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"x": sample["x"], "draw": rng.random()}
 

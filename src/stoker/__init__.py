@@ -19,6 +19,7 @@ from .errors import StokerError
 from .foreign_names import advised
 from .pipeline import Pipeline, skip
 from .pipeline import mix as _mix
+from .storage.names import AnyPath as Path
 
 if TYPE_CHECKING:
     from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
@@ -32,10 +33,9 @@ __all__ = [
     "files", "lmdb", "mix", "skip", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
 ]  # fmt: skip
 
-Path = Union[str, bytes, "PathLike[str]", "PathLike[bytes]"]
 Paths = Iterable[Path]
 Labels = Any
-Shards = Union[str, "PathLike[str]", Sequence[Union[str, "PathLike[str]"]]]
+Shards = Union[Path, Sequence[Path]]
 
 
 @advised

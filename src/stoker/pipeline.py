@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -33,7 +33,7 @@ from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.base import Source, digest
 from .source.concat import ConcatSource
-from .source.paths import AnyPath, path_bytes
+from .source.paths import AnyPath, file_name
 from .source.sample_names import NamedSample
 
 _log = logging.getLogger("stoker")
@@ -47,7 +47,7 @@ def skip(budget: float = 0.001, quarantine: AnyPath | None = None) -> n.SkipPoli
     """
     if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
         raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
-    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(path_bytes(quarantine)))
+    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(file_name(quarantine)))
 
 
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
@@ -80,8 +80,7 @@ class Pipeline:
     def __init__(self, source: AnySource, nodes: tuple[n.Node, ...] = ()) -> None:
         self._source, self._nodes = source, nodes
         self._plan: Plan | None = None
-        self._iterations = 0
-        self._lock = threading.Lock()
+        self._epochs = itertools.count()  # needs no lock, which a fork could meet held
 
     def _with(self, node: n.Node) -> Pipeline:
         return Pipeline(self._source, (*self._nodes, node))
@@ -405,9 +404,7 @@ class Pipeline:
 
     def _next_epoch(self) -> Loader:
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
-        with self._lock:
-            epoch, self._iterations = self._iterations, self._iterations + 1
-        return Loader(self.plan, epoch=epoch, once=True)
+        return Loader(self.plan, epoch=next(self._epochs), once=True)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(
@@ -443,13 +440,15 @@ class Pipeline:
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
         nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
-        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others. Batches of one, so that nothing
-        # after it is worked on. A function takes it out, because functions see which sample it is.
+        # Not `skip(i).take(1)`: positions, and with them random numbers, would be others. Batches of one, one at a time, so that
+        # nothing after it is worked on. A function takes it out, because functions see which sample it is, and a batch might
+        # refuse its values. Samples before it have to be made only where they have to be counted, and are worth threads there.
         seen: list[NamedSample] = []
         plan = Pipeline(self._source, (*nodes, n.Map(_noting(seen)), n.Batch(1))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             # A StateError is that of a stream that ends before i.
-            with suppress(StateError), Loader(plan, executor="inline", row=i, once=True) as loader:
+            executor = "inline" if plan.counted else "auto"
+            with suppress(StateError), Loader(plan, executor=executor, ahead=1, row=i, once=True) as loader:
                 for _ in loader:
                     return seen[0]
         raise IndexError(f"sample({i}): the pipeline has fewer samples")
@@ -486,10 +485,10 @@ class Pipeline:
         self.__init__(*state)  # type: ignore[misc]
 
 
-def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], NamedSample]:
-    def note(sample: NamedSample) -> NamedSample:
+def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], dict[str, int]]:
+    def note(sample: NamedSample) -> dict[str, int]:
         seen.append(sample)
-        return sample
+        return {"seen": len(seen)}
 
     return note
 

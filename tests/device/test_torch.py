@@ -141,3 +141,12 @@ def test_whole_images_can_be_decoded_to_tensors(image_folder: Path, out: str) ->
     tensors = next(iter(stoker.files(image_folder).decode("image", as_="torch", out=out).batch(3, pad={"image": list})))
     for array, tensor in zip(arrays["image"], tensors["image"]):
         assert np.array_equal(array.transpose(2, 0, 1), tensor.numpy())
+
+
+def test_sparse_tensors_which_do_not_know_their_size_pass_through() -> None:
+    made = torch.eye(4).to_sparse()
+    listed = numbers(8).map(lambda sample: {"x": made}).batch(4, pad={"x": list})
+    for pipeline in (listed, numbers(8).batch(4).map_batch(lambda columns: {"x": made})):
+        for as_ in ("numpy", "torch"):
+            with pipeline.loader(as_=as_) as loader:
+                assert [batch.rows for batch in loader] == [4, 4] and loader.stats().batches == 2

@@ -123,7 +123,7 @@ ROWS |= {
     "length of a function's message": f"{default(message_of, 'limit')} characters",
 }
 #: what is so by the nature of the thing, or said by two rows at once, or of another library
-NOT_OURS = ("label that is an integer", "bytes of a CSV table", "window of zstd", "open shards")
+NOT_OURS = ("label that is an integer", "window of zstd", "open shards")
 
 
 def test_every_row_with_a_number_is_compared_with_the_code() -> None:

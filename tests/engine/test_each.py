@@ -102,3 +102,15 @@ def test_background_work_stops_when_told() -> None:
     background.close()
     background.close()
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_no_thread_undoes_the_stop_that_another_calls() -> None:
+    turn = _Round(str, list(range(9)))
+    stopping = threading.Thread(target=turn.stop)
+    with turn._changed:  # where a thread notes what it begins
+        stopping.start()
+        stopping.join(0.2)  # it has no chance before that is noted
+        turn._next = 1
+    stopping.join()
+    turn.help()
+    assert turn.results() == [None] * 9

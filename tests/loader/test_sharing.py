@@ -11,6 +11,7 @@ import pytest
 
 import stoker
 from stoker import Pipeline
+from stoker.engine import pump
 from stoker.errors import ClosedError
 from stoker.loader import loader as loading
 from stoker.storage.scratch import Scratch
@@ -150,3 +151,41 @@ def test_an_iterator_that_is_closed_has_ended() -> None:
     next(shared)
     shared.close()  # type: ignore[attr-defined]
     assert list(shared) == []
+
+
+def test_who_waits_when_another_thread_comes_to_the_end_has_come_to_the_end_too() -> None:
+    shared: Any = iter(numbers(8).batch(4))
+    next(shared)
+    loader = shared._loader
+
+    class Busy:
+        """The turn of another thread, which ends the epoch, and with it the loader, while it is waited for."""
+
+        turn = loader._turn
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            if blocking:
+                loader._turn = self.turn
+                assert [len(batches) for batches in together(1, lambda: list(shared))] == [1]
+            return False
+
+    loader._turn = Busy()
+    assert next(shared, None) is None
+    with pytest.raises(ClosedError):
+        iter(loader)
+
+
+def test_a_stream_is_closed_when_its_loop_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump, "_CLOSE_S", LONG_S)
+    closed: list[bool] = []
+
+    def endless() -> Iterator[dict[str, int]]:
+        try:
+            while True:
+                yield {"x": 1}
+        finally:
+            closed.append(True)
+
+    for _ in stoker.stream(endless).batch(2):
+        break
+    assert closed == [True]

@@ -13,7 +13,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.engine.feed import Pace
-from stoker.errors import DataLossError, FunctionError, WriteError
+from stoker.errors import ConfigError, DataLossError, FunctionError, WriteError
 
 from .runs import expand, numbers, odd, samples
 
@@ -267,3 +267,9 @@ def test_a_stream_that_breaks_cannot_be_skipped() -> None:
 
     with pytest.raises(FunctionError):
         list(stoker.stream(torn).batch(1).on_error(stoker.skip(budget=60)))
+
+
+@pytest.mark.parametrize("name", ["", b"", "a\0b"])
+def test_a_list_of_bad_samples_has_a_name(name: Any) -> None:
+    with pytest.raises(ConfigError, match="cannot be the name of a file"):
+        stoker.skip(quarantine=name)

@@ -191,6 +191,22 @@ def test_an_error_met_while_looking_whether_the_epoch_goes_on_is_raised_in_its_p
         assert loader.epoch == 0, "a closed loader waits for nothing"
 
 
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_a_function_may_ask_for_the_epoch_while_only_its_batch_can_tell_whether_that_goes_on(executor: str) -> None:
+    asked: list[int] = []
+    state = state_after(numbers().filter(odd).batch(4), 2)
+    for settle in (lambda loader: loader.epoch, lambda loader: next(iter(loader))):
+
+        def look(sample: dict[str, Any]) -> bool:
+            asked.append(loader.epoch)
+            return odd(sample)
+
+        with numbers().filter(look).batch(4).loader(executor=executor, threads=2) as loader:
+            loader.load_state_dict(state, force=True)
+            settle(loader)
+            assert loader.epoch == 0 and set(asked) == {0}
+
+
 @pytest.mark.parametrize("kind", ["shuffled", "filter", "stream"])
 def test_set_epoch_chooses_the_next_iteration(kind: str) -> None:
     pipeline = PIPELINES[kind](4)

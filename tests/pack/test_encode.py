@@ -117,12 +117,12 @@ def test_text_is_text_where_the_extension_says_nothing_else() -> None:
         ("index", np.uint64(2**63), "does not fit 64 bits"),
         ("cls", np.array(2**63, np.uint64), "does not fit 64 bits"),
         ("n.npy", [[1], [2, 3]], "give rows of equal length, or store it as json"),
-        ("txt", "half \ud800", "at place 5 is half a character"),
-        ("html", "\udbff", "at place 0 is half a character"),
-        ("txt", "a\udc80", "at place 1 is half a character"),
-        ("json", {"a": "\ud800"}, "as JSON: .* at place 6 is half a character"),
-        ("json", {"a": "\udc80"}, "as JSON: .* at place 6 is half a character"),
-        ("json", {"\udc80": 1}, "as JSON: .* at place 2 is half a character"),
+        ("txt", "half \ud800", "at place 5 is a lone surrogate"),
+        ("html", "\udbff", "at place 0 is a lone surrogate"),
+        ("txt", "a\udc80", "at place 1 is a lone surrogate"),
+        ("json", {"a": "\ud800"}, "as JSON: .* at place 6 is a lone surrogate"),
+        ("json", {"a": "\udc80"}, "as JSON: .* at place 6 is a lone surrogate"),
+        ("json", {"\udc80": 1}, "as JSON: .* at place 2 is a lone surrogate"),
     ],
 )
 def test_what_does_not_fit_its_extension_is_refused_with_key_field_and_remedy(
@@ -140,7 +140,7 @@ def test_the_largest_numbers_are_read_as_they_were_written(tmp_path: Path) -> No
 @pytest.mark.parametrize("write", [stoker.write_tar, stoker.write_tfrecord, stoker.write_lmdb])
 def test_half_a_character_in_a_key_is_refused_with_its_place(tmp_path: Path, write: Any) -> None:
     with pytest.raises(
-        ConfigError, match=r"the key 'a\\ud800': '\\ud800' at place 1 is half a character.*replace it, or pass bytes"
+        ConfigError, match=r"the key 'a\\ud800': '\\ud800' at place 1 is a lone surrogate.*replace it, or pass bytes"
     ):
         write(tmp_path / "a", [{"__key__": "a\ud800", "cls": 1}])
     with pytest.raises(ConfigError, match=r"a\\ud800"):

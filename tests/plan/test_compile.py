@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +13,9 @@ import pytest
 
 import stoker
 from stoker import Pipeline
-from stoker.errors import ConfigError
+from stoker.errors import ConfigError, StallError
 from stoker.image import CenterCrop, CropBox, RandomResizedCrop, Resize
+from stoker.loader import front
 from stoker.plan.nodes import Shuffle, Take, describe
 
 from ..loader.runs import expand, numbers, odd, samples, spread
@@ -154,17 +158,15 @@ def test_a_wrong_pipeline_is_refused_before_it_runs(name: str) -> None:
         make()
 
 
-SKIPPED = r"no batch of 6 is left: of 4 batches skip\(\) leaves out the first 4; "
+SKIPPED = r"no batch of 6 is left of 4 batches after skip\(4\); skip fewer, or take more"
 NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
     "every batch skipped": (lambda: numbers(24).batch(6, drop_last=False).skip(4), SKIPPED),
     "every batch skipped, again and again": (lambda: numbers(24).batch(6).skip(4).repeat(), SKIPPED),
-    "a rank's batches skipped": (lambda: numbers(24).shard(0, 2).batch(6).skip(2), r"of 2 batches skip\(\)"),
-    "no batch taken": (lambda: numbers(24).batch(6).take(0), r"of 4 batches take\(\) keeps the first 0; "),
-    "what was taken is skipped": (
-        lambda: numbers(24).batch(6).take(2).skip(3),
-        r"the first 2 and skip\(\) leaves out the first 3",
-    ),
-    "endless, and cut": (lambda: numbers(24).repeat().batch(6).take(2).skip(2), r"left: take\(\) keeps the first 2 and skip\(\)"),
+    "a rank's batches skipped": (lambda: numbers(24).shard(0, 2).batch(6).skip(2), r"of 2 batches after skip\(2\)"),
+    "no batch taken": (lambda: numbers(24).batch(6).take(0), r"of 4 batches after take\(0\); "),
+    "what was taken is skipped": (lambda: numbers(24).batch(6).take(2).skip(3), r"of 4 batches after take\(2\) and skip\(3\)"),
+    "what was skipped is taken": (lambda: numbers(24).batch(6).skip(4).take(2), r"of 4 batches after skip\(4\) and take\(2\)"),
+    "endless, and cut": (lambda: numbers(24).repeat().batch(6).take(2).skip(2), r"is left after take\(2\) and skip\(2\)"),
     "every sample skipped": (
         lambda: numbers(24).skip(24).batch(6),
         r"no sample is left after skip\(24\), so there is no batch of 6",
@@ -190,17 +192,56 @@ def test_a_pipeline_of_which_only_its_samples_tell_that_it_gives_nothing_is_empt
     assert [[list(pipeline.batch(2)), list(pipeline)] for pipeline in nothing] == [[[], []]] * len(nothing)
 
 
-@pytest.mark.parametrize("executor", ["threads", "inline"])
-def test_a_filter_that_keeps_nothing_does_not_wait_for_the_end_of_an_endless_repeat(executor: str) -> None:
+def endless_nothing() -> list[Pipeline]:
     endless = numbers(40).shuffle(seed=1).repeat()
-    for pipeline in (endless.filter(lambda s: False).batch(2), endless.flat_map(lambda s: []), endless.filter(odd).filter(even)):
-        with (
-            pipeline.loader(executor=executor) as loader,
-            pytest.raises(ConfigError, match=r"no sample is left of a whole pass over 40 samples, and repeat\(\) goes on"),
-        ):
+    mixed = stoker.mix([numbers(30).repeat(), numbers(10).repeat()])
+    return [
+        endless.filter(none).batch(2),
+        endless.flat_map(lambda s: []),
+        endless.filter(odd).filter(even).take(3),
+        endless.filter(yes).skip(2).filter(none),
+        endless.batch(2).unbatch().filter(none),
+        endless.filter(none).skip(2).filter(yes),
+        mixed.filter(none).batch(2),
+    ]
+
+
+@pytest.mark.parametrize("executor", ["threads", "inline"])
+def test_a_filter_that_keeps_nothing_of_an_endless_repeat_is_a_stall(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=count(0, 100).__next__))
+    for pipeline in endless_nothing():
+        with pipeline.loader(executor=executor) as loader, pytest.raises(StallError, match=r"no sample came out of") as caught:
             next(iter(loader))
-    with endless.filter(lambda s: s["x"] == 7).batch(3).loader(executor=executor) as loader:
-        assert next(iter(loader))["x"].tolist() == [7, 7, 7], "one sample of a pass is enough"
+        looked_at = re.search(r"for 60 s \(watchdog_s\) while (\d+) samples went in", str(caught.value))
+        assert looked_at
+        assert int(looked_at[1]) >= 80
+
+
+def test_a_sample_that_comes_late_is_waited_for_however_long_the_training_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(front, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    rare = numbers(4).repeat().filter(lambda s, seen=count(): next(seen) % 99 == 98)
+    with rare.loader(executor="inline") as loader:
+        batches = iter(loader)
+        for _ in range(3):
+            assert next(batches)["x"] in range(4)
+            now[0] += 1000
+
+
+def test_what_ends_is_empty_although_it_was_repeated_without_end() -> None:
+    short, one = numbers(5).repeat().take(40), numbers(1).repeat(2).repeat(3).repeat().take(40)
+    mixed = stoker.mix([numbers(13).take(1), numbers(3).shuffle(seed=2).repeat(2).repeat()], weights=[5, 2]).repeat().take(40)
+    empty = [short.filter(none), short.repeat(2).filter(odd).filter(even), mixed.filter(none)]
+    for pipeline in (*empty, one.map(lambda s: {"x": np.zeros(0)}).unbatch(), one.filter(odd).map(lambda s: s)):
+        assert list(pipeline.batch(2)) == []
+
+
+def yes(sample: dict[str, Any]) -> bool:
+    return True
+
+
+def none(sample: dict[str, Any]) -> bool:
+    return False
 
 
 def even(sample: dict[str, Any]) -> bool:

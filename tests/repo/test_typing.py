@@ -16,6 +16,8 @@ from ..loader.runs import ROOT
 SHOWN = {
     "stoker.files('x')": "stoker.pipeline.Pipeline",
     "stoker.tar('x', cache=stoker.Cache('a'), patience=stoker.Patience())": "stoker.pipeline.Pipeline",
+    "stoker.tar(b'x')": "stoker.pipeline.Pipeline",
+    "stoker.tar([b'x', 'y', Path('z')])": "stoker.pipeline.Pipeline",
     "stoker.tfrecord('x', {'y': stoker.Feature(int)})": "stoker.pipeline.Pipeline",
     "stoker.mix([stoker.arrays(x=[1]), stoker.lmdb('x')])": "stoker.pipeline.Pipeline",
     "stoker.skip(budget=3)": "stoker.plan.nodes.SkipPolicy",
@@ -48,7 +50,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 def test_a_type_checker_sees_the_types_of_what_users_call(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="a tool of `make check`")
-    lines = ["import stoker", "from stoker.image import Resize", "made = stoker.files('x')"]
+    lines = ["import stoker", "from pathlib import Path", "from stoker.image import Resize", "made = stoker.files('x')"]
     lines += [f"reveal_type({call})" for call in SHOWN] + list(WRONG)
     script = tmp_path / "user.py"
     script.write_text("\n".join(lines) + "\n")

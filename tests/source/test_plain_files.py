@@ -104,7 +104,7 @@ def test_annotations_and_tables_are_plain_files(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg_bytes(16, 16))
     os.mkfifo(tmp_path / "a.xml")
     os.mkfifo(tmp_path / "table.csv")
-    with pytest.raises(AnnotationError, match=r"a\.xml: cannot be read: not a plain file"):
+    with pytest.raises(AnnotationError, match=r"a\.xml: not a plain file"):
         stoker.voc([tmp_path / "a.jpg"], annotations=tmp_path)
     with pytest.raises(ConfigError, match=r"table\.csv: not a plain file"):
         stoker.table(tmp_path / "table.csv", image="path")

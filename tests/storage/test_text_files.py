@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import WriteError
+from stoker.storage import text_files
 from stoker.storage.text_files import append_lines, write_text
 
 
@@ -89,3 +93,42 @@ def test_devices_folders_and_places_that_are_not_there_are_named(tmp_path: Path,
         with pytest.raises(WriteError, match=f"{path.name}: cannot be written: .*{why}"):
             write(path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_descriptor_is_written_to_where_it_stands(tmp_path: Path) -> None:
+    place = tmp_path / "log"
+    place.write_text("before\n")
+    with place.open("ab") as log:
+        os.write(log.fileno(), b"more\n")
+        for name in (f"/dev/fd/{log.fileno()}", f"/proc/self/fd/{log.fileno()}"):
+            write_text(name, "text\n")
+        append_lines(f"/dev/fd/{log.fileno()}", ["line"])
+        os.write(log.fileno(), b"after\n")
+    assert place.read_text() == "before\nmore\ntext\ntext\nline\nafter\n" and list(tmp_path.iterdir()) == [place]
+    script = "print('first', flush=True); write_text('/dev/stdout', 'text'); print(' last')"
+    with place.open("wb") as out:
+        command = [sys.executable, "-c", f"from stoker.storage.text_files import write_text; {script}"]
+        subprocess.run(command, stdout=out, check=True, timeout=60)
+    assert place.read_text() == "first\ntext last\n"
+
+
+def test_a_text_keeps_the_mode_of_the_file_it_replaces(tmp_path: Path) -> None:
+    place = tmp_path / "report.html"
+    place.touch()
+    for mode in (0o600, 0o664):
+        place.chmod(mode)
+        write_text(place, "text")
+        assert stat.S_IMODE(place.stat().st_mode) == mode
+
+
+def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: bytes, *parts: bytes, mode: int | None) -> None:
+        raise WriteError("refused") from PermissionError(errno.EACCES, "refused")  # as a folder does, though not to root
+
+    monkeypatch.setattr(text_files, "publish", refuse)
+    place = tmp_path / "report.html"
+    with pytest.raises(WriteError, match=r"report\.html: cannot be written: permission denied"):
+        write_text(place, "new")
+    place.write_text("old and longer")
+    write_text(place, "new")
+    assert place.read_text() == "new"

@@ -252,6 +252,42 @@ sys.exit(os.waitstatus_to_exitcode(status))
     assert done.returncode == 0, done.stderr
 
 
+def test_a_child_forked_while_a_thread_awaits_a_batch_is_told_that_the_loader_is_not_its_own() -> None:
+    script = (
+        TRAINING
+        + """
+import os, signal, threading
+from stoker.loader import loader, one_epoch
+loader._TURN_S = one_epoch._TURN_S = 0.01
+entered, release = threading.Event(), threading.Event()
+def stay(x):
+    entered.set()
+    release.wait()
+    return x
+pipeline = numbers().map(x=stay).batch(4)
+inline = pipeline.loader(executor="inline")
+for shared in (iter(inline), iter(pipeline), one_epoch.OneEpoch(lambda: stay(inline))):
+    entered.clear()
+    release.clear()
+    thread = threading.Thread(target=next, args=(shared, None))
+    thread.start()
+    entered.wait()
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        try:
+            next(shared)
+        except stoker.errors.ClosedError as error:
+            os._exit(0 if "another process" in str(error) else 8)
+        os._exit(9)
+    assert os.waitpid(child, 0)[1] == 0, shared
+    release.set()
+    thread.join()
+"""
+    )
+    done = run_python(script, timeout_s=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_exception_in_the_training_loop_is_shown_once() -> None:
     done = run_python(TRAINING + "for batch in kinds['threads'](): raise ValueError('training broke')", timeout_s=30)
     assert done.returncode == 1

@@ -153,7 +153,10 @@ def _value_bytes(value: Any, depth: int = 4) -> int:
     """About how much memory a user's value takes: arrays and tensors have `nbytes`, Pillow's images a size and bands."""
     if isinstance(value, (bytes, bytearray, str)):
         return len(value)
-    nbytes = getattr(value, "nbytes", None)
+    try:
+        nbytes = getattr(value, "nbytes", None)
+    except Exception:  # noqa: BLE001  a sparse tensor raises a RuntimeError, and what else a user's value may do nobody knows
+        nbytes = None
     if isinstance(nbytes, int):
         return nbytes
     if isinstance(value, Mapping) and depth:

@@ -96,7 +96,8 @@ class _Round:
 
     def stop(self) -> None:
         """Begin nothing more."""
-        self._next = len(self._things)
+        with self._changed:
+            self._next = len(self._things)
 
     def results(self) -> list[Any]:
         with self._changed:

@@ -118,8 +118,9 @@ def _share(plan: Plan, deal: Deal, step: int) -> Share:
     stop = rows if steps.end is None else min(rows, steps.end * deal.stride)
     each = deal.steps(max(0, stop - start))
     total = None if steps.passes is None or stop == ENDLESS else each * steps.passes
-    if step < 0 or (total is not None and step >= total):
-        whole = "epoch without end" if total is None else f"epoch of {total} batches (0 to {total - 1})"
+    most = ENDLESS // deal.stride if total is None else total
+    if not 0 <= step < most:
+        whole = f"epoch {'without end' if total is None else f'of {total} batches'} (0 to {most - 1})"
         raise ConfigError(f"there is no batch {step} in an {whole}")
     base = step // each * rows
     return deal.share(step % each, base + start, base + stop)

@@ -6,6 +6,7 @@ what makes the global order, and so every state, independent of the number of ra
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
 from ..engine.run import presentable
 from ..engine.schedule import Window
-from ..errors import ConfigError, FunctionError, SampleError, StokerError, message_of
+from ..errors import FunctionError, SampleError, StallError, StokerError, message_of
 from ..plan.nodes import Regroup
 from ..plan.order import Order
 from ..plan.plan import Plan, Segment
@@ -71,7 +72,7 @@ class Pulled(Flow):
     def __init__(self, source: StreamSource, epoch: int, executor: Executor, budget: int, watchdog_s: float) -> None:
         self._source, self._epoch, self._count = source, epoch, 0
         threaded = not isinstance(executor, InlineExecutor)
-        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded, budget, lambda sample: column_bytes(sample.values()))
+        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded, budget, lambda sample: column_bytes(list(sample.values())))
 
     def next(self, block: bool) -> Any:
         try:
@@ -134,6 +135,41 @@ class _Units(Supply[ChunkUnit]):
         return None if rows is None else ChunkUnit(rows, self._observe)
 
 
+class OutputWatch:
+    """Notices that samples without end go in and none comes out, because a function keeps none of them.
+
+    That is certain of no function, so there are two conditions: somebody has waited for a sample for `watchdog_s` seconds, and
+    as many samples as the data have, twice, were looked at in vain.
+    """
+
+    def __init__(self, samples: int, watchdog_s: float) -> None:
+        self._samples, self._watchdog_s = samples, watchdog_s
+        self._looked_at = 0
+        self._since = 0.0
+
+    def begin(self) -> None:
+        """A sample came out."""
+        self._looked_at = 0
+        self.wait()
+
+    def wait(self) -> None:
+        """Somebody begins to wait; the time between is the consumer's."""
+        self._since = time.monotonic()
+
+    def looked_at(self, rows: int) -> None:
+        self._looked_at += rows
+
+    def check(self, block: bool) -> None:
+        """Raise where waiting is in vain; only where somebody waits, because then nothing is under way after this place."""
+        waited = time.monotonic() - self._since
+        if block and self._looked_at >= 2 * self._samples and waited >= self._watchdog_s:
+            raise StallError(
+                f"no sample came out of filter() or flat_map() for {self._watchdog_s:g} s (watchdog_s) while "
+                f"{counted(self._looked_at, 'sample')} went in, and repeat() goes on without end; check the function, or put "
+                "take(n) before it"
+            )
+
+
 class Through(Flow):
     """Rows sent through a segment's stages by the workers."""
 
@@ -147,10 +183,11 @@ class Through(Flow):
         budget: int,
         watchdog_s: float,
         first: bool,
-        period: int | None = None,
+        watch: OutputWatch | None,
+        last: bool,
     ) -> None:
         self._inner, self._skipped = inner, skipped
-        self._period, self._vain = period, 0  # samples of a pass that is repeated without end; those that gave nothing, in a row
+        self._watch, self._counts, self._last = watch, not first, last
         self._failure: BaseException | None = None
         # A unit is one task: with fewer of them than workers, some would have nothing to do.
         workers = executor.workers
@@ -176,17 +213,17 @@ class Through(Flow):
             raise presentable(unit.error)
         self._failure = unit.error  # told when the rows before it have gone on
         self._skipped += unit.skipped
-        self._check_fruit(unit)
+        if self._watch is not None:
+            self._watch_output(self._watch, unit, block)
         return unit.chunk
 
-    def _check_fruit(self, unit: ChunkUnit) -> None:
-        """Raise where a whole pass gave no sample: repeated without end, the next one would be waited for without end."""
-        self._vain = 0 if unit.chunk else self._vain + unit.rows
-        if self._period is not None and self._vain >= 2 * self._period:  # so many in a row hold a whole pass, wherever it begins
-            raise ConfigError(
-                f"no sample is left of a whole pass over {counted(self._period, 'sample')}, and repeat() goes on without end; "
-                "check the function of filter() or flat_map()"
-            )
+    def _watch_output(self, watch: OutputWatch, unit: ChunkUnit, block: bool) -> None:
+        if self._counts:
+            watch.looked_at(unit.rows)
+        if not unit.chunk:
+            watch.check(block)
+        elif self._last:
+            watch.begin()
 
     def close(self) -> None:
         self._feed.close()
@@ -196,13 +233,16 @@ class Through(Flow):
 class Numbered(Flow):
     """Rows behind counting verbs, numbered from 0."""
 
-    def __init__(self, inner: Flow, segment: Segment, epoch: int, first: int) -> None:
+    def __init__(self, inner: Flow, segment: Segment, epoch: int, watch: OutputWatch | None) -> None:
         self._inner, self._tails = inner, Tails(segment.tail, epoch)
         self._ready: list[Chunk] = []
-        self._count = first
+        self._count = 0
         self._ended = False
+        self._watch = watch
 
     def next(self, block: bool) -> Any:
+        if self._watch is not None and block:
+            self._watch.wait()
         while not self._ready:
             if self._ended:
                 raise Exhausted
@@ -244,14 +284,17 @@ def open_front(
     else:
         assert plan.order is not None
         flow = Positions(plan.order, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]))
+    watch = None
+    if plan.order is not None and plan.order.length is None:
+        watch = OutputWatch(plan.order.source_length, watchdog_s)
     for number, (segment, runner) in enumerate(zip(plan.segments, runners)):
+        last = number == len(plan.segments) - 1
         indexed = number == 0 and plan.order is not None
         if segment.unit and not indexed:
             flow = Regrouped(flow, segment.unit, _whole(segment))
         if segment.nodes or indexed:
-            period = plan.order.period if indexed and plan.order else None
-            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s, number > 0, period)
-        flow = Numbered(flow, segment, epoch, 0)
+            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s, number > 0, watch, last)
+        flow = Numbered(flow, segment, epoch, watch if last else None)
     return flow
 
 

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from ..batch.collate import STACK_EQUAL
-from ..batch.draft import Draft
+from ..batch.draft import Draft, column_bytes
 from ..batch.fields import Batch, Sample
 from ..batch.slab import SlabPool
 from ..device import choose_output
@@ -63,15 +63,12 @@ def _in_turn(method: _Method[_Given, _Result]) -> _Method[_Given, _Result]:
 
     @wraps(method)
     def call(self: Loader, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-        turn = self._turn
-        if not turn.acquire(False):
-            turn = self._await_turn()
+        if not self._turn.acquire(False):
+            self._await_turn()
         try:
             return method(self, *args, **kwargs)
         finally:
-            if self._closed:
-                self._let_go()  # closed meanwhile, by a thread that could not wait
-            turn.release()
+            self._end_turn()
 
     return call
 
@@ -172,8 +169,8 @@ class Loader:
             )
         return count
 
-    @_in_turn
     def _next(self, iterator: _EpochIterator) -> Batch | Sample:
+        """What the iterator gives next; in turn, which is its to see to."""
         if iterator.progress.ended:
             raise StopIteration
         self._check_open()
@@ -202,10 +199,16 @@ class Loader:
                 raise StopIteration
         return iterator.portions.pop(asked)
 
-    def _await_turn(self) -> threading.RLock:
+    def _await_turn(self, progress: _Progress | None = None) -> None:
         while not self._turn.acquire(timeout=_TURN_S):
-            self._check_open()
-        return self._turn
+            if progress is not None and progress.ended:
+                raise StopIteration  # whoever ended it may have closed the loader since
+            self._check_open(in_turn=False)
+
+    def _end_turn(self) -> None:
+        if self._closed:
+            self._let_go()  # closed meanwhile, by a thread that could not wait
+        self._turn.release()
 
     def _end_epoch(self) -> None:
         self._progress = None
@@ -262,7 +265,7 @@ class Loader:
         """The epoch being iterated, or, between epochs, the next one.
 
         After `load_state_dict` this may wait for a batch: where samples cannot be counted, only that shows whether the saved
-        epoch goes on.
+        epoch goes on. Asked again before that is known, by a function that makes the batch, it is the saved one.
         """
         self._follow_rank()
         if self._unsettled:
@@ -352,6 +355,7 @@ class Loader:
         """Find out whether the epoch goes on after a loaded state, where only its samples can tell."""
         if not self._unsettled:
             return
+        self._unsettled = False  # at once: who asks meanwhile, a function that makes the batch say, is not to wait for it
         try:
             self._check_open()
             unit = self._take_unit()
@@ -362,7 +366,9 @@ class Loader:
                 self._peeked = unit
         except Exception as error:  # noqa: BLE001  raised in its place: where the next batch is asked for
             self._failed = error
-        self._unsettled = False
+        except BaseException:
+            self._unsettled = True
+            raise
 
     def _pipeline_identity(self) -> dict[str, str]:
         if self._identity is None:
@@ -400,13 +406,12 @@ class Loader:
             self._meters.look()
         self._stop_feed()  # ends the wait of another thread
         self._finalizer.detach()
-        turn = self._turn
-        mine = turn.acquire(timeout=_TURN_S)
+        mine = self._turn.acquire(timeout=_TURN_S)
         # Without workers it is another thread that works, with memory that must not be freed under it: it lets go itself.
         if mine or not isinstance(self._executor, InlineExecutor):
             self._let_go()
         if mine:
-            turn.release()
+            self._turn.release()
 
     def _let_go(self) -> None:
         self._stop_feed()
@@ -431,16 +436,17 @@ class Loader:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
 
-    def _check_open(self) -> None:
+    def _check_open(self, in_turn: bool = True) -> None:
         if self._closed:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
         if self._process == os.getpid():
             return
-        if not isinstance(self._executor, InlineExecutor):
-            raise ClosedError(
-                "this loader was made in another process, where its workers are; make a new one with pipeline.loader()"
-            )
-        self._process, self._turn = os.getpid(), threading.RLock()  # of a thread whose turn it was, this process has none
+        # A forked child. Without workers it can go on; but not in the middle of what a thread, which it does not have, was doing.
+        inline = isinstance(self._executor, InlineExecutor)
+        if not inline or not in_turn:
+            why = "a thread was using it" if inline else "its workers are"
+            raise ClosedError(f"this loader was made in another process, where {why}; make a new one with pipeline.loader()")
+        self._process = os.getpid()
 
     def _follow_rank(self) -> None:
         """Run for the rank that this process is by now: a loader may be made before the process group.
@@ -570,7 +576,13 @@ class _EpochIterator(Iterator[Any]):
         self.portions: _Portions | None = None
 
     def __next__(self) -> Any:
-        return self._loader._next(self)
+        loader = self._loader
+        if not loader._turn.acquire(False):
+            loader._await_turn(self.progress)
+        try:
+            return loader._next(self)
+        finally:
+            loader._end_turn()
 
 
 class _Portions:
@@ -623,7 +635,10 @@ class _Portions:
 
 
 def _nbytes(batch: Batch) -> int:
-    return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
+    try:
+        return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
+    except Exception:  # noqa: BLE001  but sparse tensors do not know it
+        return sum(map(column_bytes, batch.values()))
 
 
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:

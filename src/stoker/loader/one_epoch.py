@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..errors import ClosedError
 from .loader import Loader
+
+#: how often a thread that waits for another to make the loader looks whether there is that other
+_TURN_S = 1.0
 
 
 class OneEpoch(Iterator[Any]):
@@ -17,7 +23,7 @@ class OneEpoch(Iterator[Any]):
 
     def __init__(self, make: Callable[[], Loader]) -> None:
         self._make = make
-        self._lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()
         self._loader: Loader | None = None
         self._batches: Iterator[Any] | None = None
         self._closed = False
@@ -37,11 +43,20 @@ class OneEpoch(Iterator[Any]):
         if self._loader is not None:
             self._loader.close()
 
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()  # after `break` too: what a stream's function does in the end, it has done then
+
     def _begin(self) -> Iterator[Any]:
-        with self._lock:
+        while not self._lock.acquire(timeout=_TURN_S):
+            if self._process != os.getpid():
+                raise ClosedError("this iterator was begun by a thread of another process; make a new one with iter(pipeline)")
+        try:
             if self._closed:
                 raise StopIteration
             if self._batches is None:
                 self._loader = self._make()
                 self._batches = iter(self._loader)
             return self._batches
+        finally:
+            self._lock.release()

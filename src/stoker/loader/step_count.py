@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import ConfigError
 from ..plan.deal import Deal
-from ..plan.nodes import Skip, Take, written
+from ..plan.nodes import OrderNode, Skip, Take, written
 from ..plan.plan import Plan
 from ..units import counted
 
@@ -36,16 +38,17 @@ def _nothing_left(plan: Plan, deal: Deal) -> str:
     """Who is to blame: the verbs before `batch`, the batch and its ranks, or the verbs after it."""
     rows, what = plan.pass_rows, f"batch of {deal.size:,}" if plan.batch else "sample"
     if rows == 0:
-        verbs = [written(verb) for verb in plan.order.verbs if isinstance(verb, (Take, Skip))] if plan.order else []
+        cuts = _cuts(plan.order.verbs if plan.order else ())
         so = f", so there is no {what}" if plan.batch else ""
-        return f"{plan.source.describe()}: no sample is left after {' and '.join(verbs)}{so}; skip fewer, or take more"
+        return f"{plan.source.describe()}: no sample is left after {cuts}{so}; skip fewer, or take more"
     have = None if rows is None else deal.steps(rows)
     if have == 0:
         remedy = "use a smaller batch, batch(drop_last=False)" if plan.batch else "use fewer ranks"
         ranks = f"{counted(rows or 0, 'sample')} on {counted(deal.world, 'rank')}"
         return f"{ranks} give no {what} at all; {remedy}, or shard(remainder='pad')"
-    begin, end = plan.steps.begin, plan.steps.end
-    cuts = [] if end is None else [f"take() keeps the first {end:,}"]
-    cuts += [f"skip() leaves out the first {begin:,}"] if begin else []
-    of = "" if have is None else f"of {counted(have, 'batch', 'batches')} "
-    return f"no {what} is left: {of}{' and '.join(cuts)}; skip fewer, or take more"
+    of = "" if have is None else f" of {counted(have, 'batch', 'batches')}"
+    return f"no {what} is left{of} after {_cuts(plan.steps.verbs)}; skip fewer, or take more"
+
+
+def _cuts(verbs: Sequence[OrderNode]) -> str:
+    return " and ".join(written(verb) for verb in verbs if isinstance(verb, (Take, Skip)))

@@ -146,7 +146,7 @@ def _strings(values: Iterable[Any]) -> List:
         try:
             data = value.encode() if isinstance(value, str) else bytes(value)
         except UnicodeEncodeError as error:
-            raise ConfigError(f"{value!r} is no text that UTF-8 can hold; pass bytes") from error
+            raise ConfigError(f"{value!r} cannot be encoded as UTF-8; pass bytes") from error
         body += [_LIST + varint(len(data)), data]
     return BYTES, body
 

@@ -79,7 +79,7 @@ def stored(field: Field, value: Any) -> bytes | int:
         try:
             return str(value).encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(f"{value!r} is no text that UTF-8 can hold; pass bytes") from error
+            raise ConfigError(f"{value!r} cannot be encoded as UTF-8; pass bytes") from error
     if field.kind == "json":
         _check_json(value)
     return encode_field(field.kind, value)

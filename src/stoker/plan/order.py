@@ -58,14 +58,6 @@ class Order:
         """Samples in one epoch; None: without end."""
         return _length(self.verbs, self.source_length)
 
-    @property
-    def period(self) -> int | None:
-        """Samples after which an endless order begins again; None: it ends, or nothing is known."""
-        for at, verb in enumerate(self.verbs):
-            if isinstance(verb, Repeat) and verb.count is None:
-                return _length(self.verbs[:at], self.source_length)
-        return None
-
     def places(self, positions: Ints, epoch: int) -> Places:
         """Which samples stand at these positions; worked out once for a whole batch, then shared out to its tasks."""
         return Places(positions, self.resolve(positions, epoch), epoch)

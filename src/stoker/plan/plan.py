@@ -70,6 +70,7 @@ class Steps:
     begin: int = 0
     end: int | None = None
     passes: int | None = 1
+    verbs: tuple[OrderNode, ...] = ()  # as they were written, for messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +229,15 @@ class _Compiler:
         return whole and all(isinstance(n, Filter) for n in self.current if isinstance(n, RAGGED))
 
     def _add_step(self, node: OrderNode) -> None:
-        steps = self.steps
+        steps, verbs = self.steps, (*self.steps.verbs, node)
         repeated = steps.passes != 1
         if isinstance(node, Take) and not repeated:
             end = steps.begin + node.count
-            self.steps = Steps(steps.begin, end if steps.end is None else min(end, steps.end))
+            self.steps = Steps(steps.begin, end if steps.end is None else min(end, steps.end), verbs=verbs)
         elif isinstance(node, Skip) and not repeated:
-            self.steps = Steps(steps.begin + node.count, steps.end)
+            self.steps = Steps(steps.begin + node.count, steps.end, verbs=verbs)
         elif isinstance(node, Repeat) and not repeated:
-            self.steps = Steps(steps.begin, steps.end, node.count)
+            self.steps = Steps(steps.begin, steps.end, node.count, verbs)
         else:
             verb = verb_of(node)
             raise ConfigError(f"{verb}() cannot stand here behind batch(): put it before batch()")

@@ -122,7 +122,7 @@ def _utf8(text: str, told: str, errors: str) -> bytes:
         return text.encode("utf-8", errors)
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"{told}: {text[error.start : error.end]!r} at place {error.start} is half a character, which UTF-8 cannot hold; "
+            f"{told}: {text[error.start : error.end]!r} at place {error.start} is a lone surrogate, which UTF-8 cannot hold; "
             "replace it, or pass bytes"
         ) from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..storage.names import AnyPath as AnyPath
+from ..storage.names import file_name as file_name
 from ..storage.names import path_bytes as path_bytes
 from ..storage.names import printable as printable
 from ..storage.names import unprintable as unprintable

@@ -9,7 +9,8 @@ from ..errors import ConfigError
 from ..units import show_bytes
 from .paths import NOT_PLAIN, open_plain, printable
 
-_PIECE = 1 << 20
+#: bytes read at once: of a small file all, without a megabyte of memory; a file below /proc has a size of 0
+_LEAST, _PIECE = 1 << 14, 1 << 20
 
 
 def read_plain(path: bytes, most: int, flags: int = 0) -> bytes:
@@ -27,7 +28,7 @@ def read_plain(path: bytes, most: int, flags: int = 0) -> bytes:
     try:
         about, data = os.fstat(fd), bytearray()
         while max(about.st_size, len(data)) <= most:
-            piece = os.read(fd, _PIECE)
+            piece = os.read(fd, max(_LEAST, min(_PIECE, about.st_size + 1)))
             if not piece:
                 return bytes(data)
             data += piece

@@ -143,7 +143,7 @@ def key_text(key: Any) -> str:
         raise BatchError(f"a {type(key).__name__} was given as a key, and cannot be shown as text; use text") from error
     try:
         return printable(text.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError:  # half a character, as broken JSON has it
+    except UnicodeEncodeError:  # a lone surrogate, as broken JSON has it
         return printable(text.encode("utf-8", "surrogatepass"))
 
 

@@ -34,13 +34,13 @@ def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
     elif isinstance(spec, Iterable) and not isinstance(spec, (bytearray, memoryview)):
         parts = list(spec)
     else:
-        raise ConfigError(f"{what}() takes paths and URLs, not a value of type {type(spec).__name__}")
+        raise ConfigError(f"{what}() takes paths and URLs, got {type(spec).__name__}")
     if not parts:
         raise ConfigError(f"{what}() was given an empty list of shards")
     found: list[str] = []
     for part in parts:
         if not isinstance(part, (str, bytes, os.PathLike)):
-            raise ConfigError(f"{what}() takes paths and URLs, and the list holds a value of type {type(part).__name__}")
+            raise ConfigError(f"{what}() takes paths and URLs, got {type(part).__name__} in the list")
         text = os.fsdecode(part)
         # Not within the brackets of an IPv6 address, and not in the name of a file that is there.
         for single in [text] if os.path.lexists(text) else re.split(r"::(?![^\[]*\])", text):

@@ -7,22 +7,21 @@ those need one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser, ParseError
 
-from ..errors import AnnotationError
-from .paths import open_plain, printable
+from ..errors import AnnotationError, ConfigError
+from .paths import printable
+from .plain_file import read_plain
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_OBJECTS = 10_000
 _FAR = 1e30  # float32 holds little more, and a box so far away is a mistake already
 
-_BLOCK = 1 << 14  # larger than nearly every annotation: one read, and no megabyte of buffer for each
 _SIDES = ("ymin", "xmin", "ymax", "xmax")
 _OBJECT = ["annotation", "object"]
 _SIZE = ["annotation", "size"]
@@ -52,11 +51,13 @@ class _FaultError(Exception):
 def read_annotation(path: bytes) -> Annotation | None:
     """The annotation in a file; None when there is no such file."""
     try:
-        data = _content(path)
+        data = read_plain(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as exc:
         raise _error(path, 0, f"cannot be read: {exc.strerror}") from exc
+    except ConfigError as exc:
+        raise AnnotationError(f"{exc}, or take its image off the list", origin=printable(path)) from exc
     return parse_annotation(data, path)
 
 
@@ -82,19 +83,6 @@ def parse_annotation(data: bytes, path: bytes) -> Annotation:
         raise _error(path, expat.CurrentLineNumber, "has a document type or entities, which are refused") from exc
     except (LookupError, ValueError) as exc:
         raise _error(path, 1, f"is in an encoding that cannot be read: {exc}") from exc
-
-
-def _content(path: bytes) -> bytes:
-    """A plain file's bytes, not many more than are allowed."""
-    fd = open_plain(path)
-    try:
-        data = block = os.read(fd, _BLOCK)
-        while block and len(data) <= MAX_BYTES:
-            block = os.read(fd, _BLOCK)
-            data += block
-        return data
-    finally:
-        os.close(fd)
 
 
 def _error(path: bytes, line: int, told: str) -> AnnotationError:

@@ -35,29 +35,31 @@ def index_home(url: str) -> Path:
     return cache_home() / "index" / f"{hashlib.sha256(url.encode('utf-8', 'surrogateescape')).hexdigest()[:40]}.stk"
 
 
-def publish(path: bytes, *parts: bytes) -> None:
+def publish(path: bytes, *parts: bytes, mode: int | None = None) -> None:
     """Write a file so that it appears whole or not at all; raises WriteError and leaves nothing when it cannot.
 
     Where the file system can, the file has no name until it is complete, so that nothing is left of it however the process ends.
     """
     try:
-        patiently(lambda: _write(path, parts), _WAIT_S)
+        patiently(lambda: _write(path, parts, mode), _WAIT_S)
     except OSError as error:
         raise WriteError(f"{os.fsdecode(path)}: {error.strerror}") from error
 
 
-def _write(path: bytes, parts: tuple[bytes, ...]) -> None:
+def _write(path: bytes, parts: tuple[bytes, ...], mode: int | None) -> None:
     with _nameless(path) as fd:
         if fd is not None:
-            _fill(fd, parts)
+            _fill(fd, parts, mode)
             if _name(fd, path):
                 return
     with _temporary(path) as name, _created(name) as fd:
-        _fill(fd, parts)
+        _fill(fd, parts, mode)
         _rename(fd, name, path)
 
 
-def _fill(fd: int, parts: tuple[bytes, ...]) -> None:
+def _fill(fd: int, parts: tuple[bytes, ...], mode: int | None) -> None:
+    if mode is not None:
+        os.fchmod(fd, mode)
     for part in parts:
         view = memoryview(part)
         while view:

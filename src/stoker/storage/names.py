@@ -65,3 +65,11 @@ def path_bytes(path: AnyPath) -> bytes:
         return os.fsencode(path)
     except (TypeError, UnicodeEncodeError) as error:
         raise ConfigError(f"{path!r} is not a path; use text, bytes or a pathlib.Path") from error
+
+
+def file_name(path: AnyPath) -> bytes:
+    """The name of a file to write, as bytes; raises ConfigError for what cannot be one."""
+    name = path_bytes(path)
+    if not name or b"\0" in name:
+        raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
+    return name

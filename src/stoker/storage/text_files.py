@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable
 
-from ..errors import ConfigError, WriteError
+from ..errors import WriteError
 from .home import publish
-from .names import AnyPath, path_bytes, printable
+from .names import AnyPath, file_name, printable
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; make room, or choose another path",
@@ -25,45 +26,67 @@ _REMEDIES = {
 }
 
 
+#: why a file may not be replaced, although it may be writable itself: its folder is not, or it is a mount
+_NOT_REPLACED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+#: names that stand for a descriptor of this process, whatever it is open for
+_DESCRIPTOR = re.compile(rb"(?:/dev|/proc/self)/fd/(\d+)")
+_STANDARD = {b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
+
+
 def write_text(path: AnyPath, text: str) -> None:
-    """Write a file that appears whole or not at all; a pipe or a device is written to as it is."""
-    place = os.path.realpath(_file_name(path))  # what a link points to is replaced, not the link
+    """Write a file that appears whole or not at all; a pipe, a device or a descriptor is written to as it is."""
+    name = file_name(path)
     data = text.encode("utf-8", "backslashreplace")
     try:
-        if _is_plain(place):
-            publish(place, data)
+        if _is_plain(name):
+            _replace(os.path.realpath(name), data)  # what a link points to is replaced, not the link
         else:
-            _write_all(place, data, os.O_WRONLY)
+            _write_all(name, data, os.O_WRONLY)
     except OSError as error:
-        raise _write_error(place, error) from error
+        raise _write_error(name, error) from error
 
 
 def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
     """Add lines to a file, all or none of them; several processes may do so at once."""
-    place = _file_name(path)
+    place = file_name(path)
     try:
         _write_all(place, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), os.O_WRONLY | os.O_APPEND)
     except OSError as error:
         raise _write_error(place, error) from error
 
 
-def _file_name(path: AnyPath) -> bytes:
-    name = path_bytes(path)
-    if not name or b"\0" in name:
-        raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
-    return name
-
-
-def _is_plain(place: bytes) -> bool:
+def _is_plain(name: bytes) -> bool:
     """Whether a plain file is there, or nothing; or whether it will have to be told why that cannot be known."""
+    if _descriptor(name) is not None or name.startswith(b"/proc/"):
+        return False
     try:
-        return stat.S_ISREG(os.stat(place).st_mode)  # noqa: PTH116  pathlib takes no bytes
+        return stat.S_ISREG(os.stat(name).st_mode)  # noqa: PTH116  pathlib takes no bytes
     except OSError:
         return True
 
 
-def _write_all(place: bytes, data: bytes, flags: int) -> None:
-    fd = os.open(place, flags | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _descriptor(name: bytes) -> int | None:
+    found = _DESCRIPTOR.fullmatch(_STANDARD.get(name, name))
+    return int(found[1]) if found else None
+
+
+def _replace(place: bytes, data: bytes) -> None:
+    """Put a file in the place of what is there, which keeps its mode; what can only be written to is written to."""
+    mode = None
+    with contextlib.suppress(OSError):
+        mode = stat.S_IMODE(os.stat(place).st_mode)  # noqa: PTH116  pathlib takes no bytes
+    try:
+        publish(place, data, mode=mode)
+    except WriteError as error:
+        if mode is None or not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _NOT_REPLACED:
+            raise
+        _write_all(place, data, os.O_WRONLY | os.O_TRUNC)
+
+
+def _write_all(name: bytes, data: bytes, flags: int) -> None:
+    number = _descriptor(name)
+    # Opened again, a file would be written from its start, over what is written by the descriptor.
+    fd = os.dup(number) if number is not None else os.open(name, flags | os.O_CREAT | os.O_CLOEXEC, 0o666)
     view = memoryview(data)
     try:
         while view:
