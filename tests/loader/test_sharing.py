@@ -94,7 +94,7 @@ def test_the_error_of_a_batch_goes_to_one_thread_and_ends_the_iteration_of_all()
 def test_closing_ends_the_wait_of_every_thread(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_TURN_S", 0.01)
     entered, release, freed = threading.Event(), threading.Event(), threading.Event()
-    free = Scratch.close
+    free, others = Scratch.close, set(threading.enumerate())
 
     def stay(x: Any) -> Any:
         entered.set()
@@ -124,10 +124,9 @@ def test_closing_ends_the_wait_of_every_thread(executor: str, monkeypatch: pytes
     works = iter([ask, ask, end])
     raised = together(3, lambda: next(works)())
     assert [type(result) for result in raised if result is not None] == [ClosedError] * 2
-    for thread in threading.enumerate():
-        if thread.name.startswith("stoker-"):
-            thread.join(LONG_S)
-            assert not thread.is_alive()
+    for thread in set(threading.enumerate()) - others:
+        thread.join(LONG_S)
+        assert not thread.is_alive()
     assert freed.is_set()
 
 

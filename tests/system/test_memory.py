@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -228,8 +229,13 @@ def test_memory_that_a_loader_or_its_batches_cannot_have_is_told_with_a_remedy(m
         with pytest.raises(BatchError, match="not enough memory to put the next samples together; use a smaller batch"):
             list(stoker.arrays(x=np.arange(4)).filter(bool).batch(2))
     monkeypatch.setattr(np, "full", no_memory)
-    with pytest.raises(ConfigError, match="not enough memory to start a loader"):
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError, match="not enough memory to start a loader") as raised:
         pipeline.loader()
+    del raised  # its frames hold the loader
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive(), "the workers of a loader that was never made have ended"
 
 
 def test_packing_leaves_out_what_there_is_no_memory_for(tmp_path: Path, scarce: None) -> None:

@@ -134,13 +134,13 @@ class Loader:
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
         self._executor = make_executor(executor, threads, plan)
+        self._finalizer = weakref.finalize(self, self._executor.close)
+        self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
         self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
         self._closed = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
-        self._finalizer = weakref.finalize(self, self._executor.close)
-        self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
