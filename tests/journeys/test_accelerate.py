@@ -83,6 +83,7 @@ def main(folder: Path) -> dict[str, Any]:
         batches = iter(ours)
         next(batches)
         accelerators[True].save_state(str(folder / "saved"))
+        accelerators[True].wait_for_everyone()  # the first rank writes what all of them load
         found["left"] = [int(x) for batch in batches for x in batch["x"]]
         accelerators[True].load_state(str(folder / "saved"))
         found["left after loading"] = [int(x) for batch in ours for x in batch["x"]]
