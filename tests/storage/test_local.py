@@ -15,7 +15,11 @@ import pytest
 
 from stoker.errors import ReadError, ShardChanged, SourceNotFound, StokerError
 from stoker.storage import local
+from stoker.storage.cache_file import UnitWriter, file_bytes
+from stoker.storage.cache_units import OpenUnits
+from stoker.storage.connections import pool_of
 from stoker.storage.local import HeldFiles, LocalBlob
+from stoker.storage.origin import Origin
 
 from ..loader.runs import run_python
 from ..source.making import sample_tar
@@ -202,6 +206,46 @@ def test_64_descriptors_are_enough_for_shards_over_a_network_and_a_cache(tmp_pat
             server.put(f"/s-{shard:02d}.tar", sample_tar([(f"{n}", {"cls": b"%d" % n}) for n in (2 * shard, 2 * shard + 1)]))
         done = run_python(FEW_FAR, f"{server.origin}/s-{{00..79}}.tar", str(tmp_path))
     assert done.returncode == 0, done.stderr
+
+
+def test_whoever_needs_a_descriptor_gets_those_that_others_keep_idle(tmp_path: Path) -> None:
+    """Files of a cache and idle connections, too."""
+    units, before = kept_units(tmp_path, most=8), open_files()
+    for file in [units.pin(name, tmp_path / name, DIGEST) for name in UNITS]:
+        assert file is not None
+        units.unpin(file)
+    assert open_files() == before + len(UNITS)
+
+    def opens() -> str:
+        if open_files() > before:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return "opened"
+
+    assert local.patiently(opens, 0.0) == "opened"
+    assert pool_of(Origin("http", "host", 80), None) in local._keepers
+
+
+def test_a_cache_keeps_few_files_open_once_its_readers_are_done(tmp_path: Path) -> None:
+    units, before = kept_units(tmp_path, most=2), open_files()
+    pinned = [units.pin(name, tmp_path / name, DIGEST) for name in UNITS]
+    assert open_files() == before + len(UNITS)
+    for file in pinned:
+        assert file is not None
+        units.unpin(file)
+    assert open_files() == before + 2
+
+
+DIGEST, UNITS = bytes(32), ("a", "b", "c", "d", "e")
+
+
+def kept_units(folder: Path, most: int) -> OpenUnits:
+    for name in UNITS:
+        with (folder / name).open("w+b") as file:
+            file.truncate(file_bytes(10))
+            writer = UnitWriter(file.fileno(), 10)
+            writer.add(b"0123456789")
+            writer.finish(DIGEST)
+    return OpenUnits(most)
 
 
 def test_files_held_for_long_are_few_in_all_and_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from .cache_file import Identity, identity_of, is_unit
+from .local import patiently
 
 #: what the books and the tag may take of the limit
 BOOKS_BYTES = 8192
@@ -36,6 +37,8 @@ BOOKS_BYTES = 8192
 _LOCK_S = 20.0
 #: the same, for what may as well be left undone
 _BRIEF_S = 0.1
+#: the longest wait for a descriptor, where the process has none left
+_DESCRIPTOR_S = 1.0
 _UNIT = re.compile(r"([0-9a-f]{48})\.unit")
 _PART = re.compile(r"([0-9a-f]{48})\.[0-9]+-[0-9a-f]{16}\.part")
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Files fetched by Stoker. All of it may be deleted at any time.\n"
@@ -219,7 +222,7 @@ class Folder:
         path = self.path / "books"
         while True:
             self._prepare()
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = _made(path)
             try:
                 while not _try_lock(fd):
                     if time.monotonic() > deadline:
@@ -277,7 +280,7 @@ class Folder:
 
     def _begin(self, books: _Books, name: str, size: int) -> Claim:
         part = f"{name}.{os.getpid()}-{secrets.token_hex(8)}.part"
-        fd = os.open(self.path / part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = _made(self.path / part, os.O_EXCL)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(fd, size)
@@ -366,6 +369,10 @@ class Folder:
             return not _try_lock(fd)
         finally:
             os.close(fd)
+
+
+def _made(path: Path, flags: int = 0) -> int:
+    return patiently(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600), _DESCRIPTOR_S)
 
 
 def _try_lock(fd: int) -> bool:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from .cache_file import UnitFile
-from .local import NO_MORE, patiently
+from .local import NO_MORE, keeps_idle, patiently
 
 
 def _most_open() -> int:
@@ -37,6 +37,7 @@ class OpenUnits:
         self._closed: dict[str, UnitFile] = {}
         self._by_fd: dict[int, UnitFile] = {}
         weakref.finalize(self, _close_all, self._by_fd).atexit = False
+        keeps_idle(self, OpenUnits.close)
 
     def pin(self, name: str, path: Path, digest: bytes, spare: bool = False) -> UnitFile | None:
         """The file of a unit, open until `unpin`; None: it is not there. Raises OSError, and Damaged.
@@ -83,6 +84,7 @@ class OpenUnits:
             file.pins -= 1
             if file.dropped and not file.pins:
                 self._close(file)
+            self._shrink()
 
     def unpin_fd(self, fd: int) -> None:
         self.unpin(self._by_fd[fd])
@@ -102,11 +104,13 @@ class OpenUnits:
     def has(self, name: str) -> bool:
         return name in self._open
 
-    def close(self) -> None:
-        """Close what nobody uses."""
+    def close(self) -> int:
+        """Close what nobody uses, and say how many these were."""
         with self._lock:
-            for name in [name for name, file in self._open.items() if not file.pins]:
+            idle = [name for name, file in self._open.items() if not file.pins]
+            for name in idle:
                 self._put_away(name)
+            return len(idle)
 
     def renew(self) -> None:
         """In a forked child: the parent's readers do not live here."""

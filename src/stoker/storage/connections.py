@@ -9,10 +9,11 @@ import ssl
 import threading
 import time
 import weakref
+from functools import partial
 from typing import Any
 
 from .fork import after_fork
-from .local import descriptors_at_once
+from .local import descriptors_at_once, keeps_idle, patiently
 from .origin import Origin
 from .proxies import Proxy
 from .reach import may_lead, reach_of, reach_of_host
@@ -69,6 +70,7 @@ class Connections:
         self._context = ssl.create_default_context() if origin.scheme == "https" else None
         self._lock = threading.Lock()
         after_fork(self, Connections._renew)
+        keeps_idle(self, Connections.forget_idle)
         weakref.finalize(self, _close_all, self._idle)  # at exit too: nobody is using those that are idle
 
     def take_idle(self, sender: str | None = None) -> Connection | None:
@@ -108,11 +110,13 @@ class Connections:
                 return
         connection.close()
 
-    def forget_idle(self) -> None:
-        """Close all that are idle: one of them turned out to be dead, so the others are likely to be."""
+    def forget_idle(self) -> int:
+        """Close all that are idle, and say how many. Where one of them turned out to be dead, the others are likely to be."""
         with self._lock:
             idle, self._idle[:] = self._idle[:], []
+        count = len(idle)
         _close_all(idle)
+        return count
 
     def _renew(self) -> None:
         # The parent goes on using these: here only this process's descriptors of them are closed, which sends nothing.
@@ -141,7 +145,8 @@ def _connected(origin: Origin, deadline: float) -> socket.socket:
         try:
             left = _left(deadline)
             timeout_s = min(left, max(_LEAST_CONNECT_S, left / (len(found) - tried)))
-            return _connected_to(socket.socket(family, kind, protocol), address, timeout_s)
+            opened = patiently(partial(socket.socket, family, kind, protocol), timeout_s)
+            return _connected_to(opened, address, timeout_s)
         except OSError as error:
             fault = error
     raise fault

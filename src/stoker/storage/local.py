@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,16 @@ Result = TypeVar("Result")
 NO_MORE = (errno.EMFILE, errno.ENFILE)
 #: how long to wait for one
 _WAIT_S = 10.0
+
+
+_Keeper = TypeVar("_Keeper")
+#: who else keeps idle descriptors, and what closes them
+_keepers: weakref.WeakKeyDictionary[Any, Callable[[Any], int]] = weakref.WeakKeyDictionary()
+
+
+def keeps_idle(keeper: _Keeper, close: Callable[[_Keeper], int]) -> None:
+    """Have ``close(keeper)`` called when the process runs out of descriptors; it says how many it closed."""
+    _keepers[keeper] = close
 
 
 class _OpenFiles:
@@ -61,12 +71,19 @@ class _OpenFiles:
             except OSError as error:
                 if error.errno not in NO_MORE:
                     raise
+                if self._close_idle():
+                    continue
+                if time.monotonic() >= deadline:
+                    raise
                 with self._lock:
-                    closed = self._shrink(0)
-                    if not closed and time.monotonic() >= deadline:
-                        raise
-                    if not closed:
-                        self._unpinned.wait(0.02)  # what others than us have open is closed without a word
+                    self._unpinned.wait(0.02)  # what others than us have open is closed without a word
+
+    def _close_idle(self) -> int:
+        """Close what nobody uses, here and at all who keep descriptors, and say how many these were."""
+        with self._lock:
+            closed = self._shrink(0)
+        keepers = [keeper for reference in _keepers.keyrefs() if (keeper := reference()) is not None]
+        return closed + sum(_keepers[keeper](keeper) for keeper in keepers)
 
     def _pinned(self, blob: LocalBlob) -> int:
         with self._lock:
@@ -145,7 +162,7 @@ os.register_at_fork(after_in_child=_files.renew)
 
 
 def patiently(work: Callable[[], Result], wait_s: float) -> Result:
-    """Do what opens a file; where the process has no descriptors left, close idle shards, and try again for so long."""
+    """Do what opens a file; where the process has no descriptors left, close idle ones, and try again for so long."""
     return _files.patiently(work, wait_s)
 
 
