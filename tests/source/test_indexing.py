@@ -24,9 +24,10 @@ from stoker.errors import CorruptIndex, CorruptShard, ShardChanged, SourceNotFou
 from stoker.source import indexing
 from stoker.source.index import IndexHeader, ShardIndex
 from stoker.source.indexing import build_index, find_index, index_of, keep_index
-from stoker.storage import home
-from stoker.storage.home import cache_home, index_home, publish
+from stoker.storage import publish as publishing
+from stoker.storage.home import cache_home, index_home
 from stoker.storage.local import LocalBlob
+from stoker.storage.publish import publish
 
 from ..loader.runs import ROOT, environment, run_python
 from .making import END, example, member, record, sample_tar, tfrecord
@@ -488,7 +489,7 @@ def test_what_a_killed_process_left_beside_a_shard_an_hour_ago_goes_with_the_nex
     for left in shard.parent.glob(".stoker-*.tmp"):
         os.utime(left, (1, 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(home, "_swept", set())  # as in another process
+        patch.setattr(publishing, "_swept", set())  # as in another process
         if not nameless:
             without_nameless_files(patch)
         assert len(index_of(blob_of(shard), "tar")) == len(old)

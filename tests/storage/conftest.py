@@ -15,6 +15,8 @@ from dataclasses import replace
 
 import pytest
 
+from stoker.storage.http import HttpRemote
+from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Clock, Patience
 
 from .server import Server
@@ -121,3 +123,12 @@ def secure_server(certificate: str) -> Server:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return Server(context=context)
+
+
+def read_url(url: str, patience: Patience) -> bytes:
+    """All of a file on a web server."""
+    blob = RemoteBlob(HttpRemote(url), patience)
+    try:
+        return blob.read_all(1 << 20)
+    finally:
+        blob.close()

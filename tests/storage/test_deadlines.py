@@ -18,6 +18,7 @@ from stoker.storage.origin import Origin
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
+from .conftest import read_url as read
 from .conftest import secure_server
 from .server import Act, Forever, Redirect, Server, Silence, Status
 
@@ -64,14 +65,6 @@ def ending(work: Callable[[], object]) -> Callable[[], object]:
         return outcomes[0]
 
     return outcome
-
-
-def read(url: str, patience: Patience) -> bytes:
-    blob = RemoteBlob(HttpRemote(url), patience)
-    try:
-        return blob.read_all(1 << 20)
-    finally:
-        blob.close()
 
 
 def test_whatever_a_server_drips_asking_it_ends_with_the_url(server: Server) -> None:

@@ -15,20 +15,13 @@ from stoker.storage.proxies import Proxy, proxy_for
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
+from .conftest import read_url as read
 from .conftest import secure_server
 from .proxy_server import ProxyServer
 from .server import Coded, Redirect, Server, Short, Status
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_open")
 DATA = random.Random(5).randbytes(50_000)
-
-
-def read(url: str, patience: Patience) -> bytes:
-    blob = RemoteBlob(HttpRemote(url), patience)
-    try:
-        return blob.read_all(1 << 20)
-    finally:
-        blob.close()
 
 
 def test_plain_requests_go_through_the_proxy_over_one_connection(

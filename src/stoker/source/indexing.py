@@ -27,9 +27,10 @@ from ..errors import (
 from ..kernel.records import MEMBER, ExampleStats, TarScan
 from ..storage.blob import Blob
 from ..storage.cache_blob import CachedBlob
-from ..storage.home import index_home, publish
+from ..storage.home import index_home
 from ..storage.local import LocalBlob
 from ..storage.once import Once
+from ..storage.publish import publish
 from ..units import show_bytes
 from .feature import about_examples
 from .index import SUFFIX, IndexHeader, Keys, ShardIndex

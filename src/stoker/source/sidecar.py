@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import CorruptIndex, ReadError, ShardError, SourceNotFound, WriteError
-from ..storage.home import index_home, publish
+from ..storage.home import index_home
 from ..storage.local import LocalBlob
+from ..storage.publish import publish
 from ..units import counted, show_bytes
 from .chunk import Ints
 from .index import SUFFIX, IndexHeader, ShardIndex

@@ -10,8 +10,8 @@ import stat
 from collections.abc import Iterable
 
 from ..errors import WriteError
-from .home import publish
 from .names import AnyPath, file_name, printable
+from .publish import publish
 
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; make room, or choose another path",
