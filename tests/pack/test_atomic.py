@@ -321,7 +321,7 @@ def test_a_file_system_without_locks_still_works(tmp_path: Path, monkeypatch: py
 #: in a process of its own: what is raised while a handler ends may stay the interpreter's current exception
 INTERRUPTED = """
 import gc, os, sys
-from stoker.pack import atomic
+from stoker.pack.writers import atomic
 
 def write(path, moment):
     def count(frame, event, argument):
