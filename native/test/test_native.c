@@ -34,7 +34,8 @@ static void draws_do_not_depend_on_how_many_are_asked_for(void) {
   CHECK(stk_uniforms(99, epochs, positions, 2, 6, 5, few[0]) == STK_OK);
   CHECK(stk_uniforms(99, epochs, positions, 2, 6, 9, many[0]) == STK_OK);
   for (int d = 0; d < 5; d++) CHECK(few[1][d] == many[1][d] && few[0][d] > 0 && few[0][d] < 1);
-  CHECK(stk_uniforms(99, epochs, positions, 2, 1u << 24, 5, few[0]) == STK_ARGUMENT);
+  CHECK(stk_uniforms(99, epochs, positions, 2, ~6u, 5, many[0]) == STK_OK && many[0][0] != few[0][0]);
+  CHECK(stk_uniforms(99, epochs, positions, 2, 6, 1025, many[0]) == STK_ARGUMENT);
 }
 
 static void check_bijective(int64_t n, uint64_t key) {
