@@ -36,11 +36,11 @@ from stoker.image import (
     Resize,
     Rotate,
     TrivialAugment,
-    reference,
 )
 
 from ..kernel.images import difference
 from ..support import image_bytes, jpeg_bytes
+from . import numpy_twin as reference
 from .test_operations import EXAMPLES
 
 NAN, INF = math.nan, math.inf
