@@ -1,8 +1,9 @@
 """The operations in plain NumPy: slow, short, and what the kernel is held to.
 
 Draws and passes are the kernel's own, so that an image comes out as the kernel makes it, up to rounding: exact for crops,
-padding, flips, erasing, brightness, contrast, gray and everything that is a table; within one level where the kernel blends in fixed point
-(saturation, hue, blur, sharpness, resizing, warps). Resizes that follow each other are done one by one here and at once there.
+padding, flips, erasing, brightness, contrast, gray and everything that is a table; within one level where the kernel blends in
+fixed point (saturation, hue, blur, sharpness, resizing, warps). Resizes that follow each other are done one by one here and at
+once there.
 """
 
 from __future__ import annotations

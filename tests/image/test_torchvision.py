@@ -51,6 +51,8 @@ from stoker.image.batch_mixing import draw
 from stoker.image.draws import Drawn
 from stoker.image.lower import lower
 from stoker.kernel.native import Augment, AugmentKind
+from stoker.plan.nodes import Blend
+from stoker.plan.random_streams import streams_of
 
 from ..kernel.images import difference, picture
 from .numpy_twin import draws_at, streams_in_pipeline
@@ -414,7 +416,8 @@ def test_batches_are_mixed_as_torchvision_does_with_the_same_share_and_box(op: A
     images = np.stack([picture(20, 16, seed) for seed in range(8)])
     images = images if dtype == np.uint8 else (images / 255).astype(np.float32)
     labels = np.arange(8) % 10
-    chosen = draw([op], 0, 0, 0, 0, (16, 20))
+    [[stream]] = streams_of([Blend((op,))])
+    chosen = draw([op], 0, 0, 0, stream, (16, 20))
     with stoker.arrays(image=images, label=labels).batch(8).blend(op).loader(executor="inline") as loader:
         batch, told = next(iter(loader)), loader.explain(0)
     assert chosen is not None, told
