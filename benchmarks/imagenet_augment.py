@@ -150,7 +150,7 @@ def _timed(run: Callable[[], Any], images: int) -> float:
 def _ours(ops: tuple[image.Operation, ...], decoder: native.Decoder, pixels: NDArray[np.uint8], epoch: int) -> Callable[[], Any]:
     floats = any(isinstance(op, image.Normalize) for op in ops)
     layout, out_type = ("chw", "float32") if floats else ("hwc", "uint8")
-    program = lower(ops, seed=SEED, stream=0, layout=layout, out=out_type)
+    program = lower(ops, seed=SEED, layout=layout, out=out_type)
     out = np.empty((len(pixels), *program.shape(SIDE, SIDE)), program.dtype)
     epochs, positions = np.full(len(pixels), epoch, np.uint32), np.arange(len(pixels), dtype=np.int64)
     return lambda: decoder.pixel_rows(program, pixels, None, epochs, positions, out)

@@ -194,7 +194,7 @@ class Field:
     def __init__(self, options: argparse.Namespace, pictures: Pictures, decoder: native.Decoder) -> None:
         self.missing: dict[str, str] = {}
         self._decoder, self._out = decoder, np.empty((CHUNK, SIDE, SIDE, 3), np.uint8)
-        self._base = lower(OPS, seed=SEED, stream=0)
+        self._base = lower(OPS, seed=SEED)
         self._levels = levels(options)
         kinds = self._choose(pictures)
         seeks = self._index() if "own" in kinds else None
@@ -314,7 +314,7 @@ def difference(field: Field) -> float | None:
     if "own" in field.missing or not available("difference from Pillow", ("PIL",)):
         return None
     native.simd(-1)
-    program = lower(OPS, seed=SEED, stream=0, fast=False)
+    program = lower(OPS, seed=SEED, fast=False)
     program = replace(program, decoder=DecoderKind.OWN)
     found = []
     with native.Decoder() as decoder:

@@ -125,7 +125,7 @@ class Hand:
         if batch % CHUNK:
             raise ValueError(f"batches of {batch} are not made of chunks of {CHUNK}")
         self._paths = native.Paths([os.fsencode(path) for path in paths_of(folder)])
-        self._program = lower(OPS, seed=SEED, stream=0)
+        self._program = lower(OPS, seed=SEED)
         self._arena, self._decoder = native.Arena(), native.Decoder()
         self._epochs = np.zeros(CHUNK, np.uint32)
 

@@ -64,8 +64,8 @@ STK_API stk_status stk_permute(uint64_t n, uint64_t key, const int64_t *position
 
 /*
  * Uniform doubles in (0, 1): out[i * draws + d] is draw d of sample i.
- * Philox4x32-10 with key (seed low, seed high) and counter (position low, position high, epoch, stream << 8 | d / 4);
- * word d % 4 of the block becomes (word + 0.5) / 2^32. stream < 2^24, draws <= 1024.
+ * Philox4x32-10 with key (seed low, seed high ^ stream) and counter (position low, position high, epoch, d / 4); word d % 4 of
+ * the block becomes (word + 0.5) / 2^32. draws <= 1024. Streams may be any numbers, such as hashes.
  */
 STK_API stk_status stk_uniforms(uint64_t seed, const uint32_t *epochs, const int64_t *positions, int64_t count, uint32_t stream,
                                 int32_t draws, double *out);
@@ -482,6 +482,44 @@ typedef struct {
  * floats (ymin, xmin, ymax, xmax) or NULL when no operation needs them. */
 STK_API stk_status stk_image_plan(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
                                   const uint32_t *epochs, const int64_t *positions, int64_t count, stk_row *rows);
+
+/*
+ * What the operations of a program draw for images of the given sizes: `room` numbers for each image and operation, those of
+ * operation k of image i from out[(i * n_ops + k) * room] on. The first is 1: it happens, 0: it does not, NAN: it, or one before
+ * it, finds no pixel. Then, as far as the operation draws them:
+ *   RANDOM_RESIZED_CROP, ERASE   top, left, height, width (of what ERASE paints over; zeros: nothing)
+ *   RANDOM_CROP                  top, left
+ *   AFFINE                       degrees clockwise, translation along x and y in pixels, scale, shear along x and y
+ *   COLOR_JITTER                 brightness, contrast, saturation, hue; then which of these (0 to 3) comes first, second, ...
+ *   BLUR                         sigma
+ *   SHARPNESS                    factor
+ *   POLICY                       three for each draw: the number of the choice, and the magnitudes of its two effects, with
+ *                                their signs (NAN: not applied)
+ * The rest is 0. room is at least 9, and 1 + 3 * p2 for a policy; else STK_ARGUMENT.
+ */
+STK_API stk_status stk_draws(const stk_program *program, const int32_t *widths, const int32_t *heights, const float *boxes,
+                             const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t room, double *out);
+
+/* What is done at once. Crops, resizes and flips are one resampling: of the stored image where they come first, else of finished
+ * pixels. Whole pixels moved; a warp; colours of each pixel for itself; a pass that looks at neighbours; erasing; a policy. */
+typedef enum {
+  STK_PASS_RESAMPLE = 0,
+  STK_PASS_MOVE = 1,
+  STK_PASS_WARP = 2,
+  STK_PASS_COLOURS = 3,
+  STK_PASS_NEIGHBOURS = 4,
+  STK_PASS_ERASE = 5,
+  STK_PASS_POLICY = 6
+} stk_pass_kind;
+
+typedef struct {
+  int32_t kind;    /* stk_pass_kind */
+  int32_t stop;    /* the first operation of the next pass */
+  int32_t surveys; /* bit k: operation k first looks at the whole image */
+} stk_pass;
+
+/* The passes a program makes over an image, *count of them, at most STK_MAX_OPS; `pixels` nonzero: over pixels in memory. */
+STK_API stk_status stk_passes(const stk_program *program, int32_t pixels, stk_pass *passes, int32_t *count);
 
 typedef struct stk_decoder stk_decoder; /* scratch memory and libjpeg state of one thread */
 STK_API stk_decoder *stk_decoder_new(void);

@@ -541,26 +541,36 @@ static double drawn(const double *range, double u) {
 }
 
 /* Which of what is left comes next: the orders of four, counted as the digits of a number say. */
-static void draw_order(const stk_subject *s, const stk_op *op, int32_t order[4]) {
+static void draw_order(const stk_subject *s, const stk_op *op, double order[4]) {
   double u[4];
   for (int32_t i = 0; i < 4; i++) order[i] = i;
   if (op->p[8] == 0) return;
   stk_effect_draw(s, op, 1, u);
   for (int32_t i = 0; i < 3; i++) {
-    const int32_t k = i + least((int32_t)(u[i] * (4 - i)), 3 - i), chosen = order[k];
+    const int32_t k = i + least((int32_t)(u[i] * (4 - i)), 3 - i);
+    const double chosen = order[k];
     order[k] = order[i];
     order[i] = chosen;
   }
 }
 
-static void jitter(painter *p, const stk_subject *s, const stk_op *op) {
+int32_t stk_colour_draw(const stk_subject *s, const stk_op *op, double out[8]) {
   double u[4];
-  int32_t order[4];
+  if (op->kind != STK_OP_COLOR_JITTER && op->kind != STK_OP_BLUR && op->kind != STK_OP_SHARPNESS) return 0;
   stk_effect_draw(s, op, 0, u);
-  draw_order(s, op, order);
-  for (int i = 0; i < 4; i++) {
-    const int32_t which = order[i];
-    const double value = drawn(op->p + 2 * which, u[which]);
+  if (op->kind != STK_OP_COLOR_JITTER) {
+    out[0] = drawn(op->p + (op->kind == STK_OP_BLUR), u[0]);
+    return 1;
+  }
+  for (int i = 0; i < 4; i++) out[i] = drawn(op->p + 2 * i, u[i]);
+  draw_order(s, op, out + 4);
+  return 8;
+}
+
+static void jitter(painter *p, const double d[8]) {
+  for (int i = 4; i < 8; i++) {
+    const int32_t which = (int32_t)d[i];
+    const double value = d[which];
     if (which == 3) {
       add_hue(p, value);
     } else if (value == 1) {
@@ -581,17 +591,17 @@ static void add_invert(painter *p) {
 
 /* 0: no memory. */
 static int apply(painter *p, const stk_subject *s, const stk_op *op) {
-  double u[4];
+  double d[8];
+  stk_colour_draw(s, op, d);
   switch (op->kind) {
     case STK_OP_COLOR_JITTER:
-      jitter(p, s, op);
+      jitter(p, d);
       return 1;
     case STK_OP_GRAYSCALE:
       add_saturation(p, 0);
       return 1;
     case STK_OP_BLUR:
-      stk_effect_draw(s, op, 0, u);
-      return blur(p, (int32_t)op->p[0], drawn(op->p + 1, u[0]));
+      return blur(p, (int32_t)op->p[0], d[0]);
     case STK_OP_SOLARIZE:
       add_solarize(p, op->p[0]);
       return 1;
@@ -605,16 +615,20 @@ static int apply(painter *p, const stk_subject *s, const stk_op *op) {
       add_auto_contrast(p);
       return 1;
     case STK_OP_SHARPNESS:
-      stk_effect_draw(s, op, 0, u);
-      return sharpen(p, drawn(op->p, u[0]));
+      return sharpen(p, d[0]);
     default:
       add_invert(p);
       return 1;
   }
 }
 
-static int is_colour(const stk_op *op) {
-  return op->kind >= STK_OP_COLOR_JITTER && op->kind <= STK_OP_INVERT;
+int stk_is_colour(const stk_op *op) {
+  return op->kind >= STK_OP_COLOR_JITTER && op->kind <= STK_OP_INVERT && op->kind != STK_OP_BLUR && op->kind != STK_OP_SHARPNESS;
+}
+
+int stk_colour_surveys(const stk_op *op) {
+  const int contrast = op->kind == STK_OP_COLOR_JITTER && (op->p[2] != 1 || op->p[3] != 1);
+  return contrast || op->kind == STK_OP_EQUALIZE || op->kind == STK_OP_AUTO_CONTRAST;
 }
 
 void stk_painter_open(stk_painter *p, stk_effects *e) {
@@ -627,13 +641,11 @@ void stk_painter_finish(stk_painter *p) {
   flush(p, 0);
 }
 
-int32_t stk_colour_run(stk_painter *p, const stk_subject *s, int32_t first) {
-  const stk_program *program = s->program;
-  int32_t i = first;
-  for (; i < program->n_ops && is_colour(&program->ops[i]); i++) {
-    if (stk_effect_happens(s, &program->ops[i]) && !apply(p, s, &program->ops[i])) return -1;
+int stk_colour_run(stk_painter *p, const stk_subject *s, int32_t first, int32_t stop) {
+  for (const stk_op *op = &s->program->ops[first]; op < &s->program->ops[stop]; op++) {
+    if (stk_effect_happens(s, op) && !apply(p, s, op)) return 0;
   }
-  return i;
+  return 1;
 }
 
 int stk_colour_augment(stk_painter *p, int32_t kind, double magnitude) {

@@ -65,39 +65,82 @@ void stk_effects_free(stk_effects *e) {
 
 /* ---- policies ------------------------------------------------------------------------------------------------------------ */
 
-static int augment(stk_painter *painter, const stk_subject *s, const stk_augment *a, const double u[4]) {
+/* Draw d of a policy: blocks 3 d (which), 3 d + 1 and 3 d + 2 (the two effects: whether, and the sign). */
+const stk_choice *stk_policy_draw(const stk_subject *s, const stk_op *op, int32_t d, double magnitudes[2]) {
+  const int32_t count = (int32_t)op->p[1];
+  double u[4];
+  stk_effect_draw(s, op, (uint32_t)(3 * d), u);
+  const int32_t which = (int32_t)(u[0] * count);
+  const stk_choice *choice = &s->program->choices[(int32_t)op->p[0] + (which < count ? which : count - 1)];
+  for (int32_t k = 0; k < 2; k++) {
+    const stk_augment *a = &choice->effect[k];
+    magnitudes[k] = NAN;
+    if (a->kind == STK_AUG_IDENTITY) continue;
+    stk_effect_draw(s, op, (uint32_t)(3 * d + 1 + k), u);
+    if (u[0] < a->probability) magnitudes[k] = a->mirrored && u[1] < 0.5 ? -a->magnitude : a->magnitude;
+  }
+  return choice;
+}
+
+static int augment(stk_painter *painter, const stk_subject *s, const stk_augment *a, double magnitude) {
   stk_effects *e = painter->e;
-  if (a->kind == STK_AUG_IDENTITY || u[0] >= a->probability) return 1;
-  const double magnitude = a->mirrored && u[1] < 0.5 ? -a->magnitude : a->magnitude;
   if (a->kind > STK_AUG_ROTATE) return stk_colour_augment(painter, a->kind, magnitude);
   stk_painter_finish(painter);
   const double side = a->kind == STK_AUG_TRANSLATE_X ? e->now.width : e->now.height;
   return stk_warp_augment(e, s, a->kind, a->relative ? magnitude * side : magnitude, a->fill);
 }
 
-/* Draw d of a policy: blocks 3 d (which), 3 d + 1 and 3 d + 2 (the two effects: whether, and the sign). */
-static int32_t policy_run(stk_painter *painter, const stk_subject *s, int32_t first) {
+static int policy_run(stk_painter *painter, const stk_subject *s, int32_t first) {
   const stk_op *op = &s->program->ops[first];
-  const int32_t base = (int32_t)op->p[0], count = (int32_t)op->p[1], times = (int32_t)op->p[2];
-  for (int32_t d = 0; d < times; d++) {
-    double u[4];
-    stk_effect_draw(s, op, (uint32_t)(3 * d), u);
-    int32_t which = (int32_t)(u[0] * count);
-    if (which >= count) which = count - 1;
+  for (int32_t d = 0; d < (int32_t)op->p[2]; d++) {
+    double magnitudes[2];
+    const stk_choice *choice = stk_policy_draw(s, op, d, magnitudes);
     for (int32_t k = 0; k < 2; k++) {
-      stk_effect_draw(s, op, (uint32_t)(3 * d + 1 + k), u);
-      if (!augment(painter, s, &s->program->choices[base + which].effect[k], u)) return -1;
+      if (!isnan(magnitudes[k]) && !augment(painter, s, &choice->effect[k], magnitudes[k])) return 0;
     }
   }
-  return first + 1;
+  return 1;
 }
 
-/* ---- in order -------------------------------------------------------------------------------------------------------------- */
+/* ---- passes -------------------------------------------------------------------------------------------------------------- */
+
+int stk_only_moves(const stk_program *program) {
+  return stk_moves_stop(program, 0) >= stk_leading(program);
+}
+
+/* Crops and flips that are resized afterwards are part of that; others move whole pixels. */
+static stk_pass_kind geometry_at(const stk_program *program, int32_t first, int32_t *stop) {
+  *stop = stk_moves_stop(program, first);
+  if (*stop == program->n_ops || program->ops[*stop].kind >= STK_OP_AFFINE) return STK_PASS_MOVE;
+  for (int32_t i = first; i < *stop; i++) {
+    if (program->ops[i].kind == STK_OP_PAD) return STK_PASS_MOVE;
+  }
+  while (*stop < program->n_ops && stk_is_leading(&program->ops[*stop])) (*stop)++;
+  return STK_PASS_RESAMPLE;
+}
+
+stk_pass_kind stk_pass_at(const stk_program *program, int32_t first, int32_t *stop) {
+  const stk_op *op = &program->ops[first], *end = &program->ops[program->n_ops], *next = op + 1;
+  stk_pass_kind kind = STK_PASS_NEIGHBOURS;
+  if (op->kind < STK_OP_AFFINE) return geometry_at(program, first, stop);
+  if (op->kind == STK_OP_AFFINE) {
+    kind = STK_PASS_WARP;
+    while (next < end && stk_warp_joins(op, next)) next++;
+  } else if (op->kind == STK_OP_ERASE) {
+    kind = STK_PASS_ERASE;
+    while (next < end && next->kind == STK_OP_ERASE) next++;
+  } else if (op->kind == STK_OP_POLICY) {
+    kind = STK_PASS_POLICY;
+  } else if (stk_is_colour(op)) {
+    kind = STK_PASS_COLOURS;
+    while (next < end && stk_is_colour(next)) next++;
+  }
+  *stop = (int32_t)(next - program->ops);
+  return kind;
+}
 
 /* A run of crops, resizes and flips behind an effect: one more resampling. */
-static int32_t resample_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
-  int32_t stop = first;
-  while (stop < s->program->n_ops && stk_is_leading(&s->program->ops[stop])) stop++;
+static int resample_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first, int32_t stop) {
   stk_row row;
   stk_subject inner = *s;
   inner.row = &row;
@@ -105,47 +148,52 @@ static int32_t resample_run(stk_effects *e, stk_sampler *sampler, const stk_subj
   stk_geometry_of(&inner, first, stop, e->now.width, e->now.height);
   if (row.status != STK_OK) {
     stk_row_fail(s->row, (stk_status)row.status, row.where, "%s", row.message);
-    return s->program->n_ops;
+    return 1;
   }
-  if (!stk_size_admitted(s, row.out_width, row.out_height)) return s->program->n_ops;
-  if (stk_picture_room(&e->spare, row.out_width, row.out_height, e->now.channels) != STK_OK) return -1;
+  if (!stk_size_admitted(s, row.out_width, row.out_height)) return 1;
+  if (stk_picture_room(&e->spare, row.out_width, row.out_height, e->now.channels) != STK_OK) return 0;
   stk_program plain = *s->program;
   plain.layout = plain.out_type = 0;
   if (stk_pixels_sample(sampler, &plain, e->now.pixels, e->now.channels, e->now.stride, &row, e->spare.pixels) != STK_OK)
-    return -1;
+    return 0;
   stk_matrix_join(s->row->matrix, row.matrix);
   stk_effects_swap(e);
-  return stop;
+  return 1;
 }
 
-/* Crops and flips that are resized afterwards are part of that; others move whole pixels. */
-static int32_t geometry_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
-  const int32_t stop = stk_moves_stop(s->program, first);
-  const int resized = stop < s->program->n_ops && s->program->ops[stop].kind < STK_OP_AFFINE;
-  int32_t pad = first;
-  while (pad < stop && s->program->ops[pad].kind != STK_OP_PAD) pad++;
-  return resized && pad == stop ? resample_run(e, sampler, s, first) : stk_move_run(e, s, first);
-}
-
-/* Whether an operation, or what it may become, waits for others to join it: all else needs the pixels as they are by then. */
-static int is_painted(int32_t kind) {
-  return kind == STK_OP_POLICY || (kind >= STK_OP_COLOR_JITTER && kind <= STK_OP_INVERT);
+/* 0: no memory. */
+static int pass_run(stk_painter *painter, stk_sampler *sampler, const stk_subject *s, stk_pass_kind kind, int32_t first,
+                    int32_t stop) {
+  stk_effects *e = painter->e;
+  switch (kind) {
+    case STK_PASS_COLOURS:
+    case STK_PASS_NEIGHBOURS:
+      return stk_colour_run(painter, s, first, stop);
+    case STK_PASS_POLICY:
+      return policy_run(painter, s, first);
+    default: /* what needs the pixels as they are by then */
+      stk_painter_finish(painter);
+  }
+  switch (kind) {
+    case STK_PASS_RESAMPLE:
+      return resample_run(e, sampler, s, first, stop);
+    case STK_PASS_MOVE:
+      return stk_move_run(e, s, first, stop);
+    case STK_PASS_WARP:
+      return stk_warp_run(e, s, first, stop);
+    default:
+      stk_erase_run(e, s, first, stop);
+      return 1;
+  }
 }
 
 stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_subject *s, int32_t first) {
-  const stk_program *program = s->program;
   stk_row *row = s->row;
   stk_painter painter;
   stk_painter_open(&painter, e);
-  for (int32_t i = first; i < program->n_ops && row->status == STK_OK;) {
-    const int32_t kind = program->ops[i].kind;
-    if (!is_painted(kind)) stk_painter_finish(&painter);
-    i = kind < STK_OP_AFFINE    ? geometry_run(e, sampler, s, i)
-        : kind == STK_OP_POLICY ? policy_run(&painter, s, i)
-        : kind == STK_OP_AFFINE ? stk_warp_run(e, s, i)
-        : kind == STK_OP_ERASE  ? stk_erase_run(e, s, i)
-                                : stk_colour_run(&painter, s, i);
-    if (i < 0) {
+  for (int32_t i = first, stop; i < s->program->n_ops && row->status == STK_OK; i = stop) {
+    const stk_pass_kind kind = stk_pass_at(s->program, i, &stop);
+    if (!pass_run(&painter, sampler, s, kind, i, stop)) {
       stk_row_fail(row, STK_NOMEM, -1, "no memory for an effect");
       return STK_NOMEM;
     }

@@ -8,10 +8,6 @@
 
 enum { TRIES = 10, NOISE_BLOCK = 10 };
 
-typedef struct {
-  int32_t left, top, right, bottom;
-} rectangle;
-
 static int is_size(double p) {
   return p >= 1 && p < STK_MAX_SIDE && p == floor(p);
 }
@@ -29,31 +25,35 @@ static int32_t within(int32_t value, int32_t high) {
   return value < 0 ? 0 : value > high ? high : value;
 }
 
-static rectangle cutout(const stk_picture *now, const stk_subject *s, const stk_op *op) {
+static stk_rectangle cutout(const stk_subject *s, const stk_op *op, int32_t image_width, int32_t image_height) {
   const int32_t height = (int32_t)op->p[4], width = (int32_t)op->p[5];
   double u[4];
   stk_effect_draw(s, op, 0, u);
-  const int32_t top = (int32_t)(u[0] * now->height) - height / 2, left = (int32_t)(u[1] * now->width) - width / 2;
-  return (rectangle){within(left, now->width), within(top, now->height), within(left + width, now->width),
-                     within(top + height, now->height)};
+  const int32_t top = (int32_t)(u[0] * image_height) - height / 2, left = (int32_t)(u[1] * image_width) - width / 2;
+  return (stk_rectangle){within(left, image_width), within(top, image_height), within(left + width, image_width),
+                         within(top + height, image_height)};
 }
 
-static rectangle random_erasing(const stk_picture *now, const stk_subject *s, const stk_op *op) {
+static stk_rectangle random_erasing(const stk_subject *s, const stk_op *op, int32_t image_width, int32_t image_height) {
   const double *p = op->p, log_low = log(p[2]), log_high = log(p[3]);
   for (uint32_t t = 0; t < TRIES; t++) {
     double u[4];
     stk_effect_draw(s, op, t, u);
-    const double area = (double)now->width * now->height * (p[0] + (p[1] - p[0]) * u[0]);
+    const double area = (double)image_width * image_height * (p[0] + (p[1] - p[0]) * u[0]);
     const double aspect = exp(log_low + (log_high - log_low) * u[1]);
     const double height = rint(sqrt(area * aspect)), width = rint(sqrt(area / aspect));
-    if (height >= now->height || width >= now->width) continue;
-    const int32_t top = (int32_t)(u[2] * (now->height - height + 1)), left = (int32_t)(u[3] * (now->width - width + 1));
-    return (rectangle){left, top, left + (int32_t)width, top + (int32_t)height};
+    if (height >= image_height || width >= image_width) continue;
+    const int32_t top = (int32_t)(u[2] * (image_height - height + 1)), left = (int32_t)(u[3] * (image_width - width + 1));
+    return (stk_rectangle){left, top, left + (int32_t)width, top + (int32_t)height};
   }
-  return (rectangle){0, 0, 0, 0};
+  return (stk_rectangle){0, 0, 0, 0};
 }
 
-static void paint(stk_picture *now, const rectangle *r, const stk_op *op) {
+stk_rectangle stk_erase_draw(const stk_subject *s, const stk_op *op, int32_t width, int32_t height) {
+  return op->p[4] != 0 ? cutout(s, op, width, height) : random_erasing(s, op, width, height);
+}
+
+static void paint(stk_picture *now, const stk_rectangle *r, const stk_op *op) {
   const int32_t channels = now->channels;
   const uint8_t colour[3] = {(uint8_t)op->p[6], (uint8_t)op->p[7], (uint8_t)op->p[8]};
   const int alike = channels == 1 || (colour[0] == colour[1] && colour[1] == colour[2]);
@@ -76,13 +76,9 @@ static void noise16(const uint32_t seeds[4], uint32_t group, uint32_t row, uint8
   for (int i = 0; i < 16; i++) out[i] = (uint8_t)(words[i / 4] >> 8 * (i % 4));
 }
 
-static void paint_noise(stk_picture *now, const rectangle *r, const stk_subject *s, const stk_op *op) {
-  const uint64_t seed = s->program->seed;
-  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-  const uint32_t counter[4] = {(uint32_t)s->position, (uint32_t)((uint64_t)s->position >> 32), s->epoch,
-                               op->stream << 8 | NOISE_BLOCK};
+static void paint_noise(stk_picture *now, const stk_rectangle *r, const stk_subject *s, const stk_op *op) {
   uint32_t seeds[4];
-  stk_philox(counter, key, seeds);
+  stk_random_words(s->program->seed, s->position, s->epoch, op->stream, NOISE_BLOCK, seeds);
   const int32_t samples = (r->right - r->left) * now->channels;
   for (int32_t y = r->top; y < r->bottom; y++) {
     uint8_t *out = now->pixels + y * now->stride + (int64_t)r->left * now->channels, bytes[16];
@@ -93,15 +89,15 @@ static void paint_noise(stk_picture *now, const rectangle *r, const stk_subject 
   }
 }
 
-int32_t stk_erase_run(stk_effects *e, const stk_subject *s, int32_t first) {
-  const stk_op *op = &s->program->ops[first];
-  if (!stk_effect_happens(s, op)) return first + 1;
-  const rectangle r = op->p[4] != 0 ? cutout(&e->now, s, op) : random_erasing(&e->now, s, op);
-  if (r.left >= r.right || r.top >= r.bottom) return first + 1;
-  if (op->p[9] != 0) {
-    paint_noise(&e->now, &r, s, op);
-  } else {
-    paint(&e->now, &r, op);
+void stk_erase_run(stk_effects *e, const stk_subject *s, int32_t first, int32_t stop) {
+  for (const stk_op *op = &s->program->ops[first]; op < &s->program->ops[stop]; op++) {
+    if (!stk_effect_happens(s, op)) continue;
+    const stk_rectangle r = stk_erase_draw(s, op, e->now.width, e->now.height);
+    if (r.left >= r.right || r.top >= r.bottom) continue;
+    if (op->p[9] != 0) {
+      paint_noise(&e->now, &r, s, op);
+    } else {
+      paint(&e->now, &r, op);
+    }
   }
-  return first + 1;
 }

@@ -89,8 +89,7 @@ static int32_t center_start(int32_t have, int32_t want) {
 }
 
 /* torchvision's RandomResizedCrop.get_params; try t draws from block t: area, aspect, top, left. */
-static void random_rectangle(const virtual_image *v, const stk_subject *s, const stk_op *op, int32_t rect[4]) {
-  const int32_t W = v->width, H = v->height;
+void stk_random_rectangle(const stk_subject *s, const stk_op *op, int32_t W, int32_t H, int32_t rect[4]) {
   const double log_low = log(op->p[4]), log_high = log(op->p[5]);
   for (uint32_t t = 0; t < 10; t++) {
     double u[4];
@@ -115,7 +114,7 @@ static void random_rectangle(const virtual_image *v, const stk_subject *s, const
 
 static void random_resized_crop(virtual_image *v, const stk_subject *s, const stk_op *op) {
   int32_t r[4];
-  random_rectangle(v, s, op, r);
+  stk_random_rectangle(s, op, v->width, v->height, r);
   crop(v, r[0], r[1], r[2], r[3], s->row);
   if (s->row->status == STK_OK) resize(v, (int32_t)op->p[1], (int32_t)op->p[0], s->row);
 }
@@ -265,7 +264,6 @@ static int pad_valid(const double *p) {
 
 static int op_valid(const stk_op *op, int boxes) {
   const double *p = op->p;
-  if (op->stream >= 1u << 24) return 0;
   switch (op->kind) {
     case STK_OP_RESIZE_SHORT:
       return is_side(p[0]);

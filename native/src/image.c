@@ -18,8 +18,7 @@ void stk_decoder_free(stk_decoder *decoder) {
   free(decoder);
 }
 
-/* What operation i makes of an image of the row's size. */
-static void size_after(const stk_subject *s, int32_t i) {
+void stk_size_after(const stk_subject *s, int32_t i) {
   stk_row *row = s->row, next;
   const stk_op *op = &s->program->ops[i];
   if (op->kind == STK_OP_PAD) {
@@ -45,7 +44,7 @@ static void size_after(const stk_subject *s, int32_t i) {
 /* Crops, padding and resizes behind the leading operations change the size once more. */
 static void final_size(const stk_subject *s) {
   for (int32_t i = stk_leading(s->program); i < s->program->n_ops && s->row->status == STK_OK; i++) {
-    if (s->program->ops[i].kind < STK_OP_AFFINE) size_after(s, i);
+    if (s->program->ops[i].kind < STK_OP_AFFINE) stk_size_after(s, i);
   }
 }
 
@@ -219,11 +218,11 @@ static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_ima
   stk_row_clear(row);
   stk_geometry(s, images->width, images->height);
   if (row->status != STK_OK) return;
-  const int32_t leading = stk_leading(program);
-  if (stk_moves_stop(program, 0) >= leading) {
+  if (stk_only_moves(program)) {
     move_one(decoder, s, images, pixels, out_width, out_height, out);
     return;
   }
+  const int32_t leading = stk_leading(program);
   const int plainly = leading == program->n_ops;
   if (plainly && !size_fits(row, out_width, out_height)) return;
   const stk_program plain = before_effects(program);

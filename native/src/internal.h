@@ -160,7 +160,8 @@ const uint8_t *stk_feature_read(const uint8_t *data, int64_t length, stk_values 
 
 /* ---- randomness ------------------------------------------------------------------------------------------------------- */
 
-/* Block `block` (0..255) of a sample's stream: four uniform doubles in (0, 1). */
+/* Block `block` of a sample's stream: four words; the same as four uniform doubles in (0, 1). */
+void stk_random_words(uint64_t seed, int64_t position, uint32_t epoch, uint32_t stream, uint32_t block, uint32_t out[4]);
 void stk_uniform_block(uint64_t seed, int64_t position, uint32_t epoch, uint32_t stream, uint32_t block, double out[4]);
 
 /* The bare generator, exposed for its known-answer test. */
@@ -195,6 +196,10 @@ void stk_geometry(const stk_subject *s, int32_t width, int32_t height);
 /* Whether operations may make the subject's image this large: no larger than it is, or than max_pixels. Otherwise STK_LIMIT is in
  * its row, before anyone takes memory. */
 int stk_size_admitted(const stk_subject *s, int32_t width, int32_t height);
+/* Sets out_width and out_height of the subject's row to what operation i makes of an image that has them. */
+void stk_size_after(const stk_subject *s, int32_t i);
+/* What a random crop that is resized afterwards cuts out: left, top, width, height. */
+void stk_random_rectangle(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, int32_t r[4]);
 /* What a crop that does not scale cuts out: left, top, width, height, perhaps outside the image. 0: it cannot be, and the
  * subject's row says why. */
 int stk_crop_rectangle(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, int32_t r[4]);

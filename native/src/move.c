@@ -241,15 +241,14 @@ static int run_moves(stk_effects *e, const stk_subject *s, int32_t first, int32_
   return 1;
 }
 
-int32_t stk_move_run(stk_effects *e, const stk_subject *s, int32_t first) {
-  const int32_t stop = stk_moves_stop(s->program, first);
+int stk_move_run(stk_effects *e, const stk_subject *s, int32_t first, int32_t stop) {
   source src = {.pixels = e->now.pixels, .stride = e->now.stride, .channels = e->now.channels};
   double matrix[6];
-  if (!run_moves(e, s, first, stop, &src, e->now.width, e->now.height, &e->spare, matrix)) return -1;
-  if (s->row->status != STK_OK) return stop;
+  if (!run_moves(e, s, first, stop, &src, e->now.width, e->now.height, &e->spare, matrix)) return 0;
+  if (s->row->status != STK_OK) return 1;
   stk_matrix_join(s->row->matrix, matrix);
   stk_effects_swap(e);
-  return stop;
+  return 1;
 }
 
 int32_t stk_move_pixels(stk_effects *e, const stk_subject *s, const uint8_t *pixels, int32_t width, int32_t height,

@@ -21,17 +21,21 @@ void stk_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
+void stk_random_words(uint64_t seed, int64_t position, uint32_t epoch, uint32_t stream, uint32_t block, uint32_t out[4]) {
+  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32) ^ stream};
+  const uint32_t counter[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), epoch, block};
+  stk_philox(counter, key, out);
+}
+
 void stk_uniform_block(uint64_t seed, int64_t position, uint32_t epoch, uint32_t stream, uint32_t block, double out[4]) {
-  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-  const uint32_t counter[4] = {(uint32_t)position, (uint32_t)((uint64_t)position >> 32), epoch, stream << 8 | block};
   uint32_t words[4];
-  stk_philox(counter, key, words);
+  stk_random_words(seed, position, epoch, stream, block, words);
   for (int lane = 0; lane < 4; lane++) out[lane] = (words[lane] + 0.5) / 4294967296.0;
 }
 
 stk_status stk_uniforms(uint64_t seed, const uint32_t *epochs, const int64_t *positions, int64_t count, uint32_t stream,
                         int32_t draws, double *out) {
-  if (count < 0 || draws < 0 || draws > 1024 || stream >= 1u << 24) return STK_ARGUMENT;
+  if (count < 0 || draws < 0 || draws > 1024) return STK_ARGUMENT;
   if (count && draws && (!epochs || !positions || !out)) return STK_ARGUMENT;
   double block[4];
   for (int64_t i = 0; i < count; i++) {

@@ -235,15 +235,17 @@ static double between(double low, double high, double u) {
   return low + (high - low) * u;
 }
 
-static void draw_affine(const stk_subject *s, const stk_op *op, const stk_picture *picture, double m[6]) {
-  const double *p = op->p;
+void stk_affine_draw(const stk_subject *s, const stk_op *op, int32_t width, int32_t height, double out[6]) {
+  const double *p = op->p, dx = p[2] * width, dy = p[3] * height;
   double u[4], v[4];
   stk_effect_draw(s, op, 0, u);
   stk_effect_draw(s, op, 1, v);
-  const double dx = p[2] * picture->width, dy = p[3] * picture->height;
-  const double move[2] = {rint(between(-dx, dx, u[1])), rint(between(-dy, dy, u[2]))};
-  const double shear[2] = {between(p[6], p[7], v[0]), between(p[8], p[9], v[1])};
-  affine_matrix(picture, between(p[0], p[1], u[0]), move, between(p[4], p[5], u[3]), shear, m);
+  out[0] = between(p[0], p[1], u[0]);
+  out[1] = rint(between(-dx, dx, u[1]));
+  out[2] = rint(between(-dy, dy, u[2]));
+  out[3] = between(p[4], p[5], u[3]);
+  out[4] = between(p[6], p[7], v[0]);
+  out[5] = between(p[8], p[9], v[1]);
 }
 
 /* ---- operations ------------------------------------------------------------------------------------------------------------ */
@@ -254,28 +256,29 @@ int stk_warp_valid(const stk_op *op) {
          p[6] > -90 && p[7] < 90 && p[8] <= p[9] && p[8] > -90 && p[9] < 90 && p[10] >= 0 && p[10] <= 255;
 }
 
-int32_t stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first) {
+int stk_warp_joins(const stk_op *first, const stk_op *op) {
+  if (op->kind == STK_OP_HFLIP || op->kind == STK_OP_VFLIP) return 1;
+  return op->kind == STK_OP_AFFINE && op->p[10] == first->p[10]; /* what came in from outside before has a colour of its own */
+}
+
+int stk_warp_run(stk_effects *e, const stk_subject *s, int32_t first, int32_t stop) {
   double all[6] = {1, 0, 0, 0, 1, 0};
-  const double fill = s->program->ops[first].p[10];
-  int32_t i = first;
-  for (; i < s->program->n_ops; i++) {
-    const stk_op *op = &s->program->ops[i];
+  for (const stk_op *op = &s->program->ops[first]; op < &s->program->ops[stop]; op++) {
     double m[6] = {1, 0, 0, 0, 1, 0};
     if (op->kind == STK_OP_AFFINE) {
-      if (op->p[10] != fill) break; /* what came in from outside before has a colour of its own */
+      double d[6];
       if (!stk_effect_happens(s, op)) continue;
-      draw_affine(s, op, &e->now, m);
-    } else if (op->kind == STK_OP_HFLIP || op->kind == STK_OP_VFLIP) {
+      stk_affine_draw(s, op, e->now.width, e->now.height, d);
+      affine_matrix(&e->now, d[0], d + 1, d[3], d + 4, m);
+    } else {
       if (!stk_flips(s, op)) continue;
       if (op->kind == STK_OP_HFLIP) m[0] = -1, m[2] = e->now.width;
       if (op->kind == STK_OP_VFLIP) m[4] = -1, m[5] = e->now.height;
-    } else {
-      break;
     }
     stk_matrix_join(all, m);
   }
   stk_matrix_join(s->row->matrix, all);
-  return warp(e, all, (int32_t)rint(fill)) ? i : -1;
+  return warp(e, all, (int32_t)rint(s->program->ops[first].p[10]));
 }
 
 /* Cut to whole pixels. A share of a side that rounding left a hair below a whole number is that number. */

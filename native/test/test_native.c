@@ -34,7 +34,31 @@ static void draws_do_not_depend_on_how_many_are_asked_for(void) {
   CHECK(stk_uniforms(99, epochs, positions, 2, 6, 5, few[0]) == STK_OK);
   CHECK(stk_uniforms(99, epochs, positions, 2, 6, 9, many[0]) == STK_OK);
   for (int d = 0; d < 5; d++) CHECK(few[1][d] == many[1][d] && few[0][d] > 0 && few[0][d] < 1);
-  CHECK(stk_uniforms(99, epochs, positions, 2, 1u << 24, 5, few[0]) == STK_ARGUMENT);
+  CHECK(stk_uniforms(99, epochs, positions, 2, ~6u, 5, many[0]) == STK_OK && many[0][0] != few[0][0]);
+  CHECK(stk_uniforms(99, epochs, positions, 2, 6, 1025, many[0]) == STK_ARGUMENT);
+}
+
+/* What a program draws fits into the room it was given, or is refused. */
+static void draws_and_passes_are_told(void) {
+  const stk_choice choice = {{{.kind = STK_AUG_ROTATE, .mirrored = 1, .probability = 1, .magnitude = 5}, {0}}};
+  stk_program program = {.channels = 3, .max_pixels = 1000, .n_ops = 3, .choices = &choice, .n_choices = 1};
+  program.ops[0] = (stk_op){.kind = STK_OP_RANDOM_CROP, .p = {4, 4}};
+  program.ops[1] = (stk_op){.kind = STK_OP_POLICY, .stream = ~0u, .p = {0, 1, 3}};
+  program.ops[2] = (stk_op){.kind = STK_OP_EQUALIZE, .p = {[11] = 0}};
+  const int32_t widths[2] = {9, 3}, heights[2] = {9, 9};
+  const uint32_t epochs[2] = {0, 0};
+  const int64_t positions[2] = {5, 6};
+  double out[2][3][10];
+  CHECK(stk_draws(&program, widths, heights, NULL, epochs, positions, 2, 9, out[0][0]) == STK_ARGUMENT);
+  CHECK(stk_draws(&program, widths, heights, NULL, epochs, positions, 2, 10, out[0][0]) == STK_OK);
+  CHECK(out[0][0][0] == 1 && out[0][0][1] >= 0 && out[0][0][1] <= 5 && out[0][2][0] == 0);
+  for (int d = 0; d < 3; d++) CHECK(out[0][1][1 + 3 * d] == 0 && (out[0][1][2 + 3 * d] == 5 || out[0][1][2 + 3 * d] == -5));
+  CHECK(out[0][1][3] != out[0][1][3] && out[1][0][0] != out[1][0][0]); /* no second effect; a crop that does not fit */
+  stk_pass passes[STK_MAX_OPS];
+  int32_t count = 0;
+  CHECK(stk_passes(&program, 1, passes, &count) == STK_OK && count == 3 && passes[2].surveys == 1 << 2);
+  CHECK(passes[0].kind == STK_PASS_MOVE && stk_passes(&program, 0, passes, &count) == STK_OK);
+  CHECK(passes[0].kind == STK_PASS_RESAMPLE && passes[1].kind == STK_PASS_POLICY && passes[2].kind == STK_PASS_COLOURS);
 }
 
 static void check_bijective(int64_t n, uint64_t key) {
@@ -349,6 +373,7 @@ int main(void) {
   CHECK(sizeof(stk_row) == 280 && sizeof(stk_program) == 1760);
   philox_gives_the_known_answers();
   draws_do_not_depend_on_how_many_are_asked_for();
+  draws_and_passes_are_told();
   permutations_are_bijective();
   gather_copies_rows_or_nothing();
   files_are_read_whole_and_a_short_arena_is_continued();

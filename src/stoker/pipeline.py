@@ -211,7 +211,7 @@ class Pipeline:
         out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
         if floats is not None and out == "uint8":
             raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
-        lower(ops, seed=0, stream=0, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
+        lower(ops, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)
         relative_boxes = _flag("image", "relative_boxes", relative_boxes)
@@ -256,12 +256,13 @@ class Pipeline:
         flags = _flag("decode", "orient", orient), _flag("decode", "lenient", lenient)
         return self._with(n.Decode(field, as_, color, out, max_pixels, *flags))
 
-    def map(self, fn: Function | None = None, *, rng: bool = False, **fields: Function | Sequence[Function]) -> Pipeline:
+    def map(self, fn: Function | None = None, *, rng: bool | str = False, **fields: Function | Sequence[Function]) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
 
         ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
         ``fn(value)``; a list of functions is applied in turn. With ``rng=True`` functions get a second argument, a NumPy
-        Generator keyed by the sample's place, so that results do not depend on who computes them.
+        Generator keyed by the sample's place, so that results do not depend on who computes them. ``rng="name"`` names its random
+        stream: functions with the same name draw the same numbers for a sample.
 
         The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
         returns an entry ``"__key__"``, that is the sample's new key and not a field.
@@ -272,6 +273,8 @@ class Pipeline:
                 raise ArgumentError(f"map({name}={_short(given)}): {advice}")
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
+        if not isinstance(rng, (bool, str)) or rng == "":
+            raise ConfigError(f"map(rng={_short(rng)}): give True or False, or a name for the random numbers")
         if fn is not None:
             return self._with(n.Map(_callable("map()", fn), rng))
         return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
@@ -331,11 +334,19 @@ class Pipeline:
         return self._with(n.MapBatch(_callable("map_batch()", fn)))
 
     @advised
-    def blend(self, *ops: Mixing, image: str = "image", label: str = "label", layout: str | None = None) -> Pipeline:
+    def blend(
+        self,
+        *ops: Mixing,
+        image: str = "image",
+        label: str = "label",
+        layout: str | None = None,
+        stream: str | None = None,
+    ) -> Pipeline:
         """Mix the images and labels of every batch, in a worker and in place: `MixUp` and `CutMix` of `stoker.image`.
 
         Of several operations one is chosen for each batch, each as likely. The label field becomes float32 (rows, classes), also
         in batches an operation leaves as they are. `layout` is ``"hwc"`` or ``"chw"``, where the images' shape does not tell.
+        `stream` names the random numbers: two `blend` of one name mix alike, for fields that belong together.
         """
         if not ops or not all(isinstance(op, (MixUp, CutMix)) for op in ops):
             raise ConfigError(
@@ -347,7 +358,9 @@ class Pipeline:
         if layout is not None:
             _choice("blend", "layout", layout, ("hwc", "chw"))
         _names("blend", (image, label))
-        return self._with(n.Blend(ops, image, label, layout))
+        if stream is not None and (not isinstance(stream, str) or not stream):
+            raise ConfigError(f"blend(stream={stream!r}): give a name, or None")
+        return self._with(n.Blend(ops, image, label, layout, stream))
 
     @advised
     def on_error(self, policy: str | n.SkipPolicy) -> Pipeline:

@@ -166,7 +166,7 @@ def test_the_rectangles_given_to_others_are_those_the_kernel_draws(benchmarks_on
     from stoker.kernel import native
 
     pictures = jpeg_kernel.Pictures.read(sorted(map(str, few_images.glob("*.jpg"))))
-    program = jpeg_kernel.lower(jpeg_kernel.OPS, seed=jpeg_kernel.SEED, stream=0)
+    program = jpeg_kernel.lower(jpeg_kernel.OPS, seed=jpeg_kernel.SEED)
     out = np.empty((jpeg_kernel.CHUNK, jpeg_kernel.SIDE, jpeg_kernel.SIDE, 3), np.uint8)
     with native.Decoder() as decoder:
         ours = jpeg_kernel.Ours(program, -1, decoder, out, pictures)

@@ -36,11 +36,12 @@ from stoker.image import (
     Resize,
     Rotate,
     TrivialAugment,
-    reference,
 )
+from stoker.image.operation import RandomOperation
 
 from ..kernel.images import difference
 from ..support import image_bytes, jpeg_bytes
+from . import numpy_twin as reference
 from .test_operations import EXAMPLES
 
 NAN, INF = math.nan, math.inf
@@ -133,6 +134,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
     "CutMix.classes": ([0, -1, 1.5, 1 << 18, None], [1, 1 << 17]),
     "CutMix.p": _CHANCES,
 }
+EDGES |= {f"{type(op).__name__}.stream": (["", 0, True], [None, "view"]) for op in EXAMPLES if isinstance(op, RandomOperation)}
 parameters = pytest.mark.parametrize("op, name", PARAMETERS, ids=[f"{type(op).__name__}.{name}" for op, name in PARAMETERS])
 
 

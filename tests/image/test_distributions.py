@@ -30,11 +30,12 @@ from stoker.image import (
     TrivialAugment,
 )
 from stoker.image.batch_mixing import draw
-from stoker.image.draws import Drawn, Place, drawn, padded, policy
+from stoker.image.draws import Drawn
 from stoker.image.lower import lower
-from stoker.kernel.native import AugmentKind, OpKind
+from stoker.kernel.native import AugmentKind
 
 from .likeness import disparity, distance
+from .numpy_twin import draws_at
 from .vision import torch, v2
 
 COUNT = 3000
@@ -45,9 +46,7 @@ Numbers = dict[str, list[float]]
 
 def ours(op: Any, size: Size) -> list[Drawn]:
     """What is drawn for images of this size, at as many places; nothing where it does not happen."""
-    *before, last = lower([op], seed=23, stream=0).ops
-    inner = padded(before[0], size) if before and before[0].kind == OpKind.PAD else size
-    return [drawn(Place(23, 0, at), last, inner) or {} for at in range(COUNT)]
+    return [made[-1] or {} for made in draws_at(lower([op], seed=23), size, 0, range(COUNT))]
 
 
 def theirs(transform: Any, size: Size) -> list[dict[str, Any]]:
@@ -219,9 +218,8 @@ def test_what_may_happen_happens_as_often_as_in_torchvision(kind: Any, transform
         peer(image)
 
     def rate(p: float) -> list[bool]:
-        op = lower([kind(p)], seed=23, stream=0).ops[0]
-        made = [drawn(Place(23, 0, at), op, (64, 64)) for at in range(COUNT)]
-        return [m is not None and m.get("flipped", True) for m in made]
+        made = draws_at(lower([kind(p)], seed=23), (64, 64), 0, range(COUNT))
+        return [m is not None and m.get("flipped", True) for [m] in made]
 
     expected = [True] * len(happened) + [False] * (COUNT - len(happened))
     assert disparity(rate(0.3), expected) <= 1
@@ -233,8 +231,7 @@ def test_what_may_happen_happens_as_often_as_in_torchvision(kind: Any, transform
 
 def effects_of(op: Any) -> list[tuple[Any, ...]]:
     """The effects chosen at each place, with their strengths."""
-    program = lower([op], seed=23, stream=0)
-    chosen = [policy(Place(23, 0, at), program.ops[0], program.choices) for at in range(COUNT)]
+    chosen = [made["effects"] for [made] in draws_at(lower([op], seed=23), (64, 64), 0, range(COUNT))]
     return [tuple((AugmentKind(e.kind).name.replace("_", ""), round(e.magnitude, 3)) for e in some) for some in chosen]
 
 

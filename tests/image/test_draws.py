@@ -31,17 +31,26 @@ from stoker.image import (
     Solarize,
     VerticalFlip,
 )
-from stoker.image.draws import Drawn, Place, drawn, told
+from stoker.image.draws import Drawn, told
 from stoker.image.lower import lower, steps_of
-from stoker.kernel import native
+from stoker.kernel import describe, native
+
+from .numpy_twin import draws_at
 
 COUNT = 4000
 
 
 def draws(op: Operation, size: tuple[int, int] = (40, 60)) -> list[Drawn | None]:
     """What the last kernel operation of `op` draws at 4000 places."""
-    made = lower([op], seed=11, stream=3).ops[-1]
-    return [drawn(Place(11, 1, position), made, size) for position in range(COUNT)]
+    return [made[-1] for made in draws_at(lower([op], seed=11, streams=[3]), size, 1, range(COUNT))]
+
+
+def said(ops: list[Operation], size: tuple[int, int] = (32, 32), box: tuple[float, ...] | None = None) -> list[Drawn]:
+    """What is told of one image of `size`."""
+    program, boxes = lower(ops), None if box is None else np.array([box], np.float32)
+    height, width = (np.array([side], np.int32) for side in size)
+    [numbers] = describe.draws(program, width, height, boxes, np.zeros(1, np.uint32), np.zeros(1, np.int64)).tolist()
+    return told(steps_of(ops), numbers, program.choices)
 
 
 def are_uniform(values: list[float] | np.ndarray, low: float, high: float) -> bool:
@@ -96,7 +105,7 @@ def test_every_place_of_a_crop_is_equally_likely() -> None:
     made = draws(RandomCrop((32, 56)))
     assert are_equally_likely(column(made, "top"), 9) and are_equally_likely(column(made, "left"), 5)
     assert set(column(draws(RandomCrop((40, 60))), "top")) == {0}
-    assert drawn(Place(0, 0, 0), lower([RandomCrop(41)], seed=0, stream=0).ops[0], (40, 60)) == {}, "it does not fit"
+    assert draws(RandomCrop(41))[0] == {}, "it does not fit"
 
 
 @pytest.mark.parametrize("op", [HorizontalFlip(0.3), VerticalFlip(0.3)], ids=str)
@@ -143,12 +152,11 @@ def test_the_centre_of_a_cutout_is_any_pixel() -> None:
 
 
 def test_crops_are_those_the_kernel_plans() -> None:
-    program = lower([RandomResizedCrop(8)], seed=11, stream=3)
+    program = lower([RandomResizedCrop(8)], seed=11, streams=[3])
     sizes = [(40, 60), (61, 39), (3, 400), (400, 3)]
     for height, width in sizes:
         for position in range(50):
-            made = drawn(Place(11, 1, position), program.ops[0], (height, width))
-            assert made is not None
+            [[made]] = draws_at(program, (height, width), 1, [position])
             row = native.plan(
                 program, np.array([width], np.int32), np.array([height], np.int32), None, np.array([1], np.uint32),
                 np.array([position]),
@@ -162,31 +170,26 @@ def test_crops_are_those_the_kernel_plans() -> None:
 
 def test_what_was_drawn_is_told_in_the_users_terms() -> None:
     ops = [RandomCrop(32, 4), Rotate((5, 5)), Invert(0), Solarize(9, 1), Resize((8, 8)), RandAugment(1), Affine(0)]
-    steps, choices = steps_of(ops)
-    said = [told(step, Place(0, 0, 0), (32, 32), choices) for step in steps]
-    assert said[0] is not None and said[0]["operation"] == "RandomCrop" and 0 <= said[0]["top"] <= 8
-    assert said[1] == {"operation": "Rotate", "degrees": 5.0}
-    assert said[2] == {"operation": "Invert", "applied": False}
-    assert said[3] is None and said[4] is None, "nothing was drawn"
-    assert said[5] is not None and all(effect.keys() <= {"effect", "magnitude"} for effect in said[5]["effects"])
-    assert said[6] == {
+    crop, turn, inverted, policy, warped = said(ops)  # of the others nothing was drawn
+    assert crop["operation"] == "RandomCrop" and 0 <= crop["top"] <= 8
+    assert turn == {"operation": "Rotate", "degrees": 5.0}
+    assert inverted == {"operation": "Invert", "applied": False}
+    assert all(effect.keys() <= {"effect", "magnitude"} for effect in policy["effects"])
+    assert warped == {
         "operation": "Affine", "degrees": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0],
     }  # fmt: skip
 
 
 def test_all_numbers_are_told_with_four_digits() -> None:
-    steps, _ = steps_of([Affine(30, (0.1, 0.1), (0.5, 2), (-9, 9, -9, 9))])
-    said = told(steps[0], Place(0, 0, 0), (32, 32), ())
-    assert said is not None
-    for value in (said["degrees"], said["scale"], *said["shear"]):
+    [made] = said([Affine(30, (0.1, 0.1), (0.5, 2), (-9, 9, -9, 9))])
+    for value in (made["degrees"], made["scale"], *made["shear"]):
         assert value == round(value, 4) != round(value, 2)
 
 
-def test_what_depends_on_an_unknown_size_is_left_out() -> None:
-    steps, choices = steps_of([CropBox(), RandomCrop(4), Cutout(3), Affine(3)])
-    said = [told(step, Place(0, 0, 0), (None, None), choices) for step in steps]
-    assert said[1] == {"operation": "RandomCrop"} and said[2] == {"operation": "Cutout"}
-    assert said[3] is not None and "translate" not in said[3] and "degrees" in said[3]
+def test_a_crop_to_a_box_decides_about_the_draws_behind_it() -> None:
+    ops = [CropBox(), RandomCrop(4), Cutout(3, p=0)]
+    crop, cut = said(ops, box=(10, 20, 15, 24))
+    assert crop["top"] in (0, 1) and crop["left"] == 0 and cut == {"operation": "Cutout", "applied": False}
 
 
 def test_a_loader_tells_what_made_a_batch(image_folder: Path) -> None:

@@ -66,7 +66,7 @@ def test_all_of_a_list_is_written_as_one_call() -> None:
     [
         (v2.RandomCrop(32, padding=4), "RandomCrop((32, 32), pad=(4, 4, 4, 4), pad_mode='constant')"),
         (v1.RandomCrop(32, 4, padding_mode="reflect"), "RandomCrop((32, 32), pad=4, pad_mode='reflect')"),
-        (v2.Grayscale(3), "Grayscale(1)"),
+        (v2.Grayscale(3), "Grayscale()"),
         (v2.Pad(2, fill=255), "Pad(2, 'constant', fill=255)"),
         (v2.AutoAugment(v2.AutoAugmentPolicy.SVHN), "AutoAugment('svhn')"),
         (v2.RandAugment(2, 5, 11), "RandAugment(2, 5, 11)"),

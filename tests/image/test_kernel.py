@@ -36,15 +36,15 @@ from stoker.image import (
     ToFloat,
     TrivialAugment,
     VerticalFlip,
-    reference,
 )
 from stoker.image.lower import lower
 from stoker.kernel import native
 from stoker.plan.field_effects import size_after
 
 from ..kernel.images import difference, picture
+from . import numpy_twin as reference
 
-SEED, EPOCH, FIRST, STREAM = 7, 3, 10, 512
+SEED, EPOCH, FIRST, STREAMS = 7, 3, 10, range(512, 600)
 PIXELS = np.stack([picture(40, 38, seed) // (1 + seed % 3) + 30 * (seed % 3) for seed in range(24)]).astype(np.uint8)
 CUT = CenterCrop((32, 36))
 
@@ -105,7 +105,7 @@ def level(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def by_kernel(ops: list[Operation], color: str, out: str = "uint8") -> NDArray[Any]:
-    program = lower(ops, seed=SEED, stream=STREAM, color=color, out=out)
+    program = lower(ops, seed=SEED, streams=STREAMS, color=color, out=out)
     height, width = size_after(ops, (38, 40))
     assert height is not None and width is not None
     made = np.zeros((len(PIXELS), *program.shape(height, width)), program.dtype)
@@ -119,7 +119,7 @@ def by_kernel(ops: list[Operation], color: str, out: str = "uint8") -> NDArray[A
 def by_reference(ops: list[Operation], color: str) -> NDArray[Any]:
     places = range(FIRST, FIRST + len(PIXELS))
     return np.stack(
-        [reference.apply(ops, image, SEED, EPOCH, at, stream=STREAM, color=color) for at, image in zip(places, PIXELS)]
+        [reference.apply(ops, image, SEED, EPOCH, at, streams=STREAMS, color=color) for at, image in zip(places, PIXELS)]
     )
 
 

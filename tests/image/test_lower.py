@@ -38,7 +38,7 @@ from .test_operations import EXAMPLES
 
 
 def lowered(*ops: Operation, color: str = "rgb") -> Program:
-    return lower(ops, seed=1, stream=512, color=color)
+    return lower(ops, seed=1, streams=range(512, 600), color=color)
 
 
 @pytest.mark.parametrize("op", EXAMPLES, ids=lambda op: type(op).__name__)
@@ -82,9 +82,9 @@ def test_several_policies_share_one_table() -> None:
 
 
 def test_floats_are_the_last_write() -> None:
-    assert lower([ToFloat()], seed=0, stream=0, out="float32").scale == (1 / 255,) * 3
-    both = lower([ToFloat(), Normalize(0.5, 0.25)], seed=0, stream=0, out="float32")
-    assert both == lower([Normalize(0.5, 0.25)], seed=0, stream=0, out="float32")
+    assert lower([ToFloat()], out="float32").scale == (1 / 255,) * 3
+    both = lower([ToFloat(), Normalize(0.5, 0.25)], out="float32")
+    assert both == lower([Normalize(0.5, 0.25)], out="float32")
     assert both.scale == (1 / (255 * 0.25),) * 3 and both.bias == (-2.0,) * 3
 
 

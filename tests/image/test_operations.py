@@ -97,7 +97,7 @@ def test_defaults_are_torchvisions() -> None:
     assert HorizontalFlip().p == VerticalFlip().p == Solarize(0).p == Posterize(1).p == 0.5
     assert Equalize().p == AutoContrast().p == Invert().p == Sharpness(1).p == RandomErasing().p == 0.5
     assert RandomErasing().scale == (0.02, 0.33) and RandomErasing().ratio == (0.3, 3.3) and RandomErasing().value == 0
-    assert GaussianBlur(3).sigma == (0.1, 2.0)
+    assert GaussianBlur(3).sigma == (0.1, 2.0) and GaussianBlur(3).p == Grayscale().p == ColorJitter().p == 1
     assert RandAugment() == RandAugment(n=2, magnitude=9, bins=31) and TrivialAugment().bins == 31
     assert AutoAugment().policy == "imagenet" and Pad(1).mode == "constant"
 

@@ -9,9 +9,10 @@ import pytest
 
 from stoker.image import AutoAugment, RandAugment, TrivialAugment
 from stoker.image.autoaugment import POLICIES
-from stoker.image.draws import Place, policy
 from stoker.image.lower import lower
 from stoker.kernel.native import AugmentKind as K
+
+from .numpy_twin import draws_at
 
 SIGNED = {K.SHEAR_X, K.SHEAR_Y, K.TRANSLATE_X, K.TRANSLATE_Y, K.ROTATE, K.BRIGHTNESS, K.COLOR, K.CONTRAST, K.SHARPNESS}
 FACTORS = (K.BRIGHTNESS, K.COLOR, K.CONTRAST, K.SHARPNESS)
@@ -97,8 +98,8 @@ def test_sums_of_the_tables_are_those_of_the_published_ones() -> None:
 
 
 def test_effects_and_signs_are_equally_likely() -> None:
-    program = lower([RandAugment(n=2)], seed=3, stream=0)
-    drawn = [policy(Place(3, 0, position), program.ops[0], program.choices) for position in range(4000)]
+    program = lower([RandAugment(n=2)], seed=3)
+    drawn = [made["effects"] for [made] in draws_at(program, (8, 8), 0, range(4000))]
     counts = Counter(effect.kind for effects in drawn for effect in effects)
     expected, spread = 8000 / 14, (8000 / 14 * 13 / 14) ** 0.5
     assert counts.keys() == FOURTEEN - {K.IDENTITY}, "what changes nothing is left out"
@@ -108,7 +109,7 @@ def test_effects_and_signs_are_equally_likely() -> None:
 
 
 def test_an_effect_happens_with_its_own_probability() -> None:
-    program = lower([AutoAugment("svhn")], seed=5, stream=0)
-    happened = sum(len(policy(Place(5, 0, position), program.ops[0], program.choices)) for position in range(4000))
+    program = lower([AutoAugment("svhn")], seed=5)
+    happened = sum(len(made["effects"]) for [made] in draws_at(program, (8, 8), 0, range(4000)))
     expected = sum(effect.probability for pair in program.choices for effect in pair) / 25
     assert happened / 4000 == pytest.approx(expected, abs=0.04)

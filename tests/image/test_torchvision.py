@@ -48,11 +48,14 @@ from stoker.image import (
 )
 from stoker.image.autoaugment import POLICIES
 from stoker.image.batch_mixing import draw
-from stoker.image.draws import Drawn, Place, drawn, policy
+from stoker.image.draws import Drawn
 from stoker.image.lower import lower
 from stoker.kernel.native import Augment, AugmentKind
+from stoker.plan.nodes import Blend
+from stoker.plan.random_streams import streams_of
 
 from ..kernel.images import difference, picture
+from .numpy_twin import draws_at, streams_in_pipeline
 from .vision import BILINEAR, as_array, as_tensor, functional, torch, v2
 
 Pixels = NDArray[np.uint8]
@@ -244,10 +247,8 @@ COUNT = 12
 def places(op: Operation, pixels: Pixels) -> list[tuple[NDArray[Any], Drawn | None]]:
     """What a pipeline made of the same image at some places, and what was drawn for each."""
     out = made(np.repeat(pixels[None], COUNT, 0), op)
-    last = lower([op], seed=0, stream=0).ops[-1]
-    before = op.padding if isinstance(op, RandomCrop) else (0, 0, 0, 0)
-    size = (pixels.shape[0] + before[1] + before[3], pixels.shape[1] + before[0] + before[2])
-    return [(image, drawn(Place(0, 0, at), last, size)) for at, image in enumerate(out)]
+    program = lower([op], streams=streams_in_pipeline([op]))
+    return [(image, drawn[-1]) for image, drawn in zip(out, draws_at(program, pixels.shape, 0, range(COUNT)))]
 
 
 def test_a_random_resized_crop_is_torchvisions_of_the_same_rectangle() -> None:
@@ -393,10 +394,10 @@ def applied(pixels: Pixels, effects: Sequence[Augment]) -> NDArray[Any]:
 @pytest.mark.parametrize("title", ["photo", "dark"])
 def test_every_effect_of_a_policy_is_torchvisions_at_its_magnitude(op: Any, title: str) -> None:
     pixels, count = PICTURES[title], 150
-    program = lower([op], seed=0, stream=0)
+    drawn = draws_at(lower([op], streams=streams_in_pipeline([op])), pixels.shape, 0, range(count))
     seen = set()
-    for at, image in enumerate(made(np.repeat(pixels[None], count, 0), op)):
-        effects = policy(Place(0, 0, at), program.ops[0], program.choices)
+    for image, [chosen] in zip(made(np.repeat(pixels[None], count, 0), op), drawn):
+        effects = chosen["effects"]
         if len(effects) > 1:  # pairs, where a level may grow, have their parts tested by themselves
             continue
         off = difference(image, applied(pixels, effects))
@@ -415,7 +416,8 @@ def test_batches_are_mixed_as_torchvision_does_with_the_same_share_and_box(op: A
     images = np.stack([picture(20, 16, seed) for seed in range(8)])
     images = images if dtype == np.uint8 else (images / 255).astype(np.float32)
     labels = np.arange(8) % 10
-    chosen = draw([op], 0, 0, 0, 0, (16, 20))
+    [[stream]] = streams_of([Blend((op,))])
+    chosen = draw([op], 0, 0, 0, stream, (16, 20))
     with stoker.arrays(image=images, label=labels).batch(8).blend(op).loader(executor="inline") as loader:
         batch, told = next(iter(loader)), loader.explain(0)
     assert chosen is not None, told

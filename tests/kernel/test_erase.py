@@ -106,7 +106,7 @@ def test_noise_is_a_function_of_the_place(level: int, channels: int) -> None:  #
     op = erase((9, 7), noise=True)
     out, _ = move(Program(ops=(op,), seed=SEED, channels=channels), whiten(6, 20, 20, channels))
     for i in range(6):
-        w = philox([i, 0, 0, STREAM << 8 | 10], [SEED, 0])
+        w = philox([i, 0, 0, 10], [SEED, STREAM])
         top, left, bottom, right = cutout(i, 20, 20, (9, 7))
         for y in range(top, bottom):
             row = b"".join(np.array(philox([g, y - top, w[2], w[3]], w[:2]), "<u4").tobytes() for g in range(2))

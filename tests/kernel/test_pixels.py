@@ -10,9 +10,9 @@ from PIL import Image
 
 from stoker.errors import KernelError
 from stoker.kernel import native
-from stoker.kernel import twins as reference
 from stoker.kernel.native import Op, Program, Status
 
+from . import twins as reference
 from .images import (
     KINDS,
     center_crop,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import field, make_dataclass
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +15,10 @@ import pytest
 
 import stoker
 from stoker import Pipeline
-from stoker.errors import ConfigError, StallError
-from stoker.image import CenterCrop, CropBox, RandomResizedCrop, Resize
+from stoker.errors import ConfigError, StallError, StateError
+from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize, Rotate
 from stoker.loader import front
-from stoker.plan.nodes import Shuffle, Take, describe
+from stoker.plan.nodes import Image, Shuffle, Take, describe
 
 from ..loader.runs import expand, numbers, odd, samples, spread
 
@@ -288,10 +290,24 @@ def test_equal_pipelines_have_equal_fingerprints_and_others_do_not() -> None:
     assert len({pipeline.fingerprint() for pipeline in others}) == len(others)
 
 
-def test_a_verb_whose_new_argument_is_not_used_is_described_as_before() -> None:
-    """Fingerprints are made of it: a state saved by an earlier version still fits."""
-    assert describe(Shuffle(1)) == "Shuffle(seed=1, window=None)"
-    assert describe(Shuffle(1, reshuffle=False)) == "Shuffle(seed=1, window=None, reshuffle=False)"
+def test_what_is_at_its_default_is_not_part_of_a_description() -> None:
+    assert describe(Shuffle(1)) == "Shuffle(seed=1)"
+    assert describe(Shuffle(1, reshuffle=False)) == "Shuffle(seed=1, reshuffle=False)"
+    assert describe(Image("i", (HorizontalFlip(), Rotate(5, p=0.5)))) == (
+        "Image(field='i', ops=(HorizontalFlip(), Rotate(degrees=(-5.0, 5.0), p=0.5)))"
+    )
+
+
+def test_a_state_survives_a_new_keyword_with_a_default() -> None:
+    pipeline = numbers().shuffle(seed=1).batch(4)
+    with pipeline.loader() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    newer = make_dataclass("Shuffle", [("strength", int, field(default=3))], bases=(Shuffle,), frozen=True)
+    for strength, fits in ((3, True), (4, False)):
+        changed = Pipeline(pipeline._source, (newer(1, strength=strength), *pipeline._nodes[1:]))
+        with changed.loader() as loader, nullcontext() if fits else pytest.raises(StateError, match="order differ"):
+            loader.load_state_dict(state)
 
 
 def test_batch_size_and_ranks_are_not_part_of_the_fingerprint() -> None:

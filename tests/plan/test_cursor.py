@@ -50,10 +50,17 @@ def test_a_missing_field_is_named(field: str) -> None:
         decode(state, IDENTITY)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1]], ids=repr)
+@pytest.mark.parametrize("version", [0, 3, "2", None, [2]], ids=repr)
 def test_a_state_of_another_version_is_refused(version: Any) -> None:
     with pytest.raises(StateError, match="version"):
         decode({**good(), "stoker": version}, IDENTITY)
+
+
+def test_a_state_saved_before_streams_had_kinds_is_refused_for_that_reason_and_gives_its_position_when_forced() -> None:
+    old = {**good(), "stoker": 1}
+    with pytest.raises(StateError, match=r"earlier Stoker.*numbered random streams in another way.*start the epoch again"):
+        decode(old, IDENTITY)
+    assert decode(old, IDENTITY, force=True) == Cursor(3, 48, (7, 2))
 
 
 @pytest.mark.parametrize("field", IDENTITY)

@@ -54,7 +54,7 @@ def check(batch: Any, pixels: NDArray[Any] = PIXELS, real: int | None = None) ->
 def test_images_and_labels_are_mixed_with_the_row_before(op: Any, dtype: Any) -> None:
     pixels = PIXELS if dtype == np.uint8 else PIXELS.astype(np.float32) / 255 - 0.4
     shares = [check(batch, pixels) for batch in source(pixels).shuffle(seed=3).batch(4).blend(op)]
-    assert len(shares) == 9 and len(set(shares)) > 6
+    assert len(shares) == 9 and len(set(shares)) > 4
     batch = next(iter(source(pixels).batch(4).blend(op)))
     assert batch["image"].dtype == dtype and batch["label"].dtype == np.float32 and batch["label"].shape == (4, CLASSES)
     assert list(batch.keys()) == ["image", "label", "row"]

@@ -20,7 +20,7 @@ from ..storage.scratch import Scratch
 _SIDE = 224
 #: largest image that is decoded
 _MOST_PIXELS = 200_000_000
-_WHOLE = lower((), seed=0, stream=0, fast=False, max_pixels=_MOST_PIXELS)
+_WHOLE = lower((), fast=False, max_pixels=_MOST_PIXELS)
 
 
 @dataclass(frozen=True, slots=True)

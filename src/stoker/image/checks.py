@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ConfigError
-from .operation import Operation
+
+if TYPE_CHECKING:
+    from .operation import Operation
 
 #: (low, high), both included
 Range = tuple[float, float]
@@ -62,9 +64,16 @@ def whole(operation: Operation, name: str, value: Any, low: int, high: int, what
     return int(value)
 
 
-def probability(operation: Operation, value: Any) -> float:
-    """`p`."""
-    return number(operation, "p", value, 0, 1, "a probability,")
+def probability(operation: Any) -> float:
+    """The `p` of an operation that has one."""
+    return number(operation, "p", operation.p, 0, 1, "a probability,")
+
+
+def name(operation: Operation, parameter: str, value: Any) -> str | None:
+    """A name, or None."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise wrong(operation, parameter, value, "a name, or None")
+    return value
 
 
 def side(operation: Operation, name: str, value: Any) -> int:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from . import checks
 from .checks import Range, put
-from .operation import Operation
+from .operation import RandomOperation
 
 #: sides of the kernel of a blur
 MAX_KERNEL = 255
 
 
-@dataclass(frozen=True, slots=True)
-class ColorJitter(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class ColorJitter(RandomOperation):
     """Change brightness, contrast, saturation and hue by random amounts, in random order.
 
     The first three are ranges of factors, or one number x for max(0, 1 - x) to 1 + x. `hue` is a range within -0.5 to 0.5 of a
@@ -26,10 +26,10 @@ class ColorJitter(Operation):
     hue: float | Range = (0.0, 0.0)
     p: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         for name in ("brightness", "contrast", "saturation"):
             put(self, **{name: checks.factors(self, name, getattr(self, name))})
-        put(self, hue=checks.around(self, "hue", self.hue, 0.5), p=checks.probability(self, self.p))
+        put(self, hue=checks.around(self, "hue", self.hue, 0.5))
 
     @property
     def ranges(self) -> tuple[float, ...]:
@@ -38,18 +38,15 @@ class ColorJitter(Operation):
         return (*made[0], *made[1], *made[2], *checks.around(self, "hue", self.hue, 0.5))
 
 
-@dataclass(frozen=True, slots=True)
-class Grayscale(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Grayscale(RandomOperation):
     """Take the colour out with probability `p`, keeping the channels: all get the luminance (ITU-R 601)."""
 
-    p: float
-
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))
+    p: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class GaussianBlur(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class GaussianBlur(RandomOperation):
     """Blur with a Gaussian of `kernel_size` x `kernel_size` pixels, with probability `p`.
 
     Its `sigma` is drawn from a range, or is one number.
@@ -59,10 +56,10 @@ class GaussianBlur(Operation):
     sigma: float | Range = (0.1, 2.0)
     p: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not checks.is_whole(self.kernel_size) or not 1 <= self.kernel_size <= MAX_KERNEL or self.kernel_size % 2 == 0:
             raise checks.wrong(self, "kernel_size", self.kernel_size, f"an odd number from 1 to {MAX_KERNEL}")
-        put(self, kernel_size=int(self.kernel_size), sigma=self.range, p=checks.probability(self, self.p))
+        put(self, kernel_size=int(self.kernel_size), sigma=self.range)
 
     @property
     def range(self) -> Range:
@@ -70,50 +67,44 @@ class GaussianBlur(Operation):
         return checks.span(self, "sigma", self.sigma, 0, 1000, open_low=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Solarize(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Solarize(RandomOperation):
     """Invert all values from `threshold` on, with probability `p`."""
 
     threshold: float
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        put(self, threshold=checks.number(self, "threshold", self.threshold, 0, 255), p=checks.probability(self, self.p))
+    def check(self) -> None:
+        put(self, threshold=checks.number(self, "threshold", self.threshold, 0, 255))
 
 
-@dataclass(frozen=True, slots=True)
-class Posterize(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Posterize(RandomOperation):
     """Keep the upper `bits` bits of every value, with probability `p`."""
 
     bits: int
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        put(self, bits=checks.whole(self, "bits", self.bits, 0, 8), p=checks.probability(self, self.p))
+    def check(self) -> None:
+        put(self, bits=checks.whole(self, "bits", self.bits, 0, 8))
 
 
-@dataclass(frozen=True, slots=True)
-class Equalize(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Equalize(RandomOperation):
     """Spread the histogram of every channel evenly, with probability `p`."""
 
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))
 
-
-@dataclass(frozen=True, slots=True)
-class AutoContrast(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class AutoContrast(RandomOperation):
     """Stretch every channel so that its darkest value becomes 0 and its lightest 255, with probability `p`."""
 
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))
 
-
-@dataclass(frozen=True, slots=True)
-class Sharpness(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Sharpness(RandomOperation):
     """Blend with a smoothed image, with probability `p`: a `factor` of 0 smooths, 1 changes nothing, 2 sharpens.
 
     `factor` is one number, or a range it is drawn from.
@@ -122,9 +113,9 @@ class Sharpness(Operation):
     factor: float | Range
     p: float = 0.5
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         low, high = self.range
-        put(self, factor=low if low == high else (low, high), p=checks.probability(self, self.p))
+        put(self, factor=low if low == high else (low, high))
 
     @property
     def range(self) -> Range:
@@ -132,11 +123,8 @@ class Sharpness(Operation):
         return checks.span(self, "factor", self.factor, 0, checks.MAX_FACTOR)
 
 
-@dataclass(frozen=True, slots=True)
-class Invert(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Invert(RandomOperation):
     """Turn every value v into 255 - v, with probability `p`."""
 
     p: float = 0.5
-
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from . import checks
 from .checks import Range, put
-from .operation import Operation
+from .operation import RandomOperation
 
 
-@dataclass(frozen=True, slots=True)
-class Cutout(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Cutout(RandomOperation):
     """Fill one rectangle of `size` with the colour `fill`, with probability `p`.
 
     Its centre is any pixel, so part of it may lie outside.
@@ -20,13 +20,12 @@ class Cutout(Operation):
     fill: int | tuple[int, int, int] = 0
     p: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, size=checks.sides(self, self.size), fill=checks.colour(self, "fill", self.fill))
-        put(self, p=checks.probability(self, self.p))
 
 
-@dataclass(frozen=True, slots=True)
-class RandomErasing(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class RandomErasing(RandomOperation):
     """With probability `p` fill a rectangle: its area drawn from `scale` (a share of the image), its aspect from `ratio`.
 
     `value` is a gray level, (red, green, blue), or ``"random"`` for noise. Ten tries to fit a rectangle smaller than the image,
@@ -38,8 +37,7 @@ class RandomErasing(Operation):
     ratio: Range = (0.3, 3.3)
     value: int | tuple[int, int, int] | str = 0
 
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))
+    def check(self) -> None:
         put(self, scale=checks.span(self, "scale", self.scale, 0, 1))
         put(self, ratio=checks.span(self, "ratio", self.ratio, 1e-5, 1e5))
         if isinstance(self.value, str):

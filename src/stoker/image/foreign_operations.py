@@ -67,7 +67,7 @@ _NAMES = {
         "",
         "color='gray'",
         only={"num_output_channels": _one_of(1)},
-        otherwise=Ours("Grayscale(1)"),
+        otherwise=Ours("Grayscale()"),
     ),
     "HFlip": Ours("HorizontalFlip({p})"),
     "Normalize": Ours("Normalize({mean}, {std})"),

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from . import checks
 from .checks import Range, put
-from .operation import Operation, Size
+from .operation import Operation, RandomOperation, Size
 
 #: how pixels outside the image are made up
 BORDERS = ("constant", "reflect", "edge")
 
 
-@dataclass(frozen=True, slots=True)
-class RandomResizedCrop(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class RandomResizedCrop(RandomOperation):
     """Crop a random part (area and aspect drawn from `scale` and `ratio`) and resize it to `size`.
 
     `size` is one number for a square, or (height, width). Ten tries to fit the drawn shape, then the largest centre crop
@@ -25,7 +25,7 @@ class RandomResizedCrop(Operation):
     scale: Range = (0.08, 1.0)
     ratio: Range = (3 / 4, 4 / 3)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, size=checks.sides(self, self.size))
         put(self, scale=checks.span(self, "scale", self.scale, 0, 1, open_low=True))
         put(self, ratio=checks.span(self, "ratio", self.ratio, 1e-5, 1e5))
@@ -68,8 +68,8 @@ class CenterCrop(Operation):
         return _both(self.size)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomCrop(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class RandomCrop(RandomOperation):
     """Cut (height, width) or a square out, all places being equally likely; first pad every side by `pad` pixels.
 
     `pad` is as in `Pad`, `pad_mode` ``"reflect"``, ``"edge"`` or ``"constant"`` (black). An image that is smaller than the crop
@@ -80,7 +80,7 @@ class RandomCrop(Operation):
     pad: int | tuple[int, ...] = 0
     pad_mode: str = "reflect"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, size=checks.sides(self, self.size))
         left, top, right, bottom = padding_of(self, "pad", self.pad)
         put(self, pad=left if left == top == right == bottom else (left, top, right, bottom))
@@ -143,28 +143,22 @@ class CropBox(Operation):
         return (None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class HorizontalFlip(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class HorizontalFlip(RandomOperation):
     """Mirror left to right with probability `p`."""
 
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))
 
-
-@dataclass(frozen=True, slots=True)
-class VerticalFlip(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class VerticalFlip(RandomOperation):
     """Turn upside down with probability `p`."""
 
     p: float = 0.5
 
-    def __post_init__(self) -> None:
-        put(self, p=checks.probability(self, self.p))
 
-
-@dataclass(frozen=True, slots=True)
-class Rotate(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Rotate(RandomOperation):
     """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise, with probability `p`; the size stays.
 
     `degrees` is a range, or one number d for -d to d. What comes in from outside has the gray level `fill`.
@@ -174,9 +168,8 @@ class Rotate(Operation):
     fill: int = 0
     p: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, degrees=checks.around(self, "degrees", self.degrees, 360), fill=checks.level(self, "fill", self.fill))
-        put(self, p=checks.probability(self, self.p))
 
     @property
     def range(self) -> Range:
@@ -184,8 +177,8 @@ class Rotate(Operation):
         return checks.around(self, "degrees", self.degrees, 360)
 
 
-@dataclass(frozen=True, slots=True)
-class Affine(Operation):
+@dataclass(frozen=True, slots=True, repr=False)
+class Affine(RandomOperation):
     """Rotate (clockwise, as torchvision's affine does), move, scale and shear about the centre, all in one; the size stays.
 
     `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the share a of the width and b of the height, either way.
@@ -200,11 +193,10 @@ class Affine(Operation):
     fill: int = 0
     p: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, degrees=checks.around(self, "degrees", self.degrees, 360))
         put(self, translate=self._shares(), shear=self._shears(), fill=checks.level(self, "fill", self.fill))
         put(self, scale=checks.span(self, "scale", (1, 1) if self.scale is None else self.scale, 0, 100, open_low=True))
-        put(self, p=checks.probability(self, self.p))
 
     @property
     def ranges(self) -> tuple[float, ...]:

@@ -11,7 +11,10 @@ from . import colour, erase, geometry
 from .limits import MAX_PIXELS, MAX_SCANS
 from .normalize import Normalize, ToFloat
 from .operation import Operation
-from .policies import Choice, Policy
+from .policies import Policy
+
+#: the random streams of operations that are not part of a pipeline
+ANY_STREAMS = range(1 << 32)
 
 
 class Step(NamedTuple):
@@ -24,8 +27,8 @@ class Step(NamedTuple):
 def lower(
     ops: Iterable[Operation],
     *,
-    seed: int,
-    stream: int,
+    seed: int = 0,
+    streams: Iterable[int] = ANY_STREAMS,
     color: str = "rgb",
     layout: str = "hwc",
     out: str = "uint8",
@@ -34,11 +37,10 @@ def lower(
     orient: bool = False,
     lenient: bool = False,
 ) -> Program:
-    """One program for all of `ops`; operation i draws from random stream ``stream + i``."""
+    """One program for all of `ops`; operation i draws from random stream ``streams[i]``."""
     ops = tuple(ops)
     channels = 1 if color == "gray" else 3
-    steps, choices = steps_of(ops, stream=stream)
-    kernel_ops = tuple(op for step in steps for op in step.ops)
+    kernel_ops = tuple(op for step in steps_of(ops, streams) for op in step.ops)
     if len(kernel_ops) > MAX_OPS:
         raise ConfigError(f"an image stage holds at most {MAX_OPS} operations, not {len(kernel_ops)}; use two image stages")
     if channels == 1:
@@ -55,28 +57,28 @@ def lower(
         exact=not fast,
         max_pixels=max_pixels,
         max_scans=MAX_SCANS,
-        choices=choices,
+        choices=tuple(choice for op in ops if isinstance(op, Policy) for choice in op.choices()),
         orient=orient,
         lenient=lenient,
     )
 
 
-def steps_of(ops: Sequence[Operation], *, stream: int = 0) -> tuple[list[Step], tuple[Choice, ...]]:
-    """What the kernel does for each operation up to the floats, and what its policies choose from."""
+def steps_of(ops: Sequence[Operation], streams: Iterable[int] = ANY_STREAMS) -> list[Step]:
+    """What the kernel does for each operation up to the floats; policies choose from one table, one after the other."""
     _check_order(ops)
     steps: list[Step] = []
-    choices: list[Choice] = []
-    for number, op in enumerate(ops):
+    choices = 0
+    for op, stream in zip(ops, streams):
         if isinstance(op, Policy):
-            made = op.choices()
-            steps.append(Step(op, (_effect(OpKind.POLICY, stream + number, (len(choices), len(made), op.times)),)))
-            choices += made
+            count = len(op.choices())
+            steps.append(Step(op, (_effect(OpKind.POLICY, stream, (choices, count, op.times)),)))
+            choices += count
         elif not isinstance(op, (Normalize, ToFloat)):
             lowered = _LOWERING.get(type(op))
             if lowered is None:
                 raise ConfigError(f"{op!r} is not an image operation; see stoker.image")
-            steps.append(Step(op, lowered(op, stream + number)))
-    return steps, tuple(choices)
+            steps.append(Step(op, lowered(op, stream)))
+    return steps
 
 
 def is_effect(op: Op) -> bool:

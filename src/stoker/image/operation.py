@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from . import checks
+
 #: height and width behind an operation; None where it depends on the image
 Size = tuple[int | None, int | None]
 
@@ -14,3 +18,27 @@ class Operation:
     def size_after(self, size: Size) -> Size:
         """The image's height and width behind this operation."""
         return size
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RandomOperation(Operation):
+    """One that draws random numbers.
+
+    Its numbers depend on its kind, and on how many of that kind come before it in the pipeline, not on what other kinds there
+    are. `stream` is a name instead of that count: operations of one kind and name draw the same numbers, wherever they are.
+    """
+
+    stream: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        checks.put(self, stream=checks.name(self, "stream", self.stream))
+        if hasattr(self, "p"):
+            checks.put(self, p=checks.probability(self))
+        self.check()
+
+    def check(self) -> None:
+        """Check the other parameters, and put them in normal form."""
+
+    def __repr__(self) -> str:
+        names = [name for name in self.__dataclass_fields__ if name != "stream"] + ["stream"] * (self.stream is not None)
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"

@@ -16,7 +16,7 @@ from ..kernel.native import Augment, AugmentKind
 from . import checks
 from .autoaugment import POLICIES, Step
 from .checks import put
-from .operation import Operation
+from .operation import RandomOperation
 
 #: up to two effects, one after the other
 Choice = tuple[Augment, Augment]
@@ -76,7 +76,7 @@ NARROW = Space(shear=0.3, translate=150 / 331, rotate=30, factor=0.9, bits=4, re
 WIDE = Space(shear=0.99, translate=32, rotate=135, factor=0.99, bits=6, relative=False)
 
 
-class Policy(Operation, ABC):
+class Policy(RandomOperation, ABC):
     """An operation that chooses among effects: `times` times one of `choices`, all equally likely."""
 
     __slots__ = ()
@@ -91,7 +91,7 @@ class Policy(Operation, ABC):
         """What is chosen from."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RandAugment(Policy):
     """`n` times one of 14 effects, each equally likely, at bin `magnitude` of `bins`; signs are drawn.
 
@@ -103,7 +103,7 @@ class RandAugment(Policy):
     bins: int = 31
     fill: int = 0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, n=checks.whole(self, "n", self.n, 0, 64), bins=checks.whole(self, "bins", self.bins, 2, 1000))
         put(self, magnitude=checks.whole(self, "magnitude", self.magnitude, 0, self.bins - 1))
         put(self, fill=checks.level(self, "fill", self.fill))
@@ -116,7 +116,7 @@ class RandAugment(Policy):
         return _single(NARROW.effect(kind, self.magnitude, self.bins, self.fill) for kind in _EFFECTS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrivialAugment(Policy):
     """One of 14 effects at one of `bins` magnitudes, all equally likely; signs are drawn (TrivialAugmentWide).
 
@@ -126,7 +126,7 @@ class TrivialAugment(Policy):
     bins: int = 31
     fill: int = 0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, bins=checks.whole(self, "bins", self.bins, 2, 1000), fill=checks.level(self, "fill", self.fill))
 
     def choices(self) -> tuple[Choice, ...]:
@@ -134,7 +134,7 @@ class TrivialAugment(Policy):
         return _single(WIDE.effect(kind, bin, self.bins, self.fill) for kind in _EFFECTS for bin in bins)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AutoAugment(Policy):
     """One of 25 pairs of effects learned on a data set: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``; or one of your own.
 
@@ -149,7 +149,7 @@ class AutoAugment(Policy):
     policy: str | Lines = "imagenet"
     fill: int = 0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         put(self, policy=self._checked(), fill=checks.level(self, "fill", self.fill))
 
     def choices(self) -> tuple[Choice, ...]:

@@ -1,1 +1,1 @@
-"""The native kernels and their NumPy twins. Everything above calls `stoker.kernel.native` and `stoker.kernel.records`."""
+"""The native kernels. Everything above calls `stoker.kernel.native` and `stoker.kernel.records`."""

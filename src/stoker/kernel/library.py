@@ -52,6 +52,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_lmdb_table": [c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64],
     "stk_jpeg_header": [c_void_p, c_int64, c_void_p],
     "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
+    "stk_draws": [*[c_void_p] * 6, c_int64, c_int32, c_void_p],
+    "stk_passes": [c_void_p, c_int32, c_void_p, c_void_p],
     "stk_image_rows": [*[c_void_p] * 9, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
     "stk_image_files": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
     "stk_image_records": [
@@ -178,6 +180,8 @@ class Library:
         self.lmdb_table: _Function = loaded.stk_lmdb_table
         self.jpeg_header: _Function = brief.stk_jpeg_header
         self.image_plan: _Function = brief.stk_image_plan
+        self.draws: _Function = loaded.stk_draws
+        self.passes: _Function = brief.stk_passes
         self.image_rows: _Function = loaded.stk_image_rows
         self.image_files: _Function = loaded.stk_image_files
         self.image_records: _Function = loaded.stk_image_records

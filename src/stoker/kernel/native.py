@@ -109,7 +109,7 @@ def uniforms(seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64]
     count = len(positions)
     positions = contiguous(positions, np.int64, count, "positions")
     epochs = contiguous(epochs, np.uint32, count, "epochs")
-    if not 0 <= stream < 1 << 24 or not 0 <= draws <= 1024:
+    if not 0 <= stream < 1 << 32 or not 0 <= draws <= 1024:
         raise KernelError(f"stream {stream} or draws {draws} out of range")
     out = np.empty((count, draws), np.float64)
     library().uniforms(seed, address(epochs), address(positions), count, stream, draws, address(out))
@@ -287,7 +287,8 @@ class Program:
         return (self.channels, height, width) if self.planar else (height, width, self.channels)
 
 
-def _optional_boxes(boxes: NDArray[np.float32] | None, count: int) -> NDArray[np.float32] | None:
+def optional_boxes(boxes: NDArray[np.float32] | None, count: int) -> NDArray[np.float32] | None:
+    """Boxes as the library takes them: four floats each, side by side; or none."""
     if boxes is None:
         return None
     boxes = np.ascontiguousarray(boxes, np.float32)
@@ -310,7 +311,7 @@ def plan(
     heights = contiguous(heights, np.int32, count, "heights")
     epochs = contiguous(epochs, np.uint32, count, "epochs")
     positions = contiguous(positions, np.int64, count, "positions")
-    boxes = _optional_boxes(boxes, count)
+    boxes = optional_boxes(boxes, count)
     rows = np.zeros(count, ROW_DTYPE)
     library().image_plan(
         address(program._struct), address(widths), address(heights), address(boxes),
@@ -390,7 +391,7 @@ class Decoder(Owned):
         lengths = contiguous(lengths, np.int64, count, "lengths")
         epochs = contiguous(epochs, np.uint32, count, "epochs")
         positions = contiguous(positions, np.int64, count, "positions")
-        boxes = _optional_boxes(boxes, count)
+        boxes = optional_boxes(boxes, count)
         rows = np.zeros(count, ROW_DTYPE)
         if count == 0:
             return rows
@@ -417,7 +418,7 @@ class Decoder(Owned):
         count = len(positions)
         epochs = contiguous(epochs, np.uint32, count, "epochs")
         positions = contiguous(positions, np.int64, count, "positions")
-        boxes = _optional_boxes(boxes, count)
+        boxes = optional_boxes(boxes, count)
         rows = np.zeros(count, ROW_DTYPE)
         if count == 0:
             return rows

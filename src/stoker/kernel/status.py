@@ -74,6 +74,18 @@ class OpKind(IntEnum):
     POLICY = 40
 
 
+class PassKind(IntEnum):
+    """What the operations that are done at once do."""
+
+    RESAMPLE = 0
+    MOVE = 1
+    WARP = 2
+    COLOURS = 3
+    NEIGHBOURS = 4
+    ERASE = 5
+    POLICY = 6
+
+
 class Border(IntEnum):
     """What pixels outside an image are."""
 

@@ -12,7 +12,7 @@ from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
 from ..plan.field_effects import Specs, all_after
-from ..plan.nodes import Blend, MapBatch, draws
+from ..plan.nodes import Blend, MapBatch
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
@@ -67,14 +67,13 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
     reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
-    runners, stream = [], 0
+    runners, streams = [], iter(plan.streams)
     specs: Specs = plan.source.fields
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.nodes, plan.seed, stream, specs)
+        stages = make_stages(segment.nodes, plan.seed, streams, specs)
         specs = all_after(segment.nodes, specs)
         runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
-        stream += sum(map(draws, segment.nodes))
-    stages = make_stages(plan.stages, plan.seed, stream, specs)
+    stages = make_stages(plan.stages, plan.seed, streams, specs)
     final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
     joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
     laid_out = frozenset(name for name, *_ in layout.fields)
@@ -82,9 +81,8 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
 
 
 def finish_of(plan: Plan) -> Finish:
-    """What happens to whole batches; it draws from random streams behind those of all stages."""
-    before = [node for segment in plan.segments for node in segment.nodes] + list(plan.stages)
-    return Finish(plan.finish, plan.seed, sum(map(draws, before)))
+    """What happens to whole batches."""
+    return Finish(plan.finish, plan.seed, plan.streams[len(plan.streams) - len(plan.finish) :])
 
 
 def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:

@@ -65,7 +65,7 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
 
 def _tell_images(plan: Plan, chunk: Chunk, told: list[dict[str, Any]], scratch: Scratch) -> Chunk:
     """Adds what image stages did, up to the last one no function stands in front of: what that makes is not known here."""
-    stages = list(itertools.takewhile(_is_ours, make_stages(plan.stages, plan.seed, 0)))
+    stages = list(itertools.takewhile(_is_ours, make_stages(plan.stages, plan.seed, plan.streams)))
     while stages and not isinstance(stages[-1], ImageStage):
         stages.pop()
     fields: Counter[str] = Counter()
@@ -94,13 +94,13 @@ def blends(plan: Plan, epoch: int, position: int, rows: int) -> dict[str, Any]:
     """
     finish = finish_of(plan)
     told: dict[str, Any] = {}
-    for number, node in finish.numbered():
+    for node, streams in zip(finish.nodes, finish.streams):
         spec = (plan.specs or {}).get(node.image) if isinstance(node, Blend) else None
         if not isinstance(node, Blend) or spec is None or not spec.fixed:
             continue
         shape = tuple(n or 0 for n in spec.shape)
         size = (shape[1], shape[2]) if is_planar(shape, node) else (shape[0], shape[1])
-        drawn = draw(node.ops, finish.seed, epoch, position, number << 8, size)
+        drawn = draw(node.ops, finish.seed, epoch, position, streams[0], size)
         name = "blend" if "blend" not in told else f"blend {len(told) + 1}"
         told[name] = None if drawn is None or rows < 2 else _mixture(*drawn)
     return told

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import StateError
 
-VERSION = 1
+#: of states; 2: random streams are keyed by kind and occurrence, and fingerprints leave defaults out
+VERSION = 2
 #: random numbers know epochs by 32 bits
 MOST_EPOCHS = 1 << 32
 
@@ -41,7 +42,14 @@ def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> C
     if not isinstance(state, Mapping):
         raise StateError(f"a loader state is a mapping made by state_dict(), not {type(state).__name__}")
     version = state.get("stoker")
-    if version != VERSION:
+    if version == 1:
+        if not force:
+            raise StateError(
+                "this state was saved by an earlier Stoker (its version is 1), which numbered random streams in another way: the "
+                "rest of the epoch would be augmented differently; start the epoch again, or load the state with force=True to "
+                "keep only its position"
+            )
+    elif version != VERSION:
         raise StateError(f"this state has version {version!r}; this Stoker reads version {VERSION}")
     cursor = Cursor(_count(state, "epoch", MOST_EPOCHS), _count(state, "row"), _at(state))
     if not force:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Union
 
 from ..image.batch_mixing import Mixing
@@ -11,9 +11,6 @@ from ..image.limits import MAX_PIXELS
 from ..image.operation import Operation
 
 Function = Callable[..., Any]
-
-#: metadata of a field that a later version added: at its default `describe` omits it, so that states saved before still fit
-ADDED_LATER = {"added later": True}
 
 # ---- the order of samples: see order.py --------------------------------------------------------------------------------
 
@@ -24,7 +21,7 @@ class Shuffle:
 
     seed: int = 0
     window: int | None = None
-    reshuffle: bool = field(default=True, metadata=ADDED_LATER)
+    reshuffle: bool = True
 
     def epoch_of(self, epoch: int) -> int:
         """The epoch whose order this one gets."""
@@ -117,10 +114,10 @@ class Decode:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A user's function over whole samples."""
+    """A user's function over whole samples; `rng` may be the name of its random stream."""
 
     fn: Function
-    rng: bool = False
+    rng: bool | str = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ class MapFields:
     """Users' functions over single fields, applied in turn."""
 
     fields: tuple[tuple[str, tuple[Function, ...]], ...]
-    rng: bool = False
+    rng: bool | str = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +195,7 @@ class Blend:
     image: str = "image"
     label: str = "label"
     layout: str | None = None
+    stream: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +234,6 @@ Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError]
 RAGGED = (Filter, FlatMap, Unbatch, Regroup)
 
 
-def draws(node: Node) -> bool:
-    """Whether a node takes random numbers.
-
-    Only such nodes are counted when random streams are numbered: a `rename` in front of an augmentation does not change it.
-    """
-    return node.rng if isinstance(node, (Map, MapFields)) else isinstance(node, (Image, Blend))
-
-
 def describe_function(fn: Function) -> str:
     """A function's name, for fingerprints and `explain()`; the same in every process."""
     module = getattr(fn, "__module__", None) or type(fn).__module__
@@ -253,14 +243,12 @@ def describe_function(fn: Function) -> str:
 
 
 def describe(node: Node | Operation | Mixing) -> str:
-    """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made of it."""
-    inside = ", ".join(f"{name}={_value(getattr(node, name))}" for name in _fields(node) if not _new_and_unused(node, name))
-    return f"{type(node).__name__}({inside})"
+    """A node as text that two runs agree on: functions by name, values by value. Fingerprints are made of it.
 
-
-def _new_and_unused(node: Any, name: str) -> bool:
-    about = node.__dataclass_fields__[name]
-    return "added later" in about.metadata and getattr(node, name) == about.default
+    What is at its default is left out, so that a field with a default may be added without refusing states saved before. A
+    default that comes to mean something else takes a new `cursor.VERSION`.
+    """
+    return f"{type(node).__name__}({', '.join(_differing(node))})"
 
 
 #: nodes whose verb is not their name in lower case
@@ -299,7 +287,7 @@ def verb_of(node: Node) -> str:
     return _VERBS.get(name, name.lower())
 
 
-def _differing(node: Any, known: Sequence[str]) -> list[str]:
+def _differing(node: Any, known: Sequence[str] = ()) -> list[str]:
     """Fields that are not at their default, as name=value."""
     given = []
     for name, about in node.__dataclass_fields__.items():

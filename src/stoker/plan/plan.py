@@ -41,10 +41,10 @@ from .nodes import (
     Take,
     Unbatch,
     describe,
-    draws,
     verb_of,
 )
 from .order import Order
+from .random_streams import streams_of
 
 AnySource = Union[Source, StreamSource]
 #: verbs over samples that have to be counted as they come
@@ -88,6 +88,7 @@ class Plan:
     shard: Shard | None
     policy: SkipPolicy | None
     seed: int
+    streams: tuple[tuple[int, ...], ...]  # random streams of the nodes of `segments`, `stages` and `finish`
     specs: Specs  # of the fields in front of `finish`
     wanted: tuple[str, ...]  # fields read from the source
 
@@ -117,11 +118,10 @@ class Plan:
         order: Sequence[Node] = self.order.verbs if self.order else ()
         stages: list[Node] = [node for segment in self.segments for node in (*segment.nodes, *segment.tail)]
         stages += [*self.stages, *self.finish]
-        salt = "stages that draw" if any(map(draws, stages)) else "stages"  # 0.1.0 numbered random streams in another way
         return {
             "source": self.source.fingerprint(),
             "order": digest("order", *map(describe, order)),
-            "stages": digest(salt, *map(describe, stages)),
+            "stages": digest("stages", *map(describe, stages)),
         }
 
 
@@ -309,6 +309,7 @@ class _Compiler:
             shard=self.shard,
             policy=self.policy,
             seed=self.seed or 0,
+            streams=streams_of([*stages, *self.finish]),
             specs=specs if specs is None or source_specs is None else fields_read(stages, specs, source_specs, wanted),
             wanted=wanted,
         )

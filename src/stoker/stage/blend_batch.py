@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +14,12 @@ from ..kernel import blend_rows as kernel
 from ..plan.field_effects import is_planar
 from ..plan.nodes import Blend
 
-
-class Place(NamedTuple):
-    """Where a batch stands, which is what its random numbers are made of: `position` is that of its first row."""
-
-    seed: int
-    epoch: int
-    position: int
-    stream: int
+#: what a batch's random numbers are made of: seed, epoch, position of its first row, stream
+RowSeed = tuple[int, int, int, int]
 
 
 def blend(
-    node: Blend, columns: dict[str, Any], place: Place, real: int, ours: Collection[int], keys: Callable[[], list[str]]
+    node: Blend, columns: dict[str, Any], seed: RowSeed, real: int, ours: Collection[int], keys: Callable[[], list[str]]
 ) -> dict[str, Any]:
     """The columns with images and labels mixed; `ours` are the ids of the columns that may be changed in place.
 
@@ -35,7 +29,7 @@ def blend(
     soft = soft_labels(_there(columns, node.label, node), node, len(images), keys)
     planar = is_planar(images.shape[1:], node)
     height, width = images.shape[2:] if planar else images.shape[1:3]
-    drawn = draw(node.ops, *place, (height, width))
+    drawn = draw(node.ops, *seed, (height, width))
     if drawn is not None and real > 1:
         if id(images) not in ours or not images.flags.carray or _shared(images, node.image, columns):
             images = np.array(images, order="C")  # what a function returned may be in use elsewhere

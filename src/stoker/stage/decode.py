@@ -26,8 +26,6 @@ class DecodeStage(Stage):
         self._node = node
         self._program = lower(
             (),
-            seed=0,
-            stream=0,
             color=node.color,
             fast=False,
             max_pixels=node.max_pixels,

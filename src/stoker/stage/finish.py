@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 from ..batch.strings import ByteStrings
 from ..errors import BatchError
-from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
+from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function
 from ..sizes import counted
 from ..source.sample_names import KEY
-from .blend_batch import Place, blend
+from .blend_batch import blend
 from .fields import arrange
 from .map_functions import short_name
 from .ragged import Keys, map_batch
@@ -22,11 +21,11 @@ from .runner import Report
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The verbs behind `batch`. Those that draw have random streams of their own, from `first_stream` on."""
+    """The verbs behind `batch`, and their random streams."""
 
     nodes: tuple[FinishNode, ...]
     seed: int
-    first_stream: int
+    streams: tuple[tuple[int, ...], ...]
 
     @property
     def steps(self) -> list[str]:
@@ -49,7 +48,7 @@ class Finish:
         """
         clock = time.perf_counter()
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
-        for number, node in self.numbered():
+        for node, streams in zip(self.nodes, self.streams):
             if isinstance(node, MapBatch):
                 columns = map_batch(node.fn, columns, rows, keys)
                 _check_rows(node.fn, columns, rows)
@@ -57,16 +56,12 @@ class Finish:
                     keys = columns.pop(KEY).copy
                 clock = report.lap(clock)
             elif isinstance(node, Blend):
-                columns = blend(node, columns, Place(self.seed, epoch, position, number << 8), real, ours, keys)
+                columns = blend(node, columns, (self.seed, epoch, position, streams[0]), real, ours, keys)
                 ours |= {id(columns[field]): columns[field] for field in (node.image, node.label)}
                 clock = report.lap(clock)
             else:
                 columns = arrange(node, columns)
         return columns, keys
-
-    def numbered(self) -> Iterator[tuple[int, FinishNode]]:
-        """The verbs, each with the number of its random streams."""
-        return zip(accumulate(map(draws, self.nodes), initial=self.first_stream), self.nodes)
 
 
 def _step_of(node: MapBatch | Blend) -> str:

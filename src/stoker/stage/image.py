@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage, message_of
-from ..image import draws, npy, pillow
+from ..image import npy, pillow
+from ..image.draws import Drawn, told
 from ..image.lower import lower, steps_of
-from ..image.operation import Size
 from ..image.orient import upright
-from ..kernel import native
+from ..kernel import describe, native
 from ..kernel.native import SeekUse, Status
 from ..kernel.render import Pictures
 from ..plan.field_effects import crop_fields, image_spec, pixels_size, size_after
@@ -32,14 +32,14 @@ _REMEDY = "replace it, or leave bad samples out with .on_error(stoker.skip(...))
 class ImageStage(Stage):
     """Decode, crop, resize, flip, lay out and normalise, written straight into the batch where it can be."""
 
-    def __init__(self, node: Image, seed: int, stream: int, given: FieldSpec | None = None) -> None:
+    def __init__(self, node: Image, seed: int, streams: tuple[int, ...], given: FieldSpec | None = None) -> None:
         self.name = f"image({node.field!r})"
         self.field, self._spec = node.field, image_spec(node, given)
-        self._ops, self._stream = node.ops, stream
+        self._ops = node.ops
         self._program = lower(
             node.ops,
             seed=seed,
-            stream=stream,
+            streams=streams,
             color=node.color,
             layout=node.layout,
             out=node.out,
@@ -115,19 +115,12 @@ class ImageStage(Stage):
         _settle_pixels(chunk, planned)
         return planned
 
-    def draws_of(self, chunk: Chunk, planned: NDArray[np.void]) -> list[list[dict[str, Any]]]:
+    def draws_of(self, chunk: Chunk, planned: NDArray[np.void]) -> list[list[Drawn]]:
         """What the operations drew for every row, for `explain`; `planned` is what `plan` returned."""
-        steps, choices = steps_of(self._ops, stream=self._stream)
-        rows = []
-        for position, row in zip(chunk.positions.tolist(), planned):
-            place = draws.Place(self._program.seed, chunk.epoch, position)
-            size: Size = (int(row["height"]), int(row["width"]))
-            told = []
-            for step in steps:
-                told.append(draws.told(step, place, size, choices))
-                size = step.operation.size_after(size)
-            rows.append([made for made in told if made is not None])
-        return rows
+        epochs = np.full(len(chunk), chunk.epoch, np.uint32)
+        sizes = planned["width"], planned["height"]
+        drawn = describe.draws(self._program, *sizes, self._boxes(chunk), epochs, chunk.positions)
+        return [told(steps_of(self._ops), numbers, self._program.choices) for numbers in drawn.tolist()]
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch

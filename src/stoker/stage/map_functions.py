@@ -17,14 +17,14 @@ from .stage import Stage, Targets, each_row, samples_of
 class MapStage(Stage):
     """``fn(sample)`` or ``fn(sample, rng)`` gives the new sample."""
 
-    def __init__(self, node: Map, seed: int, stream: int) -> None:
+    def __init__(self, node: Map, seed: int, streams: tuple[int, ...]) -> None:
         self.name = f"map {short_name(node.fn)}"
-        self._fn, self._rng, self._seed, self._stream = node.fn, node.rng, seed, stream
+        self._fn, self._seed, self._streams = node.fn, seed, streams
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         fn, sample = self._fn, samples_of(chunk)
-        if self._rng:
-            random = scratch.keep(self, lambda: SampleRandom(self._seed, self._stream))
+        if self._streams:
+            random = scratch.keep(self, lambda: SampleRandom(self._seed, *self._streams))
             positions = chunk.positions.tolist()
             samples = each_row(chunk, lambda row: _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn), fn)
         else:
@@ -36,22 +36,22 @@ class MapStage(Stage):
 class MapFieldsStage(Stage):
     """``field = fn(value)`` for some fields, several functions in turn."""
 
-    def __init__(self, node: MapFields, seed: int, stream: int) -> None:
+    def __init__(self, node: MapFields, seed: int, streams: tuple[int, ...]) -> None:
         self.name = f"map {', '.join(name for name, _ in node.fields)}"
-        self._node, self._seed, self._stream = node, seed, stream
+        self._node, self._seed, self._streams = node, seed, streams
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        stream = self._stream  # every function draws numbers of its own
+        streams = iter(self._streams)  # one for each function, or none
         for name, functions in self._node.fields:
             if name not in chunk.columns:
                 raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
             for fn in functions:
-                chunk.columns[name] = each_row(chunk, self._act(fn, chunk.columns[name], chunk, stream, scratch), fn)
-                stream += 1
+                act = self._act(fn, chunk.columns[name], chunk, next(streams, None), scratch)
+                chunk.columns[name] = each_row(chunk, act, fn)
         return chunk
 
-    def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int, scratch: Scratch) -> Callable[[int], Any]:
-        if not self._node.rng:
+    def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int | None, scratch: Scratch) -> Callable[[int], Any]:
+        if stream is None:
             return lambda row: fn(column[row])
         random = scratch.keep((self, stream), lambda: SampleRandom(self._seed, stream))
         positions = chunk.positions.tolist()

@@ -27,7 +27,6 @@ from ..plan.nodes import (
     Select,
     StageNode,
     Unbatch,
-    draws,
 )
 from ..plan.order import Places
 from ..source.chunk import Chunk, join_chunks, numbers
@@ -70,28 +69,27 @@ Rows = Union[Places, Chunk]
 _Act = Callable[[Any, Targets, Scratch], Chunk]
 
 
-def make_stages(nodes: Iterable[StageNode], seed: int, first_stream: int, specs: Specs = None) -> list[Stage]:
-    """The nodes' doers. Each that draws gets random streams of its own, numbered in the order of the pipeline.
+def make_stages(nodes: Iterable[StageNode], seed: int, streams: Iterable[tuple[int, ...]], specs: Specs = None) -> list[Stage]:
+    """The nodes' doers; `streams` are the random streams of each, of which no more are taken than there are nodes.
 
     `specs` are the fields in front of the first one; None: not known.
     """
-    stages, stream = [], first_stream
-    for node in nodes:
-        stages.append(_make_stage(node, seed, stream << 8, specs))
-        stream += draws(node)
+    stages = []
+    for node, own in zip(nodes, streams):
+        stages.append(_make_stage(node, seed, own, specs))
         specs = fields_after(node, specs)
     return stages
 
 
-def _make_stage(node: StageNode, seed: int, stream: int, specs: Specs) -> Stage:
+def _make_stage(node: StageNode, seed: int, streams: tuple[int, ...], specs: Specs) -> Stage:
     if isinstance(node, Image):
-        return ImageStage(node, seed, stream, None if specs is None else specs[node.field])
+        return ImageStage(node, seed, streams, None if specs is None else specs[node.field])
     if isinstance(node, Decode):
         return DecodeStage(node)
     if isinstance(node, Map):
-        return MapStage(node, seed, stream)
+        return MapStage(node, seed, streams)
     if isinstance(node, MapFields):
-        return MapFieldsStage(node, seed, stream)
+        return MapFieldsStage(node, seed, streams)
     if isinstance(node, Filter):
         return FilterStage(node)
     if isinstance(node, FlatMap):

@@ -29,7 +29,7 @@ _MAGICS = {
 }
 _PNM = re.compile(rb"P([1-6])[ \t\r\n]+(?:#|\d)")
 _PNM_KINDS = {b"1": "pbm", b"2": "pgm", b"3": "ppm", b"4": "pbm", b"5": "pgm", b"6": "ppm"}
-_WHOLE = lower((), seed=0, stream=0)
+_WHOLE = lower(())
 #: what is interpolated when it shrinks; palettes, single bits and 16 bits are mostly masks and depths, and get the nearest pixel
 _SMOOTH = {"L", "LA", "RGB", "RGBA", "CMYK"}
 

@@ -1,6 +1,6 @@
-"""The same results in NumPy, slow and plain: what the tests hold the native library to.
+"""The same results in NumPy, slow and plain: what the native library is held to.
 
-Each function mirrors a definition in ``native/include/stoker.h``. Nothing in the package imports this at run time.
+Each function mirrors a definition in ``native/include/stoker.h``.
 """
 
 from __future__ import annotations
@@ -69,10 +69,8 @@ def uniforms(seed: int, epochs: NDArray[np.uint32], positions: NDArray[np.int64]
     where = np.asarray(positions, np.int64).view(np.uint64)
     out = np.empty((len(where), draws), np.float64)
     for block in range((draws + 3) // 4):
-        counter = np.stack(
-            [where & _U64(0xFFFFFFFF), where >> _U64(32), epochs, np.full(len(where), stream << 8 | block)], axis=1
-        )
-        words = philox(counter.astype(np.uint32), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))
+        counter = np.stack([where & _U64(0xFFFFFFFF), where >> _U64(32), epochs, np.full(len(where), block)], axis=1)
+        words = philox(counter.astype(np.uint32), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF ^ stream))
         wanted = min(4, draws - 4 * block)
         out[:, 4 * block : 4 * block + wanted] = (words[:, :wanted] + 0.5) / 4294967296.0
     return out

@@ -25,11 +25,11 @@ from stoker.image import (
     Rotate,
     ToFloat,
     VerticalFlip,
-    reference,
 )
 from stoker.kernel.native import Augment, AugmentKind, Border
 
 from ..kernel.images import difference, picture
+from . import numpy_twin as reference
 
 PICTURES = {
     "photo": picture(61, 47),
@@ -196,4 +196,4 @@ def test_the_place_of_a_sample_decides() -> None:
     assert np.array_equal(same, reference.apply(ops, pixels, 1, 2, 3))
     for other in [(0, 2, 3), (1, 0, 3), (1, 2, 4)]:
         assert not np.array_equal(same, reference.apply(ops, pixels, *other))
-    assert not np.array_equal(same, reference.apply(ops, pixels, 1, 2, 3, stream=256))
+    assert not np.array_equal(same, reference.apply(ops, pixels, 1, 2, 3, streams=[7, 8]))

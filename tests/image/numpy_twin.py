@@ -1,27 +1,31 @@
-"""The operations in plain NumPy: slow, short, and what the kernel is held to. Nothing in the package imports this at run time.
+"""The operations in plain NumPy: slow, short, and what the kernel is held to.
 
-Draws are the kernel's own, so that an image comes out as the kernel makes it, up to rounding: exact for crops, padding, flips,
-erasing, brightness, contrast, gray and everything that is a table; within one level where the kernel blends in fixed point
-(saturation, hue, blur, sharpness, resizing, warps). Resizes that follow each other are done one by one here and at once there.
+Draws and passes are the kernel's own, so that an image comes out as the kernel makes it, up to rounding: exact for crops,
+padding, flips, erasing, brightness, contrast, gray and everything that is a table; within one level where the kernel blends in
+fixed point (saturation, hue, blur, sharpness, resizing, warps). Resizes that follow each other are done one by one here and at
+once there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BoxError
+from stoker.errors import BoxError
+from stoker.image import Normalize, Operation, ToFloat
+from stoker.image.draws import Drawn, named
+from stoker.image.lower import lower
+from stoker.kernel import describe
+from stoker.kernel.native import Augment, AugmentKind, Border, Op, OpKind, Program
+from stoker.kernel.status import PassKind
+from stoker.plan.nodes import Image
+from stoker.plan.random_streams import streams_of
+
 from ..kernel import twins as kernel
-from ..kernel.native import Augment, AugmentKind, Border, Op, OpKind
-from .draws import Drawn, Place, drawn, policy
-from .fusion import Work, runs
-from .lower import lower
-from .normalize import Normalize, ToFloat
-from .operation import Operation
 
 Pixels = NDArray[np.uint8]
 #: where pixels go: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5
@@ -40,42 +44,57 @@ def apply(
     epoch: int = 0,
     position: int = 0,
     *,
-    stream: int = 0,
+    streams: Iterable[int] | None = None,
     color: str = "rgb",
     box: Sequence[float] | None = None,
 ) -> NDArray[Any]:
     """What the image stage makes of `pixels` at this place: (height, width, channels), uint8, or float32 where the ops say so.
 
-    `stream` is the number of stages in front that draw, times 256. `box` is the sample's, for `CropBox`.
-
-    >>> from stoker.image import HorizontalFlip
-    >>> apply([HorizontalFlip(p=1)], np.array([[1, 2, 3]], np.uint8), color="gray")[:, :, 0].tolist()
-    [[3, 2, 1]]
+    `streams` are the operations' random streams, by default those of a pipeline with this one stage; `box` is the sample's, for
+    `CropBox`.
     """
     floats = any(isinstance(op, (Normalize, ToFloat)) for op in ops)
-    program = lower(ops, seed=seed, stream=stream, color=color, out="float32" if floats else "uint8")
-    place, image = Place(seed, epoch, position), as_channels(pixels, program.channels)
-    for work, first, stop in runs(program.ops):
-        some = program.ops[first:stop]
-        if work == Work.WARP:
-            image = _warped(image, some, place)
-            continue
-        for op in some:
+    streams = streams_in_pipeline(ops) if streams is None else streams
+    program = lower(ops, seed=seed, streams=streams, color=color, out="float32" if floats else "uint8")
+    image, first = as_channels(pixels, program.channels), 0
+    [drawn] = draws_at(program, image.shape[:2], epoch, [position], box)
+    for kind, stop, _ in describe.passes(program, pixels=False):
+        if kind == PassKind.WARP:
+            image = _warped(image, program.ops[first:stop], drawn[first:stop])
+        for op, made in zip(program.ops[first:stop], drawn[first:stop]):
+            if kind == PassKind.WARP or (made is None and op.kind != OpKind.CROP_BOX):
+                continue
             if op.kind == OpKind.POLICY:
-                for effect in policy(place, op, program.choices):
+                for effect in made["effects"]:
                     image = augment(image, effect)
             elif op.kind == OpKind.CROP_BOX:
                 image = crop_box(image, box, bool(op.params[0]))
             elif op.kind == OpKind.ERASE:
-                image = _erased(image, op, place, (seed, epoch, position))
+                image = _erased(image, op, made, (seed, epoch, position))
             else:
-                made = drawn(place, op, image.shape[:2])
-                image = image if made is None else _STEPS[op.kind](image, op, made)
+                image = _STEPS[op.kind](image, op, made)
+        first = stop
     if not floats:
         return image
     scale, bias = (np.array(values[: program.channels], np.float32) for values in (program.scale, program.bias))
     normalised: NDArray[np.float32] = image.astype(np.float32) * scale + bias
     return normalised
+
+
+def streams_in_pipeline(ops: Sequence[Operation]) -> tuple[int, ...]:
+    """The random streams of operations that are the only image stage of a pipeline."""
+    return streams_of([Image("image", tuple(ops))])[0]
+
+
+def draws_at(
+    program: Program, size: tuple[int, ...], epoch: int, positions: Sequence[int], box: Sequence[float] | None = None
+) -> list[list[Any]]:
+    """What each kernel operation draws for images of `size` at some places, by name; None: it does not happen."""
+    count = len(positions)
+    boxes = None if box is None else np.full((count, 4), box, np.float32)
+    sides = np.full(count, size[1], np.int32), np.full(count, size[0], np.int32)
+    drawn = describe.draws(program, *sides, boxes, np.full(count, epoch, np.uint32), np.array(positions, np.int64))
+    return [[named(op, numbers, program.choices) for op, numbers in zip(program.ops, row)] for row in drawn.tolist()]
 
 
 def as_channels(pixels: Pixels, channels: int) -> Pixels:
@@ -190,11 +209,10 @@ def warp(image: Pixels, matrix: Matrix, fill: float) -> Pixels:
     return _nearest(mixed).reshape(image.shape)
 
 
-def _warped(image: Pixels, ops: Sequence[Op], place: Place) -> Pixels:
+def _warped(image: Pixels, ops: Sequence[Op], drawn: Sequence[Drawn | None]) -> Pixels:
     """A run of affine operations and flips as one warp."""
     whole, size = np.eye(3), image.shape[:2]
-    for op in ops:
-        made = drawn(place, op, size)
+    for op, made in zip(ops, drawn):
         if made is None:
             continue
         if op.kind == OpKind.AFFINE:
@@ -336,9 +354,8 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
 # ---- erasing ---------------------------------------------------------------------------------------------------------------
 
 
-def _erased(image: Pixels, op: Op, place: Place, key: tuple[int, int, int]) -> Pixels:
-    made = drawn(place, op, image.shape[:2])
-    if made is None or not made["height"] or not made["width"]:
+def _erased(image: Pixels, op: Op, made: Drawn, key: tuple[int, int, int]) -> Pixels:
+    if not made["height"] or not made["width"]:
         return image
     out: Pixels = image.copy()
     part = out[made["top"] : made["top"] + made["height"], made["left"] : made["left"] + made["width"]]
@@ -349,8 +366,8 @@ def _erased(image: Pixels, op: Op, place: Place, key: tuple[int, int, int]) -> P
 def noise(shape: tuple[int, ...], stream: int, seed: int, epoch: int, position: int) -> Pixels:
     """The bytes of an erased rectangle: those of Philox, sixteen at a time, keyed by a block of the operation's stream."""
     height, width, channels = shape
-    place = np.array([[position & 0xFFFFFFFF, position >> 32 & 0xFFFFFFFF, epoch, stream << 8 | 10]], np.uint32)
-    w0, w1, w2, w3 = kernel.philox(place, (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF))[0].tolist()
+    place = np.array([[position & 0xFFFFFFFF, position >> 32 & 0xFFFFFFFF, epoch, 10]], np.uint32)
+    w0, w1, w2, w3 = kernel.philox(place, (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF ^ stream))[0].tolist()
     groups = -(-width * channels // 16)
     counter = np.array([[g, y, w2, w3] for y in range(height) for g in range(groups)], np.uint32)
     words = kernel.philox(counter, (w0, w1)).astype("<u4")

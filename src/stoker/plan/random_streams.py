@@ -1,0 +1,45 @@
+"""Which random stream each part of a pipeline draws from, so that comparing two pipelines compares just what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from ..image.operation import RandomOperation
+from .nodes import Blend, Image, Map, MapFields, Node
+
+#: what draws: its kind, and the name the user gave its stream
+Drawer = tuple[str, str | None]
+
+
+def drawers(node: Node) -> list[Drawer]:
+    """What takes random numbers in a node, in order: operations by their class, functions and `blend` by their verb."""
+    if isinstance(node, Image):
+        return [(type(op).__name__, op.stream if isinstance(op, RandomOperation) else None) for op in node.ops]
+    if isinstance(node, (Map, MapFields)) and node.rng:
+        count = 1 if isinstance(node, Map) else sum(len(functions) for _, functions in node.fields)
+        return [("map", node.rng if isinstance(node.rng, str) else None)] * count
+    return [("blend", node.stream)] if isinstance(node, Blend) else []
+
+
+def streams_of(nodes: Iterable[Node]) -> tuple[tuple[int, ...], ...]:
+    """The random streams of each node of a pipeline, one for each of its drawers.
+
+    A stream is the hash of a kind and of how many of that kind came before, or of a kind and a name: what is put into a pipeline
+    changes the numbers of nothing that was there before, but for later ones of its own kind.
+    """
+    seen: Counter[str] = Counter()
+    taken: dict[int, tuple[str, object]] = {}
+    streams = []
+    for node in nodes:
+        row = []
+        for kind, name in drawers(node):
+            key = (kind, name or seen[kind])
+            seen[kind] += name is None
+            stream = int.from_bytes(blake2b(repr(key).encode(), digest_size=4).digest(), "little")
+            while taken.setdefault(stream, key) != key:  # once in some hundred million pipelines
+                stream = (stream + 1) % (1 << 32)
+            row.append(stream)
+        streams.append(tuple(row))
+    return tuple(streams)
