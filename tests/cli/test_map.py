@@ -244,7 +244,7 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
 
 INTERRUPTED = """
 import json, os, sys
-from stoker.cli.map_worker import load_function
+from stoker.cli.map_worker import ShardMapper, load_function
 from stoker.engine.worker_process import work
 from stoker.pack.writers import atomic
 
@@ -257,7 +257,7 @@ tasks, give = os.pipe()
 hear, answers = os.pipe()
 os.write(give, json.dumps(["in-00.tar", "out.tar"]).encode() + b"\\n")
 job = {"function": "user_maps:upper", "code": load_function("user_maps:upper")[1]}
-work("stoker.cli.map_worker:ShardMapper", job, tasks, answers, os.open("status", os.O_RDWR | os.O_CREAT))
+work(ShardMapper, job, tasks, answers, os.open("status", os.O_RDWR | os.O_CREAT))
 """
 
 

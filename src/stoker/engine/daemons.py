@@ -62,8 +62,8 @@ class Daemons:
             _running.pop(thread, None)
             why = str(error) or type(error).__name__
             raise ConfigError(
-                f"{what} could not be started ({why}); use fewer threads, as in loader(threads=2), or none with "
-                "loader(executor='inline'), or raise the limit (`ulimit -u`)"
+                f"{what} could not be started ({why}); use fewer threads, as in loader(threads=2) or -j 2, or none "
+                "with loader(executor='inline'), or raise the limit (`ulimit -u`)"
             ) from error
         self._threads.append(thread)
         return thread

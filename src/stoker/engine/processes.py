@@ -34,7 +34,7 @@ class LostTask:
 class WorkerProcesses:
     """Hands tasks to workers and gathers what they tell. One that dies, however it does, is replaced and its task tried again.
 
-    `maker` is ``module:function``, called in each worker with `settings` and its `WorkerStatus`; what it returns is called with
+    `maker` is ``module:function`` of ours, called in each worker with `settings` and its `WorkerStatus`; what it returns is called with
     the values of each task, and returns what came of it. All of these are what JSON holds. A worker that finishes nothing for
     `timeout_s` is stopped. `tick` hears, five times a second, of the samples and bytes of the tasks under way.
     """
@@ -120,8 +120,9 @@ _PROGRAM = """
 import json, sys
 words = json.loads(sys.argv[1])
 sys.path[:] = words[0]
+from {0} import {1}
 from stoker.engine.worker_process import work
-work(*words[1:])
+work({1}, *words[1:])
 """
 
 
@@ -142,10 +143,10 @@ class _Worker:
         self.status = WorkerStatus(tempfile.TemporaryFile(prefix="stoker-map-", buffering=0))  # noqa: SIM115  closed with this
         tasks, self._tasks = os.pipe()
         self.answers, answers = os.pipe()
-        words = json.dumps([sys.path, maker, settings, tasks, answers, self.status.fileno()])
+        words = json.dumps([sys.path, settings, tasks, answers, self.status.fileno()])
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, words],
+                [sys.executable, "-c", _PROGRAM.format(*maker.split(":")), words],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what the user's function prints is no result of this command
                 pass_fds=(tasks, answers, self.status.fileno()),

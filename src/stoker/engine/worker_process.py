@@ -12,7 +12,7 @@ import queue
 import signal
 import struct
 import threading
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from .daemons import Daemons
@@ -54,10 +54,13 @@ class WorkerStatus:
         return (_STATUS.unpack_from(data), data[_STATUS.size :]) if len(data) >= _STATUS.size else ((0, 0, 0), b"")
 
 
-def work(maker: str, settings: dict[str, Any], tasks: int, answers: int, status: int) -> None:
+#: makes what does tasks, from what was said about all of them
+Maker = Callable[[dict[str, Any], WorkerStatus], Callable[..., dict[str, Any]]]
+
+
+def work(maker: Maker, settings: dict[str, Any], tasks: int, answers: int, status: int) -> None:
     """The life of a worker: does what it is told until nobody tells it any more."""
-    module, _, name = maker.partition(":")
-    do = getattr(import_module(module), name)(settings, WorkerStatus(os.fdopen(status, "r+b", buffering=0)))
+    do = maker(settings, WorkerStatus(os.fdopen(status, "r+b", buffering=0)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     watch()

@@ -34,12 +34,13 @@ from ...storage.scratch import Scratch
 from ..values.field_choice import Kept, choose_fields, own_key, picture_kinds, spec_of
 from ..values.jpegs import SeekMaker
 from ..values.stored_images import picture_kind, shrink
+from ..writers import WRITERS
 from ..writers.keys import UniqueKeys, key_reader, safe_key
 from ..writers.lmdb_writer import write_lmdb
 from ..writers.shard_writer import Pattern, Written
-from ..writers.tar_writer import BLOCK, TarWriter, write_tar
+from ..writers.tar_writer import BLOCK, TarWriter
 from ..writers.tar_writer import RECORD as TAR_RECORD
-from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter, write_tfrecord
+from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter
 from .notes import noted
 from .planning import Moved, Options, field_lengths, shuffled, split, stored_sizes, unheard
 from .rawtar import is_absent, raw_tar
@@ -325,16 +326,12 @@ def convert_stream(
     first = next(chunks)
     rows = _StreamRows(options, first, raw=not isinstance(source, TfrecordStream))
     stream = _Stream(each(rows.rows, chain([first], chunks)), moved, skip_bad)
-    samples, most, count = stream.whole(), options.max_bytes, options.max_samples
+    wishes: dict[str, Any] = {"key": KEY if options.keys else None} if options.format == "tfrecord" else {}
+    if options.format != "lmdb":
+        wishes |= {"max_bytes": options.max_bytes, "max_samples": options.max_samples, "seek": options.seek}
     try:
-        if options.format == "lmdb":
-            written = write_lmdb(pattern, samples, overwrite=overwrite)
-        elif options.format == "tfrecord":
-            written = write_tfrecord(
-                pattern, samples, most, count, overwrite, key=KEY if options.keys else None, seek=options.seek
-            )
-        else:
-            written = write_tar(pattern, samples, most, count, overwrite, seek=options.seek)
+        write = WRITERS.get(options.format, f"--format {options.format}")
+        written: Written = write(pattern, stream.whole(), overwrite=overwrite, **wishes)
     except _Spoiled:
         written = Written((), 0, 0)
     return written, tuple(stream.bad)
