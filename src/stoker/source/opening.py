@@ -10,9 +10,10 @@ from ..errors import ConfigError, CorruptShard
 from ..storage.blob import Blob
 from ..storage.cache import Cache
 from ..storage.fetch import Each
-from ..storage.local import LocalBlob, descriptors_at_once
+from ..storage.local import LocalBlob
 from ..storage.once import Once
 from ..storage.open import open_blob
+from ..storage.open_files import descriptors_at_once
 from ..storage.retry import Patience
 from .shards.indexing import index_of
 from .shards.record_source import RecordSource
