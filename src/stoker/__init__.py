@@ -19,6 +19,7 @@ from .errors import StokerError
 from .foreign_names import advised
 from .pipeline import Pipeline, skip
 from .pipeline import mix as _mix
+from .registry import Registry
 from .storage.names import AnyPath as Path
 
 if TYPE_CHECKING:
@@ -229,24 +230,23 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+_LATER: Registry[Any] = Registry(
+    "name",
+    {
+        "Cache": ("stoker.storage.cache", "Cache", ""),
+        "Feature": ("stoker.source.shards.feature", "Feature", ""),
+        "Patience": ("stoker.storage.retry", "Patience", ""),
+        **{
+            name: ("stoker.pack", name, "")
+            for name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord")
+        },
+    },
+)
+
 if not TYPE_CHECKING:  # type checkers know what is there, and what is not
 
     def __getattr__(name: str) -> Any:
         """What is imported when it is first used, so that `import stoker` stays quick."""
-        if name == "Cache":
-            from .storage.cache import Cache
-
-            return Cache
-        if name == "Patience":
-            from .storage.retry import Patience
-
-            return Patience
-        if name == "Feature":
-            from .source.shards.feature import Feature
-
-            return Feature
-        if name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord"):
-            from . import pack
-
-            return getattr(pack, name)
+        if name in _LATER:
+            return _LATER.get(name, name)
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")

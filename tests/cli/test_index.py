@@ -129,7 +129,7 @@ def test_a_missing_remote_shard_is_named(stoker: Any, server: str) -> None:
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 2])
-def test_threads_that_cannot_be_started_are_told_and_leave_nothing(
+def test_fewer_threads_do_where_no_more_can_be_started_but_one_is_needed(
     stoker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
     """From a user's limit on processes, at any number of them."""
@@ -143,7 +143,8 @@ def test_threads_that_cannot_be_started_are_told_and_leave_nothing(
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     result = stoker("index", folder / "*.tar", "-j", 4)
-    assert result.exit_code == 2 and "a thread could not be started (can't start new thread); use fewer with -j" in result.stderr
+    told = "could not be started (can't start new thread); use fewer threads, as in loader(threads=2) or -j 2"
+    assert result.exit_code == 0 if allowed else (result.exit_code == 2 and told in result.stderr)
     monkeypatch.undo()
     assert stoker("index", folder / "*.tar").exit_code == 0
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []

@@ -16,7 +16,8 @@ import pytest
 
 import stoker as library
 from stoker.cli.map import pair_up
-from stoker.cli.map_worker import Job, Status, _Mapper, load_function
+from stoker.cli.map_worker import ShardMapper, load_function
+from stoker.engine.worker_process import WorkerStatus
 from stoker.errors import ConfigError
 
 from .tar.conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
@@ -181,9 +182,9 @@ def test_code_that_changes_while_it_runs_makes_nothing(folder: Path) -> None:
     function, code = load_function("user_maps:upper")
     assert callable(function)
     with open(folder / "status", "w+b", buffering=0) as status:
-        mapper = _Mapper(Job("user_maps:upper", f"not {code}"), Status(status))
+        mapper = ShardMapper({"function": "user_maps:upper", "code": f"not {code}"}, WorkerStatus(status))
         for number in range(2):
-            told = mapper.outcome(f"in-{number:02d}.tar", f"out-{number:02d}.tar")
+            told = mapper(f"in-{number:02d}.tar", f"out-{number:02d}.tar")
             assert "changed while the command ran" in told["failed"]
     assert outputs(folder) == {}
 
@@ -243,7 +244,8 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
 
 INTERRUPTED = """
 import json, os, sys
-from stoker.cli.map_worker import load_function, work
+from stoker.cli.map_worker import ShardMapper, load_function
+from stoker.engine.worker_process import work
 from stoker.pack.writers import atomic
 
 def interrupt(*_):
@@ -255,7 +257,7 @@ tasks, give = os.pipe()
 hear, answers = os.pipe()
 os.write(give, json.dumps(["in-00.tar", "out.tar"]).encode() + b"\\n")
 job = {"function": "user_maps:upper", "code": load_function("user_maps:upper")[1]}
-work(job, tasks, answers, os.open("status", os.O_RDWR | os.O_CREAT))
+work(ShardMapper, job, tasks, answers, os.open("status", os.O_RDWR | os.O_CREAT))
 """
 
 
@@ -329,7 +331,8 @@ def children(pid: int) -> list[int]:
 #: maps a shard again and again, killed before another of the steps that make, move and remove files each time
 KILLED_AT_EVERY_STEP = """
 import os, sys
-from stoker.cli.map_worker import Job, Status, _Mapper, load_function
+from stoker.cli.map_worker import ShardMapper, load_function
+from stoker.engine.worker_process import WorkerStatus
 from stoker.pack.writers.atomic import sweep
 
 out = os.path.abspath("out.tar")
@@ -344,21 +347,22 @@ def die(event, details):
             os._exit(9)
 
 sys.addaudithook(die)
-mapper = _Mapper(Job("user_maps:upper", load_function("user_maps:upper")[1]), Status(open("status", "w+b", buffering=0)))
+job = {"function": "user_maps:upper", "code": load_function("user_maps:upper")[1]}
+mapper = ShardMapper(job, WorkerStatus(open("status", "w+b", buffering=0)))
 for step in range(1, 100):
     child = os.fork()
     if not child:
         left = step
-        mapper.outcome("in-00.tar", out)
+        mapper("in-00.tar", out)
         os._exit(0)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
         break
-    told = mapper.outcome("in-00.tar", out)
+    told = mapper("in-00.tar", out)
     assert "failed" not in told, (step, told)
     sweep(os.getcwdb(), 0)  # as the pool does when all is done
     found = sorted(name for name in os.listdir() if "out.tar" in name or name[0] == ".")
     assert found == ["out.tar", "out.tar.stk"], (step, found)
-    assert mapper.outcome("in-00.tar", out)["kept"]
+    assert mapper("in-00.tar", out)["kept"]
     content = open(out, "rb").read()
     assert step == 1 or content == before, step
     before = content

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.signals import uninterrupted
+from stoker.engine.signals import uninterrupted
 
 from .tar.conftest import ENVIRONMENT, STOKER, make_tar, some_samples
 

@@ -50,7 +50,7 @@ def test_the_end_of_the_program_stops_every_thread_there_is(the_end: None) -> No
     pump = Pump(numbers, 4, 2, 30.0, True)
     background = Background(wait_for, 2, "stoker-test")
     crew = Crew(2)
-    assert crew(abs, [-1, -2, -3]) == [1, 2, 3]
+    assert list(crew(abs, [-1, -2, -3])) == [1, 2, 3]
     started = set(threading.enumerate()) - before
     assert len(started) == 7 and not executor.stopped
     daemons._stop_all()
@@ -63,7 +63,7 @@ def test_the_end_of_the_program_stops_every_thread_there_is(the_end: None) -> No
             pump.get(block=True)
     with pytest.raises(ConfigError, match=r"worker thread 1 of 2 could not be started \(the program is ending\)"):
         ThreadExecutor(2, Scratch)
-    assert crew(abs, [-1, -2, -3]) == [1, 2, 3], "the caller does it alone"
+    assert list(crew(abs, [-1, -2, -3])) == [1, 2, 3], "the caller does it alone"
     background.close()
 
 
@@ -121,7 +121,7 @@ def test_where_no_thread_can_be_started_a_crew_does_without_and_others_say_so(mo
 
     monkeypatch.setattr(threading.Thread, "start", start)
     stopped = threading.Event()
-    assert Crew(3)(abs, [-1, -2, -3]) == [1, 2, 3]
+    assert list(Crew(3)(abs, [-1, -2, -3])) == [1, 2, 3]
     with pytest.raises(ConfigError, match=r"reads a stream could not be started \(can't start new thread\)"):
         Pump(numbers, 4, 2, 30.0, True)
     with pytest.raises(ConfigError, match="background thread 2 of 3 could not be started"):

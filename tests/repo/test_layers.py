@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -15,21 +16,22 @@ PACKAGE = Path(stoker.__file__).parent
 MAY_IMPORT = {
     "errors": set(),
     "sizes": {"errors"},
+    "registry": {"errors"},
     "foreign_names": {"errors"},
     "kernel": {"errors", "sizes"},
-    "storage": {"errors", "sizes", "kernel"},
+    "storage": {"errors", "registry", "sizes", "kernel"},
     "image": {"errors", "sizes", "kernel"},
-    "source": {"errors", "sizes", "kernel", "storage", "image"},
+    "source": {"errors", "registry", "sizes", "kernel", "storage", "image"},
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
-    "engine": {"errors", "sizes"},
+    "engine": {"errors", "registry", "sizes"},
     "batch": {"errors", "sizes", "source"},
     "observe": {"errors", "sizes", "source", "plan"},
     "stage": {"errors", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
-    "device": {"errors", "sizes", "batch"},
+    "device": {"errors", "registry", "sizes", "batch"},
     "loader": {"errors", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device"},
     "pipeline": {"errors", "foreign_names", "image", "source", "plan", "loader", "observe", "device"},
-    "pack": {"errors", "sizes", "kernel", "storage", "source", "image"},
-    "__init__": {"errors", "foreign_names", "engine", "pipeline", "source", "storage", "pack"},
+    "pack": {"errors", "registry", "sizes", "kernel", "storage", "source", "image"},
+    "__init__": {"errors", "registry", "foreign_names", "engine", "pipeline", "source", "storage", "pack"},
     "__main__": {"cli"},
     "cli": {
         "errors", "sizes", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
@@ -73,6 +75,8 @@ def imported(path: Path) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             names |= {f"{module}.{alias.name}" for alias in node.names} | {module}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"stoker(\.\w+)+", node.value):
+            names.add(node.value)  # a line of a registry
     return names
 
 
@@ -114,7 +118,8 @@ def test_what_may_be_imported_is_imported() -> None:
     for path in modules():
         used[layer_of(path)] |= layers_imported(path)
     unused = {layer: others - used[layer] for layer, others in MAY_IMPORT.items() if layer not in ("cli", "errors")}
-    assert {layer: others - {"sizes", "errors"} for layer, others in unused.items() if others - {"sizes", "errors"}} == {}
+    common = {"errors", "registry", "sizes"}
+    assert {layer: others - common for layer, others in unused.items() if others - common} == {}
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "plan").glob("*.py")), ids=lambda path: path.name)
@@ -130,11 +135,26 @@ def test_in_the_plan_nothing_happens(path: Path) -> None:
 
 def test_threads_are_made_in_one_place_which_stops_them_when_the_program_ends() -> None:
     for path in modules():
-        if layer_of(path) == "cli" or path == PACKAGE / "engine" / "daemons.py":
+        if path == PACKAGE / "engine" / "daemons.py":
             continue
         calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
-        made = {call for call in calls if call.split(".")[-1] in ("Thread", "ThreadPoolExecutor", "Process", "Pool", "Timer")}
+        made = {call for call in calls if call.split(".")[-1] in ("Thread", "ThreadPoolExecutor", "Timer")}
         assert not made, f"{path.relative_to(PACKAGE)} makes {made}"
+
+
+def test_processes_are_made_in_the_engine() -> None:
+    for path in modules():
+        if layer_of(path) == "engine":
+            continue
+        name = path.relative_to(PACKAGE)
+        makers = {"subprocess", "multiprocessing", "concurrent", "pty"} & {module.split(".")[0] for module in imported(path)}
+        calls = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+        makers |= {
+            call
+            for call in calls
+            if call.startswith(("os.fork", "os.spawn", "os.posix_spawn", "os.exec", "os.system", "os.popen"))
+        }
+        assert not makers, f"{name} makes processes: {makers}"
 
 
 def test_the_exit_of_the_process_frees_nothing_that_a_worker_may_be_using() -> None:

@@ -55,7 +55,8 @@ def test_nothing_in_the_package_runs_what_it_reads(path: Path) -> None:
     if path == PACKAGE / "source" / "shards" / "unpickle.py":
         assert all("pickle" in fault for fault in found)  # for the fields the user names in allow_pickle, and no others
         return
-    if path.relative_to(PACKAGE).parts[0] == "cli":
+    if path.relative_to(PACKAGE).parts[0] in ("cli", "registry.py"):
+        # Registries import what is written in their tables, and those are in the code.
         # `stoker run MODULE:PIPELINE` imports what the user names on the command line: that is its purpose.
         found = [fault for fault in found if "import_module" not in fault]
     assert not found

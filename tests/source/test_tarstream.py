@@ -339,7 +339,7 @@ def test_members_after_padding_are_read(tmp_path: Path) -> None:
 def test_a_missing_unpacker_is_told_when_the_source_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = store(tmp_path, 2, ".tar.gz") + store(tmp_path, 1, ".tar.zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(MissingExtra, match=r"s-0\.tar\.zst: to read zstd, pip install 'stoker\[zstd\]'"):
+    with pytest.raises(MissingExtra, match=r"s-0\.tar\.zst needs the package zstandard: pip install 'stoker\[zstd\]'"):
         stoker.tar([str(path) for path in shards])
     assert ids(stoker.tar([str(path) for path in shards[:2]])) == [0, 1, 2]
 

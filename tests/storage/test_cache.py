@@ -23,6 +23,7 @@ from stoker.storage.cache import Cache, CacheCounts, room_for
 from stoker.storage.cache_blob import CachedBlob, Unit
 from stoker.storage.cache_file import PIECE, file_bytes
 from stoker.storage.http import HttpRemote
+from stoker.storage.open_files import files
 from stoker.storage.remote import RemoteBlob
 from stoker.storage.retry import Patience
 
@@ -175,7 +176,7 @@ def test_a_file_without_a_version_is_read_past_the_cache(make: Any, caplog: pyte
     for _ in range(2):
         blob = cache.wrap(FakeBlob("a", content(1), version=""))
         assert read(blob) == content(1) and b"".join(map(bytes, blob.stream(5))) == content(1)[5:]
-        assert blob.hold() == -1 and blob.local(0, 10) is None and list(blob.units()) == []
+        assert blob.hold() == -1 and list(blob.units()) == []
     assert caplog.text.count("neither ETag nor Last-Modified") == 1
 
 
@@ -210,34 +211,20 @@ def test_a_large_copy_gives_its_descriptor_once_all_of_it_is_checked(make: Any) 
     blob.release(fds[2])
 
 
-def test_parts_of_blocks_are_found_in_local_files(make: Any) -> None:
+def test_blocks_have_no_single_file_to_give_a_descriptor_of(make: Any) -> None:
     cache, inner = make(block="1MiB"), FakeBlob("a", content(1))
     blob = cache.wrap(inner)
-    assert blob.local(0, 10) is None
-    read(blob)
-    assert blob.hold() == -1, "no single file holds all of it"
-    for offset, length in [(0, 10), (PIECE - 1, 1), (PIECE, 500), (SIZE - 3, 3)]:
-        fd, at = blob.local(offset, length)
-        assert os.pread(fd, length, at) == inner.data[offset : offset + length]
-        blob.release(fd)
-    assert blob.local(PIECE - 1, 2) is None, "in two files"
+    assert read(blob) == inner.data and blob.hold() == -1
 
 
-def test_few_files_are_open_at_once(make: Any) -> None:
-    cache = make(40, block="64KiB")
-    cache._files._most = 5
-    inner = FakeBlob("a", content(1))
+def test_few_files_are_open_at_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, inner = make(40, block="64KiB"), FakeBlob("a", content(1))
     blob = cache.wrap(inner)
-    read(blob)
-    held = [blob.local(at << 16, 1) for at in range(10)]
-    assert all(span is not None for span in held), "held ones do not count"
-    assert len(cache._files._open) <= 11
-    for fd, _ in held:
-        blob.release(fd)
-    read(blob, 0, 100)
-    before = cache.counts().damaged
-    assert read(blob) == inner.data and len(cache._files._open) <= 6 and cache.counts().damaged == before
-    assert inner.bytes == SIZE
+    files._close_idle()
+    monkeypatch.setattr(files, "_most", len(files._open) + 5)
+    for _ in range(2):
+        assert read(blob) == inner.data and len(files._open) <= files._most
+    assert inner.bytes == SIZE and not cache.counts().damaged
 
 
 # ---- the limit ---------------------------------------------------------------------------------------------------------------
@@ -563,9 +550,9 @@ def test_a_reader_of_a_unit_that_goes_reads_on(make: Any) -> None:
     cache = make(1)
     blob = cache.wrap(FakeBlob("a", content(1)))
     read(blob, 0, 1)
-    fd, at = blob.local(0, SIZE)
+    fd = blob.hold()
     read(cache.wrap(FakeBlob("b", content(2))))
-    assert len(units_in(cache)) == 1 and os.pread(fd, SIZE, at) == content(1)
+    assert len(units_in(cache)) == 1 and os.pread(fd, SIZE, 0) == content(1)
     blob.release(fd)
     with pytest.raises(OSError):
         os.fstat(fd)
@@ -672,10 +659,10 @@ def test_what_is_needed_is_fetched_in_that_order_until_it_is_full(make: Any) -> 
     assert fetch_all(cache) <= 4
     assert [inner.streams for inner in inners] == [0, 1, 0, 0, 1, 1], "4, 1 and 5; 0 would displace what is needed sooner"
     assert read(blobs[4]) == inners[4].data
-    cache.advance(1)
+    cache.foresee(unit for number in (1, 5, 0, 2) for unit in blobs[number].units())
     fetch_all(cache)
     assert inners[0].streams == 1, "4 has been read, and makes room for 0"
-    cache.advance(2)
+    cache.foresee(unit for number in (0, 2) for unit in blobs[number].units())
     fetch_all(cache)
     assert read(blobs[0]) == inners[0].data and read(blobs[2]) == inners[2].data
     assert [inner.streams for inner in inners] == [1, 1, 1, 0, 1, 1] and cache.counts().past == 0
@@ -743,10 +730,10 @@ def test_threads_that_fetch_ahead_serve_readers(make: Any, block: str | None) ->
         order = [number for number in range(8) for _ in (0, 1)]
         units = [blobs[number].units() for number in order]
         cache.foresee(unit for group in units for unit in group)
-        for number, group in zip(order, units):
+        for at, number in enumerate(order):
             assert read(blobs[number]) == inners[number].data
             assert bytes_in(cache) <= cache.limit
-            cache.advance(len(group))
+            cache.foresee(unit for group in units[at + 1 :] for unit in group)
         assert all(inner.bytes == SIZE for inner in inners), "each came once"
         assert read(blobs[0]) == inners[0].data, "also what nobody foresaw"
     finally:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import ReadError, ShardChanged, SourceNotFound, StokerError
-from stoker.storage import local
-from stoker.storage.cache_entries import OpenUnits
-from stoker.storage.cache_file import UnitWriter, file_bytes
+from stoker.storage.cache_entries import CacheEntries
+from stoker.storage.cache_file import EntryWriter, file_bytes
 from stoker.storage.connections import pool_of
 from stoker.storage.local import HeldFiles, LocalBlob
+from stoker.storage.open_files import _keepers, files
 from stoker.storage.origin import Origin
 
 from ..loader.runs import run_python
@@ -86,7 +86,7 @@ def test_a_sibling_has_its_name_and_the_suffix(path: Path) -> None:
 
 
 def test_many_threads_read_many_files_through_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_files", local._OpenFiles(5))
+    monkeypatch.setattr(files, "_most", 5)
     contents = [random.Random(number).randbytes(3000) for number in range(40)]
     for number, content in enumerate(contents):
         (tmp_path / f"{number}").write_bytes(content)
@@ -113,7 +113,8 @@ def test_many_threads_read_many_files_through_few_descriptors(tmp_path: Path, mo
 
 
 def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_files", local._OpenFiles(2))
+    files._close_idle()
+    monkeypatch.setattr(files, "_most", 2)
     for number in range(6):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 10)
     blobs = [blob_of(tmp_path / f"{number}") for number in range(6)]
@@ -127,7 +128,7 @@ def test_a_held_descriptor_stays_open_until_it_is_released(tmp_path: Path, monke
     for blob, fd in zip(blobs, fds):
         blob.release(fd)
     assert read(blobs[0], 0, 1) == b"\0"
-    assert len(local._files._open) <= 2
+    assert len(files._open) <= 2
     for blob in blobs:
         blob.close()
 
@@ -141,7 +142,7 @@ def test_where_the_process_has_no_descriptors_left_readers_wait_for_one_another(
     fd, real = first.pin(), os.open
 
     def opened(name: bytes, flags: int) -> int:
-        if first._number in local._files._open:
+        if files.has(first):
             waiting.set()
             raise OSError(errno.EMFILE, "Too many open files")
         return real(name, flags)
@@ -155,7 +156,7 @@ def test_where_the_process_has_no_descriptors_left_readers_wait_for_one_another(
     second.close()
     monkeypatch.undo()
     fd = first.pin()
-    monkeypatch.setattr(local, "_WAIT_S", 0.0)
+    monkeypatch.setattr(files.pin.__func__, "__defaults__", (0.0,))  # type: ignore[attr-defined]
     monkeypatch.setattr(os, "open", opened)
     with pytest.raises(ReadError, match="b: Too many open files"):
         second.read_all(10)
@@ -210,46 +211,54 @@ def test_64_descriptors_are_enough_for_shards_over_a_network_and_a_cache(tmp_pat
 
 def test_whoever_needs_a_descriptor_gets_those_that_others_keep_idle(tmp_path: Path) -> None:
     """Files of a cache and idle connections, too."""
-    units, before = kept_units(tmp_path, most=8), open_files()
-    for file in [units.pin(name, tmp_path / name, DIGEST) for name in UNITS]:
+    files._close_idle()
+    entries, before = kept_entries(tmp_path), open_files()
+    for file in [entries.pin(name, tmp_path / name, DIGEST) for name in ENTRIES]:
         assert file is not None
-        units.unpin(file)
-    assert open_files() == before + len(UNITS)
+        entries.unpin(file)
+    assert open_files() == before + len(ENTRIES)
 
     def opens() -> str:
         if open_files() > before:
             raise OSError(errno.EMFILE, "Too many open files")
         return "opened"
 
-    assert local.patiently(opens, 0.0) == "opened"
-    assert pool_of(Origin("http", "host", 80), None) in local._keepers
+    assert files.patiently(opens, 0.0) == "opened"
+    assert pool_of(Origin("http", "host", 80), None) in _keepers
 
 
-def test_a_cache_keeps_few_files_open_once_its_readers_are_done(tmp_path: Path) -> None:
-    units, before = kept_units(tmp_path, most=2), open_files()
-    pinned = [units.pin(name, tmp_path / name, DIGEST) for name in UNITS]
-    assert open_files() == before + len(UNITS)
+def test_files_of_caches_and_of_shards_are_in_one_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files._close_idle()
+    monkeypatch.setattr(files, "_most", 2)
+    entries, before = kept_entries(tmp_path), open_files()
+    pinned = [entries.pin(name, tmp_path / name, DIGEST) for name in ENTRIES]
+    assert open_files() == before + len(ENTRIES), "who needs one gets it"
+    blob = blob_of(tmp_path / "a")
+    assert blob.hold() == -1 and entries.pin("f", tmp_path / "a", DIGEST, spare=True) is None, "and who does not, goes without"
     for file in pinned:
         assert file is not None
-        units.unpin(file)
-    assert open_files() == before + 2
+        entries.unpin(file)
+    assert read(blob, 0, 3) == b"012" and open_files() == before + 2
+    del entries, pinned, file
+    assert open_files() == before + 1, "what a cache left behind that is gone"
 
 
-DIGEST, UNITS = bytes(32), ("a", "b", "c", "d", "e")
+DIGEST, ENTRIES = bytes(32), ("a", "b", "c", "d", "e")
 
 
-def kept_units(folder: Path, most: int) -> OpenUnits:
-    for name in UNITS:
+def kept_entries(folder: Path) -> CacheEntries:
+    for name in ENTRIES:
         with (folder / name).open("w+b") as file:
             file.truncate(file_bytes(10))
-            writer = UnitWriter(file.fileno(), 10)
+            writer = EntryWriter(file.fileno(), 10)
             writer.add(b"0123456789")
             writer.finish(DIGEST)
-    return OpenUnits(most)
+    return CacheEntries()
 
 
 def test_files_held_for_long_are_few_in_all_and_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_allowance", local._Allowance(4))
+    files._close_idle()
+    monkeypatch.setattr(files, "_most", files._held * 2 + 8)
     for number in range(3):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 10)
     blobs = [blob_of(tmp_path / f"{number}") for number in range(3)]
@@ -261,6 +270,8 @@ def test_files_held_for_long_are_few_in_all_and_are_given_back(tmp_path: Path, m
     assert second.descriptors() is None, "six would be too many"
     assert open_files() == before + 3
     del first, fds
+    for blob in blobs:
+        blob.close()
     assert open_files() == before
     third = pickle.loads(pickle.dumps(HeldFiles([*blobs, blob_of(tmp_path / "gone")])))  # noqa: S301 - its own bytes
     fds = third.descriptors()
@@ -411,17 +422,18 @@ def test_a_forked_child_reads_the_same_and_closes_nothing_of_its_parent(path: Pa
     done = run_python(
         f"""
 import os, threading
-from stoker.storage.local import LocalBlob, _files
+from stoker.storage.local import LocalBlob
+from stoker.storage.open_files import files
 blob = LocalBlob({os.fsencode(path)!r})
 first = blob.read_all(1 << 20)
-_files._lock.acquire()  # as if another thread were at it
+files._lock.acquire()  # as if another thread were at it
 pid = os.fork()
 if not pid:
     good = blob.read_all(1 << 20) == first
     blob.close()
     os._exit(0 if good else 1)
 status = os.waitpid(pid, 0)[1]
-_files._lock.release()
+files._lock.release()
 print(status, blob.read_all(1 << 20) == first)
 """,
         timeout_s=20,

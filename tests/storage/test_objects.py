@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import logging
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -254,15 +254,9 @@ def test_a_key_no_store_has_is_an_error(key: str, scripted: Server, quick: Patie
 
 
 def test_a_missing_package_names_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("obstore"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"gs:// needs the package obstore; pip install 'stoker\[remote\]'"):
+    for name in ("obstore", "obstore.store"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=r"gs:// needs the package obstore: pip install 'stoker\[remote\]'"):
         open_blob("gs://bucket/a.tar")
 
 

@@ -23,8 +23,9 @@ from ..sizes import counted, show_bytes
 from ..source.files.labelled_files import LabelledFiles
 from ..source.source import Source
 from .peers import Peer, choose_peers, peer_batches
+from .progress import Progress
 from .sample_choice import spread_samples
-from .screen import Ahead, AsJson, Bar, print_json, tell, tell_table
+from .screen import Ahead, AsJson, print_json, tell, tell_table
 from .sources import SourceName, open_source, stored_in
 
 if TYPE_CHECKING:
@@ -215,10 +216,10 @@ def _take(batches: Iterator[Any], burst: int, seconds: float) -> tuple[int, floa
 
 
 def _take_turns(contenders: Sequence[Contender], batch: int, seconds: float) -> None:
-    with Bar("measuring", _ROUNDS * len(contenders)) as shown:
+    with Progress("measuring", _ROUNDS * len(contenders), unit="turns") as shown:
         for turn in range(_ROUNDS):
             for number, contender in enumerate(contenders):
-                shown.move(turn * len(contenders) + number, title=f"round {turn + 1} of {_ROUNDS}: {contender.title}")
+                shown.move(turn * len(contenders) + number, f"round {turn + 1} of {_ROUNDS}: {contender.title}")
                 contender.round(batch, seconds)
 
 
@@ -262,7 +263,7 @@ def _copy_out(images: Pipeline, field: str, folder: Path) -> list[str]:
 def _read_once(images: Pipeline, field: str, count: int) -> int:
     """Bring all pictures into memory, so that everybody finds the same; returns their bytes."""
     total = done = 0
-    with Bar("reading", count) as shown:
+    with Progress("reading", count, unit="images") as shown:
         for batch in images.batch(64, drop_last=False):
             total += sum(len(data) for data in batch[field])
             done += batch.rows

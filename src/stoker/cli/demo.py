@@ -13,8 +13,9 @@ import typer
 from ..errors import ConfigError, StateError
 from ..observe.report import report_page
 from ..storage.text_files import write_text
+from .progress import Progress
 from .run import stats_json, tell_verdict
-from .screen import AsJson, Bar, ReportFile, Threads, check_writable, print_json, tell, tell_plan
+from .screen import AsJson, ReportFile, Threads, check_writable, print_json, tell, tell_plan
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -94,7 +95,7 @@ def _draw(folder: Path, say: Say) -> None:
     from .shapes import make_shapes
 
     begun = time.monotonic()
-    with Bar("drawing", _TRAIN + _VALIDATION) as shown:
+    with Progress("making", _TRAIN + _VALIDATION, unit="images") as shown:
         make_shapes(folder / "train", _TRAIN, seed=1, moved=shown.move)
         make_shapes(folder / "validation", _VALIDATION, seed=2, moved=lambda done: shown.move(_TRAIN + done))
     spent = time.monotonic() - begun
@@ -140,11 +141,11 @@ def _epoch(number: int, epochs: int, loader: Loader, exam: Loader, learner: Lear
     before, begun = loader.stats(), time.monotonic()
     losses: list[float] = []
     samples = 0
-    with Bar(f"epoch {number} of {epochs}", len(loader)) as shown:
+    with Progress(f"epoch {number} of {epochs}", len(loader), unit="batches") as shown:
         for images, labels in loader:
             losses.append(learner.learn(images, labels))
             samples += len(labels)
-            shown.move(len(losses), f"loss {losses[-1]:.3f}  {samples / (time.monotonic() - begun):,.0f} images/s")
+            shown.move(len(losses), f"loss {losses[-1]:.3f}, {samples / (time.monotonic() - begun):,.0f} images/s")
     spent, after = time.monotonic() - begun, loader.stats()
     waited = after.waited_s - before.waited_s + after.first_batch_s - before.first_batch_s
     right = total = 0

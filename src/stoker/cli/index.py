@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..engine.each import Crews
 from ..errors import CorruptIndex, StokerError
-from ..pack.jobs.convert import Moved, Stopped
+from ..pack.jobs.planning import Moved
 from ..pack.jobs.seeking import add_seeks, index_folder
 from ..sizes import counted, show_bytes
 from ..source.paths import absolute
@@ -24,9 +25,8 @@ from ..storage.blob import Blob
 from ..storage.local import LocalBlob
 from ..storage.open import open_blob
 from .guard import DATA, message
-from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress
-from .screen import AsJson, print_json, tell
+from .screen import AsJson, Jobs, print_json, tell
 from .sources import ShardNames, shard_list
 
 #: places of indexes named in the text
@@ -67,9 +67,8 @@ def index(
     total = local_bytes(listed)
     if total is not None and jpeg:
         total *= 2  # once for what lies where, once for the pictures
-    with Pool(jobs, len(listed)) as pool, Progress("indexing", total, progress, unit="bytes") as shown:
-        maker = _Maker(force, jpeg, shown, pool)
-        made = sorted(pool.over(maker.make, list(enumerate(listed)), shown.draw), key=lambda result: result.number)
+    with Progress("indexing", total, progress, unit="bytes") as shown, shown.crews(jobs, len(listed)) as crews:
+        made = list(crews.over(_Maker(force, jpeg, shown, crews).make, listed))
         rate = shown.rate()
     bad = [result for result in made if result.error is not None]
     if json:
@@ -94,7 +93,6 @@ def local_bytes(shards: Sequence[tuple[str, str]]) -> int | None:
 class Made:
     """What became of a shard."""
 
-    number: int
     shard: str
     what: (
         str  # "made", "sealed" (it was there, and is now for all), "added" (it was there, without seek indices), "kept" or "bad"
@@ -115,25 +113,25 @@ class Made:
 class _Maker:
     """Makes one index after the other, in any thread."""
 
-    def __init__(self, force: bool, jpeg: bool, shown: Progress, pool: Pool) -> None:
-        self._force, self._jpeg, self._shown, self._pool = force, jpeg, shown, pool
-        self._moved = Moved(shown.add, pool.stopping)
+    def __init__(self, force: bool, jpeg: bool, shown: Progress, crews: Crews) -> None:
+        self._force, self._jpeg, self._shown, self._each = force, jpeg, shown, crews.each
+        self._moved = shown.counting(crews)
 
-    def make(self, numbered: tuple[int, tuple[str, str]]) -> Made:
-        number, (shard, kind) = numbered
+    def make(self, shard_and_kind: tuple[str, str]) -> Made:
+        shard, kind = shard_and_kind
         if kind == "images":
-            return self._folder(number, shard)
+            return self._folder(shard)
         blob = open_blob(shard)
         if isinstance(blob, LocalBlob):
-            blob = _Watched(blob.path, self._shown, self._pool)
+            blob = _Watched(blob.path, self._moved)
         try:
-            return self._made(number, blob, kind)
+            return self._made(blob, kind)
         except StokerError as error:
-            return Made(number, blob.url, "bad", error=error)
+            return Made(blob.url, "bad", error=error)
         finally:
             blob.close()
 
-    def _made(self, number: int, blob: Blob, kind: str) -> Made:
+    def _made(self, blob: Blob, kind: str) -> Made:
         if is_compressed(blob.name):
             raise CorruptIndex(
                 f"{blob.url}: a packed shard is read in sequence, and has no index; unpack it, or convert it with `stoker pack`",
@@ -146,30 +144,30 @@ class _Maker:
         if there is not None:
             self._shown.had(there.size if wanting or not self._jpeg else 2 * there.size)
         if there is not None and there.sealed and not wanting:
-            return Made(number, blob.url, "kept", "", len(there), there.size, _counted_seeks(there))
+            return Made(blob.url, "kept", "", len(there), there.size, _counted_seeks(there))
         fresh = build_index(blob, kind, sealed=True) if there is None else replace(there, sealed=True)
         if there is None and not isinstance(blob, LocalBlob):
             self._shown.add(0, fresh.size)
         if wanting:
-            fresh = add_seeks(blob, fresh, self._pool.ordered, self._moved)
+            fresh = add_seeks(blob, fresh, self._each, self._moved)
         place = keep_index(blob, fresh)
         what = "made" if there is None else "added" if there.sealed else "sealed"
-        return Made(number, blob.url, what, place, len(fresh), fresh.size, _counted_seeks(fresh))
+        return Made(blob.url, what, place, len(fresh), fresh.size, _counted_seeks(fresh))
 
-    def _folder(self, number: int, name: str) -> Made:
+    def _folder(self, name: str) -> Made:
         """The sidecar of a folder of images."""
         folder = absolute(os.fsencode(name))
         try:
             old = None if self._force else own_sidecar(folder)
-            made = index_folder(folder, old, self._pool.ordered, self._moved)
+            made = index_folder(folder, old, self._each, self._moved)
             size = int(made.index.length.sum())
             if old is not None and made.kept == len(made.index) == len(old):
-                return Made(number, name, "kept", "", len(old), size, _counted_seeks(old))
+                return Made(name, "kept", "", len(old), size, _counted_seeks(old))
             place = keep_sidecar(folder, made.index)
             place = _in_folder(name) if place.endswith(NAME.decode()) else place
         except StokerError as error:
-            return Made(number, name, "bad", error=error)
-        return Made(number, name, "made" if old is None else "added", place, len(made.index), size, _counted_seeks(made.index))
+            return Made(name, "bad", error=error)
+        return Made(name, "made" if old is None else "added", place, len(made.index), size, _counted_seeks(made.index))
 
 
 def _in_folder(name: str) -> str:
@@ -194,16 +192,14 @@ def _had_seeks(blob: Blob) -> bool:
 class _Watched(LocalBlob):
     """A file whose reading is counted, and ends when all is to stop."""
 
-    def __init__(self, path: bytes, shown: Progress, pool: Pool) -> None:
+    def __init__(self, path: bytes, moved: Moved) -> None:
         super().__init__(path)
-        self._shown, self._pool = shown, pool
+        self._moved = moved
 
     def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview]:
         for view in super().stream(offset, piece):
-            if self._pool.stopping():
-                raise Stopped
             yield view
-            self._shown.add(0, len(view))
+            self._moved(0, len(view))
 
 
 def _tell(made: list[Made], rate: str, thing: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import signals
+from ..engine import signals
 from .bench import bench
 from .demo import demo
 from .explain import explain

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ..engine.processes import LostTask, WorkerProcesses
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
+from ..pack.writers.atomic import sweep
+from ..sizes import counted
+from ..source.paths import printable
 from ..source.shards.shard_source import expand
 from .guard import DATA
-from .map_pool import Pool, Task
 from .map_worker import Job, load_function
+from .progress import PipeProgress, Progress
 from .screen import AsJson, check_writable, print_json, tell
-from .tar.inputs import ENDINGS
-from .tar.meter import Meter, Progress
+from .tar.inputs import ENDINGS, told
 
+#: what the worker processes do
+_MAPPER = "stoker.cli.map_worker:ShardMapper"
 _WILD, _WILD_ENDS = "*?[{", "*?]}"
 
 
@@ -38,7 +46,7 @@ def map_(
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that were made in another way.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Make all outputs again.")] = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
     json: AsJson = False,
 ) -> None:
     """Apply a Python function to every sample of many shards.
@@ -58,13 +66,21 @@ def map_(
         known = "is not in this version" if on == "ray" else "is not known"
         raise ConfigError(f"--on {on} {known}; --on local runs processes on this machine")
     _, code = load_function(function)  # what is wrong with it is told once, before anything starts
-    tasks = [Task(number, *pair) for number, pair in enumerate(pair_up(shards, outputs))]
-    for output in {Path(task.output).parent: task.output for task in tasks}.values():  # one in each folder
+    pairs = pair_up(shards, outputs)
+    folders = {Path(output).absolute().parent: output for _, output in pairs}
+    for output in folders.values():  # one in each folder
         check_writable(Path(output))
-    many = min(jobs or usable_cores(), len(tasks))
-    with Meter("map", progress) as meter:
-        result = Pool(Job(function, code, decode, overwrite, force), tasks, many, timeout).done(meter)
-    for text in result.failures:
+    result = MapResult(shards=len(pairs))
+    with Progress("map", shown=progress, stays=True) as meter:
+        job = asdict(Job(function, code, decode, overwrite, force))
+        workers = WorkerProcesses(_MAPPER, job, min(jobs or usable_cores(), len(pairs)), timeout, partial(result.show, meter))
+        try:
+            for number, outcome in workers(pairs):
+                result.add(outcome, pairs[number][0])
+        finally:
+            for folder in folders:
+                sweep(os.fsencode(folder), 0)  # what a worker that had to be killed left
+    for text in sorted(result.failures):
         typer.echo(text, err=True)
     if json:
         print_json(result.facts())
@@ -72,6 +88,52 @@ def map_(
         tell(result.told())
     if result.failures:
         raise typer.Exit(DATA)
+
+
+@dataclass(slots=True)
+class MapResult:
+    """What came of all shards."""
+
+    shards: int = 0
+    made: int = 0
+    kept: int = 0
+    samples: int = 0
+    written: int = 0
+    dropped: int = 0
+    bytes: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Mapping[str, Any] | LostTask, name: str) -> None:
+        """One shard's outcome, as its worker tells it."""
+        if isinstance(outcome, LostTask):
+            at = f" at the sample {printable(outcome.at)}" if outcome.at else ""
+            self.failures.append(f"{told(name)}: {outcome.cause}{at}; it was tried {outcome.tries} times")
+            return
+        if "failed" in outcome:
+            self.failures.append(outcome["failed"])
+            return
+        self.kept += outcome["kept"]
+        self.made += not outcome["kept"]
+        for count in ("samples", "written", "dropped", "bytes"):
+            setattr(self, count, getattr(self, count) + outcome[count])
+
+    def show(self, meter: Progress, samples: int, nbytes: int) -> None:
+        """Show how far it is, with so much of the shards under way."""
+        failed = f" ({len(self.failures):,} failed)" if self.failures else ""
+        meter.note = f"{self.made + self.kept + len(self.failures):,} of {counted(self.shards, 'shard')}{failed}"
+        meter.samples, meter.bytes = self.samples + samples, self.bytes + nbytes
+        meter.draw()
+
+    def facts(self) -> dict[str, Any]:
+        names = ("shards", "made", "kept", "samples", "written", "dropped")
+        return {**{name: getattr(self, name) for name in names}, "failures": sorted(self.failures)}
+
+    def told(self) -> str:
+        kept = f", {self.kept:,} made before" if self.kept else ""
+        dropped = f", {self.dropped:,} left out" if self.dropped else ""
+        failed = f"; {counted(len(self.failures), 'shard')} failed" if self.failures else ""
+        samples = f"{counted(self.samples, 'sample')} in, {self.written:,} out{dropped}"
+        return f"{self.made:,} of {counted(self.shards, 'shard')} made{kept}: {samples}{failed}"
 
 
 def pair_up(shards: str, outputs: str) -> list[tuple[str, str]]:

@@ -1,27 +1,18 @@
-"""A process of `stoker map`: makes one shard of another, again and again.
-
-Its tasks come down a pipe and its answers go up another, as lines of JSON. The pipe of tasks is also its lifeline: when it
-closes, because whoever gave them says so or is dead, the worker gives up what it does and ends.
-"""
+"""What a worker process of `stoker map` does: makes one shard of another, again and again."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import os
-import queue
-import signal
-import struct
-import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any
 
+from ..engine.worker_process import WorkerStatus
 from ..errors import ConfigError, FunctionError, RecordError, StokerError, WriteError
 from ..pack.jobs.notes import noted
 from ..pack.writers.tar_writer import TarWriter
@@ -33,14 +24,11 @@ from ..storage.blob import Blob
 from ..storage.names import spelled
 from ..storage.open import open_blob
 from .pipelines import asked, load_module
-from .signals import watch
 from .tar.inputs import told
 
 KEY = "__key__"
 #: the entry of an index's `about` that says how a shard was made
 NOTE = "map"
-#: seconds that a worker may take to stop
-STOP_S = 3.0
 Function = Callable[[dict[str, Any]], Any]
 
 
@@ -89,79 +77,14 @@ def _code_of(module: ModuleType, function: Function) -> str:
     return digest("code", *sorted(contents))
 
 
-_STATUS = struct.Struct("<qqI")
-_KEY_BYTES = 1024
+class ShardMapper:
+    """Makes one shard of another, as `job` says."""
 
-
-class Status:
-    """Where a worker is, in a file without a name that both processes have open: it can still be read when the worker is dead."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def put(self, samples: int, nbytes: int, key: bytes) -> None:
-        os.pwrite(self._file.fileno(), _STATUS.pack(samples, nbytes, min(len(key), _KEY_BYTES)) + key[:_KEY_BYTES], 0)
-
-    def counts(self) -> tuple[int, int]:
-        samples, nbytes, _ = self._read()[0]
-        return samples, nbytes
-
-    def key(self) -> bytes:
-        """The sample it is at."""
-        head, key = self._read()
-        return key[: head[2]]
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _read(self) -> tuple[tuple[int, int, int], bytes]:
-        data = os.pread(self._file.fileno(), _STATUS.size + _KEY_BYTES, 0)
-        return (_STATUS.unpack_from(data), data[_STATUS.size :]) if len(data) >= _STATUS.size else ((0, 0, 0), b"")
-
-
-def work(job: dict[str, Any], tasks: int, answers: int, status: int) -> None:
-    """The life of a worker: does what it is told until nobody tells it any more."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    watch()
-    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(tasks, lines), name="stoker-lifeline", daemon=True).start()
-    mapper = _Mapper(Job(**job), Status(os.fdopen(status, "r+b", buffering=0)))
-    try:
-        while (line := lines.get()) is not None:
-            outcome = mapper.outcome(*json.loads(line))
-            os.write(answers, json.dumps(outcome).encode() + b"\n")
-        return
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass  # the shard in the making is given up
-    # Not before the exception is gone: it may hold the last reference to a file that was just made, and goes with it. The
-    # interpreter's own end could wait for threads of the user.
-    os._exit(1)
-
-
-def _listen(tasks: int, lines: queue.SimpleQueue[bytes | None]) -> None:
-    """Pass tasks on. When their pipe closes, whoever gave them is gone, or wants no more: interrupt what runs."""
-    with os.fdopen(tasks, "rb", buffering=0) as stream:
-        for line in stream:
-            lines.put(line)
-    lines.put(None)
-    time.sleep(0.2)  # one that waits for tasks ends by itself
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-    time.sleep(STOP_S)
-    os._exit(1)
-
-
-class _Mapper:
-    """Makes one shard of another."""
-
-    def __init__(self, job: Job, status: Status) -> None:
-        self._job, self._status = job, status
+    def __init__(self, job: dict[str, Any], status: WorkerStatus) -> None:
+        self._job, self._status = Job(**job), status
         self._function: Function | None = None
 
-    def outcome(self, source: str, output: str) -> dict[str, Any]:
+    def __call__(self, source: str, output: str) -> dict[str, Any]:
         """What came of it, as plain data."""
         try:
             return self._map(source, output)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ import typer
 import stoker
 
 from ..errors import ConfigError, WriteError
-from ..pack.jobs.convert import Bad, Conversion, Moved, Shard, convert_stream
+from ..pack.jobs.convert import Bad, Conversion, Shard, convert_stream
 from ..pack.jobs.planning import Options
 from ..pack.writers.shard_writer import Pattern
 from ..sizes import counted, parse_bytes, show_bytes
@@ -23,9 +24,8 @@ from ..source.source import Source
 from ..source.streams.stream import StreamSource
 from .classes import write_classes
 from .guard import DATA
-from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress
-from .screen import AsJson, Bar, print_json, tell
+from .screen import AsJson, Jobs, print_json, tell
 from .sources import SourceName, find_source, open_source
 
 #: bad samples named in the text
@@ -202,24 +202,19 @@ def _name_bad(bad: Sequence[Bad], skipped: bool) -> None:
 def _in_shards(
     source: Source, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
 ) -> Result:
-    with Pool(jobs, 1) as pool, Bar("looking", len(source)) as shown:
-        conversion = Conversion(source, pattern, options, each=pool.ordered, overwrite=overwrite, looking=shown.move)
+    with Progress("looking", len(source), progress, unit="keys") as shown, shown.crews(jobs, 1) as crews:
+        conversion = Conversion(source, pattern, options, each=crews.each, overwrite=overwrite, looking=shown.move)
     standing = conversion.standing()
     result = Result(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
     result.classes = write_classes(source.classes, conversion.names.name(0), overwrite)
     result.renamed = conversion.keys.changed
     result.notes = _notes(conversion)
     missing = [number for number in range(conversion.shards) if number not in standing]
-    with Pool(jobs, len(missing)) as pool, Progress("packing", len(source), progress) as meter:
-        meter.had(sum(len(conversion.samples(number)) for number in standing))
-        moved = Moved(meter.add, pool.stopping)
-
-        def write(number: int) -> Shard:
-            return conversion.write(number, ordered=pool.ordered, moved=moved, skip_bad=skip_bad)
-
-        for shard in pool.over(write, missing, meter.draw):
-            result.shards.append(shard)
-        result.seconds, result.rate = meter.seconds, meter.rate()
+    with Progress("packing", len(source), progress) as shown, shown.crews(jobs, len(missing)) as crews:
+        shown.had(sum(len(conversion.samples(number)) for number in standing))
+        write = partial(conversion.write, each=crews.each, moved=shown.counting(crews), skip_bad=skip_bad)
+        result.shards += crews.over(write, missing)
+        result.seconds, result.rate = shown.seconds, shown.rate()
     return result
 
 
@@ -228,15 +223,14 @@ def _in_sequence(
 ) -> Result:
     typer.echo(f"{source.title} is read in sequence: if stopped, it begins again from the start", err=True)
     result = Result(None)
-    with Pool(jobs, 1) as pool, Progress("packing", None, progress) as shown:
+    with Progress("packing", None, progress) as shown, shown.crews(jobs, 1) as crews:
 
-        def add(samples: int, nbytes: int) -> None:
+        def moved(samples: int, nbytes: int) -> None:
             shown.add(samples, nbytes)
             shown.draw()
 
-        moved = Moved(add, pool.stopping)
         written, bad = convert_stream(
-            source, pattern, options, ordered=pool.ordered, moved=moved, skip_bad=skip_bad, overwrite=overwrite
+            source, pattern, options, each=crews.each, moved=moved, skip_bad=skip_bad, overwrite=overwrite
         )
         result.seconds, result.rate = shown.seconds, shown.rate()
     sizes = [Path(path).stat().st_size for path in written.paths]

@@ -15,7 +15,8 @@ from ..observe.verdict import verdict
 from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text
 from .pipelines import PipelineName, load_pipeline
-from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
+from .progress import Progress
+from .screen import Ahead, AsJson, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -68,7 +69,7 @@ def run(
 
 
 def _iterate(loader: Loader, epochs: int, limit: int | None) -> None:
-    with Bar("running", _total(loader, epochs, limit)) as shown:
+    with Progress("running", _total(loader, epochs, limit), unit="batches") as shown:
         batches = samples = 0
         begun = time.monotonic()
         for _ in range(epochs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +25,10 @@ _LEAST = {"key": 16}
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, nothing else.")]
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("-j", "--jobs", min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine"),
 ]
 Ahead = Annotated[int | None, typer.Option(min=1, metavar="N", help="Batches prepared ahead.", show_default="about 64 MB worth")]
 ReportFile = Annotated[
@@ -127,47 +130,6 @@ def check_writable(path: Path | None) -> None:
         raise ConfigError(f"cannot write {path}: there is no folder {folder}")
     if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         raise ConfigError(f"cannot write {path}: {'it is a folder' if path.is_dir() else 'permission denied'}")
-
-
-class Bar:
-    """A progress bar on standard error while the ``with`` block runs; nothing where that is no terminal.
-
-    Drawn by whoever moves it, ten times a second at most: a thread of its own would disturb measurements, and forks.
-    """
-
-    def __init__(self, title: str, total: int | None) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = _console(error=True)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
-            TimeRemainingColumn(),
-            console=console,
-            auto_refresh=False,
-            transient=True,
-            disable=not console.is_terminal,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._task = self._progress.add_task(title, total=total, told="")
-        self._next_s = 0.0
-
-    def move(self, done: int, told: str = "", title: str | None = None) -> None:
-        """How far it is."""
-        now = time.monotonic()
-        if now >= self._next_s or title is not None:
-            self._next_s = now + 0.1
-            self._progress.update(self._task, completed=done, told=told, description=title, refresh=True)
-
-    def __enter__(self) -> Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
 
 def _console(error: bool, needed: int = 0) -> Console:

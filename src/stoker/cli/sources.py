@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -77,14 +77,7 @@ def find_source(name: str) -> Found:
 def open_source(name: str, *, seek: bool = True) -> Pipeline:
     """The pipeline that begins with this source. Image files have the fields `image` and, where there are classes, `label`."""
     found = find_source(name)
-    if found.kind == "images":
-        return _open_images(Path(name), seek)
-    if found.kind == "list":
-        return stoker.filelist(name, labels=_list_labels(Path(name)), seek=seek)
-    if found.kind == "lmdb":
-        return stoker.lmdb(name)
-    shards = list(found.shards)
-    return stoker.tar(shards, seek=seek) if found.kind == "tar" else stoker.tfrecord(shards, seek=seek)
+    return _OPENERS[found.kind](found, seek)
 
 
 def stored_in(pipeline: Pipeline) -> Source:
@@ -218,9 +211,9 @@ def _first_bytes(blob: Blob) -> bytes:
 # ---- images -----------------------------------------------------------------------------------------------------------------
 
 
-def _open_images(path: Path, seek: bool = True) -> Pipeline:
+def _open_images(found: Found, seek: bool) -> Pipeline:
     """Images that lie in the folder itself have no class; otherwise its folders are the classes."""
-    return stoker.files(path, labels=None if any(map(is_image, _names_in(path))) else "folder", seek=seek)
+    return stoker.files(found.name, labels=None if any(map(is_image, _names_in(Path(found.name)))) else "folder", seek=seek)
 
 
 def _names_in(path: Path) -> list[bytes]:
@@ -231,3 +224,13 @@ def _list_labels(path: Path) -> str:
     """A number at the end of every line is the label, as in ImageNet's lists; else the folder's name is the class."""
     lines = Lines(os.fsencode(path.absolute()))
     return "line" if all(split_number(line)[1] is not None for line in lines) else "folder"
+
+
+#: what opens each kind of source
+_OPENERS: dict[str, Callable[[Found, bool], Pipeline]] = {
+    "images": _open_images,
+    "list": lambda found, seek: stoker.filelist(found.name, labels=_list_labels(Path(found.name)), seek=seek),
+    "tar": lambda found, seek: stoker.tar(list(found.shards), seek=seek),
+    "tfrecord": lambda found, seek: stoker.tfrecord(list(found.shards), seek=seek),
+    "lmdb": lambda found, seek: stoker.lmdb(found.name),
+}

@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from ..errors import SourceEmpty
-from ..pack.jobs.convert import Moved
 from ..pack.jobs.verification import Findings, Problem, Verifier, lacking, repeated
 from ..sizes import counted, show_bytes
 from ..source.shards.shard_source import is_remote
@@ -19,9 +18,8 @@ from ..source.shards.sidecar import sidecar_trouble
 from ..source.streams.tar_stream import is_compressed, standard_input
 from ..storage.open import open_blob
 from .guard import DATA
-from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress
-from .screen import AsJson, print_json, tell
+from .screen import AsJson, Jobs, print_json, tell
 from .sources import Found, SourceName, find_source, open_source, stored_in
 
 #: problems, and keys that are there twice, named in the text
@@ -83,18 +81,16 @@ def verify(
 def _check(found: Found, name: str, decode: bool, jobs: int | None, shown: Progress) -> list[Findings]:
     """What was found, shard by shard; images and databases are one."""
     if found.kind in ("tar", "tfrecord"):
-        with Pool(jobs, len(found.shards)) as pool:
-            verifier = Verifier(decode, pool.ordered, Moved(shown.add, pool.stopping))
+        with shown.crews(jobs, len(found.shards)) as crews:
+            verifier = Verifier(decode, crews.each, shown.counting(crews))
             check = verifier.tar if found.kind == "tar" else verifier.tfrecord
             if found.shards == ("-",):
                 return [verifier.tar(open_blob("standard input"), standard_input())]
-            order = {shard: number for number, shard in enumerate(found.shards)}
-            work = pool.over(lambda shard: (order[shard], check(open_blob(shard))), found.shards, shown.draw)
-            return [result for _, result in sorted(work, key=lambda pair: pair[0])]
+            return list(crews.over(lambda shard: check(open_blob(shard)), found.shards))
     stored = stored_in(open_source(name))
-    with Pool(jobs, 1) as pool:
-        verifier = Verifier(decode, pool.ordered, Moved(shown.add, pool.stopping))
-        results = list(pool.over(lambda indices: verifier.rows(stored, indices), [np.arange(len(stored))], shown.draw))
+    with shown.crews(jobs, 1) as crews:
+        verifier = Verifier(decode, crews.each, shown.counting(crews))
+        results = list(crews.over(lambda indices: verifier.rows(stored, indices), [np.arange(len(stored))]))
     if found.kind == "images" and (trouble := sidecar_trouble(os.fsencode(name))):
         results[0].add(Problem("", name, None, trouble))
     return results

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ..errors import ConfigError
+from ..registry import Registry
 from .framework_output import Output
 
-__all__ = ["Output", "choose_output"]
+__all__ = ["OUTPUTS", "Output", "choose_output"]
+
+#: what makes the hand-over for a device, by the name of the framework
+OUTPUTS: Registry[Callable[[Any], Output]] = Registry(
+    "output",
+    {
+        "numpy": ("stoker.device.framework_output", "choose_numpy_output", ""),
+        "torch": ("stoker.device.torch_output", "choose_torch_output", "torch"),
+    },
+)
 
 
 def choose_output(as_: str, device: Any) -> Output:
     """The hand-over for ``loader(as_=..., device=...)``. A device implies torch."""
-    if as_ == "torch" or (as_ == "numpy" and device is not None):
-        from .torch_output import choose_torch_output
-
-        return choose_torch_output(device)
-    if as_ == "numpy":
-        return Output()
-    raise ConfigError(f"loader(as_={as_!r}): choose 'numpy' or 'torch'")
+    name = "torch" if as_ == "numpy" and device is not None else as_
+    return OUTPUTS.get(name, f"loader(as_={as_!r})")(device)

@@ -16,7 +16,7 @@ from ..batch.batch import Fields
 from ..batch.named_fields import NamedFields, named
 from ..batch.strings import ByteStrings
 from ..errors import ConfigError
-from .torch_output import import_torch
+from ..registry import needed
 
 _MOST_WORKERS = 1024
 
@@ -48,7 +48,7 @@ def torch_dataset(part: Part, batches: str) -> Any:
     Worker w of n makes batches w, w + n, ...; DataLoader asks its workers in turn, so what comes out is the very sequence a
     Stoker loader gives. Each iteration is the next epoch; `set_epoch` chooses one.
     """
-    torch = import_torch("torch_dataset()")
+    torch = needed("torch", "torch", "torch_dataset()")
     if not isinstance(batches, str) or batches not in _FORMS:
         raise ConfigError(f"torch_dataset(batches={batches!r}): must be {' or '.join(map(repr, _FORMS))}")
     form = _FORMS[batches]

@@ -11,20 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.batch import Batch
-from ..errors import BatchError, ConfigError, MissingExtra
+from ..errors import BatchError, ConfigError
+from ..registry import needed
 from .framework_output import Output
 
 
-def import_torch(wanted_by: str) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtra(f"{wanted_by} needs PyTorch: pip install 'stoker[torch]'") from error
-    return torch
-
-
 def choose_torch_output(device: Any) -> Output:
-    torch = import_torch("loader(as_='torch')")
+    torch = needed("torch", "torch", "loader(as_='torch')")
     try:
         target = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:

@@ -1,117 +1,220 @@
-"""One function over many things at once, where doing it is mostly waiting: for disks, and for networks."""
+"""One function over many things, several at once: the one way of doing so, whoever does it.
+
+A crew is called as the built-in `map` is, and gives results as that does, in the order of the things. So whoever takes a crew
+takes `map` too, and works without threads then.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..errors import ConfigError
 from .daemons import Daemons
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 #: threads a crew may have: so many requests are under way at once
 _THREADS = 64
+#: large things at once: more would only hold more in memory, and lose more when the program is killed
+_AT_ONCE = 4
+#: seconds between two looks at signals, and at whether all is to stop
+_POLL_S, _TICK_S = 1.0, 0.1
+
+
+class Stopped(Exception):
+    """Raised in work that is given up, because whoever waited for it has gone."""
 
 
 class Crew:
-    """Threads that do one thing each, started when they are first needed, gone when this is dropped.
+    """Threads that do one thing each, started when they are first needed, gone when this is dropped or left.
 
-    ``crew(work, things)`` gives ``work(thing)`` for each, in their order. Of several exceptions the first thing's is raised, and
-    no new work begins. The caller works too, and waits for those still at it: `work` must have deadlines of its own. Any
-    number of threads may call at once; `work` must not call the same crew.
+    ``crew(work, things)`` gives ``work(thing)`` for each, in their order; things are taken, and worked on, up to `ahead` of the
+    result that is asked for. Of several exceptions the first thing's is raised, no new work begins, and those still at it are
+    waited for: `work` must have deadlines of its own. The caller works too; but with a `tick`, it only waits, and calls that ten
+    times a second. Any number of threads may call at once; `work` must not call the same crew.
+
+    >>> list(Crew(4)(abs, [-1, -2, -3]))
+    [1, 2, 3]
     """
 
-    def __init__(self, threads: int = _THREADS) -> None:
-        self._most = threads
+    def __init__(self, threads: int = _THREADS, ahead: int = sys.maxsize, tick: Callable[[], None] | None = None) -> None:
+        self._most, self._ahead, self._tick = threads, ahead, tick
+        self._look_s = _POLL_S if tick is None else _TICK_S
         self._begin()
 
     def _begin(self) -> None:
         self._process = os.getpid()
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[_Round | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[_Turn[Any, Any], _Job] | None] = SimpleQueue()
         self._daemons = Daemons(partial(self._queue.put, None))
         weakref.finalize(self, self._daemons.stop).atexit = False
 
-    def __call__(self, work: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
-        todo = list(things)
-        if len(todo) < 2:
-            return [work(thing) for thing in todo]
+    def __call__(self, work: Callable[[T], R], things: Iterable[T]) -> Iterator[R]:
         if self._process != os.getpid():
             self._begin()  # a forked child has none of its parent's threads
-        turn = _Round(work, todo)
-        for _ in range(self._start(min(self._most, len(todo) - 1))):
-            self._queue.put(turn)
+        turn, waiting = _Turn(work, self._stopping), deque[_Job]()
         try:
-            turn.help()
-            return turn.results()
+            for number, thing in enumerate(things):
+                job = _Job(number, thing)
+                if waiting or self._tick is not None:  # the caller begins with the first
+                    self._hand_out(turn, job)
+                waiting.append(job)
+                if len(waiting) > self._ahead:
+                    yield self._result(turn, waiting.popleft())
+            while waiting:
+                yield self._result(turn, waiting.popleft())
         finally:
             turn.stop()  # Ctrl-C, perhaps: the threads finish what they are at, and begin nothing more
+            for job in waiting:
+                job.error = None  # it knows the frame that knows the job: a circle would keep the crew until the collector comes
 
-    def __reduce__(self) -> tuple[type[Crew], tuple[int]]:
-        return Crew, (self._most,)
+    def __reduce__(self) -> tuple[type[Crew], tuple[int, int]]:
+        return Crew, (self._most, self._ahead)
 
-    def _start(self, count: int) -> int:
-        """Have up to `count` threads; how many of them there are. The caller works too, so none at all will do."""
-        with self._lock, suppress(ConfigError):
-            while len(self._daemons) < count:
-                self._daemons.start("a thread of a crew", "stoker-crew", _help, self._queue)
-        return min(count, len(self._daemons))
+    def __enter__(self) -> Crew:
+        self._look_s = _TICK_S
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.stop()
+        self._daemons.close(threading.TIMEOUT_MAX)
+
+    def stop(self) -> None:
+        """Begin nothing more, and have what runs come to its next `check`."""
+        self._stopping.set()
+
+    def check(self) -> None:
+        """For work that takes long: raises Stopped when it is to be given up."""
+        if self._stopping.is_set():
+            raise Stopped
+
+    def _hand_out(self, turn: _Turn[Any, Any], job: _Job) -> None:
+        """Have threads do it, one for each job as long as there may be more. The caller works too, so none at all will do."""
+        if len(self._daemons) < min(self._most, job.number + 1):
+            with self._lock:
+                try:
+                    self._daemons.start("a thread of a crew", "stoker-crew", _help, self._queue)
+                except ConfigError:
+                    if self._tick is not None and not len(self._daemons):
+                        raise
+        if len(self._daemons):
+            self._queue.put((turn, job))
+
+    def _result(self, turn: _Turn[Any, R], job: _Job) -> R:
+        if self._tick is None:
+            turn.run(job)
+        while not turn.has_done(job, self._look_s):
+            self.check()
+            if self._tick is not None:
+                self._tick()
+        return turn.result(job)
 
 
-class _Round:
-    """One call: things to be done, and what came of them."""
+class Crews:
+    """Two crews for work within work: `over` takes large things, a few at once, and within that `each` shares out smaller work.
 
-    def __init__(self, work: Callable[[Any], Any], things: list[Any]) -> None:
-        self._work, self._things = work, things
-        self._results: list[Any] = [None] * len(things)
-        self._errors: dict[int, BaseException] = {}
-        self._next = self._running = 0
+    Leaving the ``with`` block by an exception, Ctrl-C among them, lets what runs come to its next `check`, and waits for it.
+    """
+
+    def __init__(self, threads: int, things: int, tick: Callable[[], None]) -> None:
+        at_once = max(1, min(threads, things, _AT_ONCE))
+        self.over = Crew(at_once, tick=tick)
+        self.each = Crew(threads, math.ceil(2 * threads / at_once))
+
+    def check(self) -> None:
+        """For work that takes long: raises Stopped when it is to be given up."""
+        self.over.check()
+
+    def __enter__(self) -> Crews:
+        self.each.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.over.stop()
+            self.each.stop()
+        self.over.__exit__(kind)
+        self.each.__exit__(kind)
+
+
+class _Job:
+    """One thing, and what came of it."""
+
+    __slots__ = ("begun", "done", "error", "number", "thing", "value")
+
+    def __init__(self, number: int, thing: Any) -> None:
+        self.number, self.thing = number, thing
+        self.begun = self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+
+class _Turn(Generic[T, R]):
+    """One call of a crew. Jobs from `_limit` on are not begun: one before them failed, or nobody asks for them any more."""
+
+    def __init__(self, work: Callable[[T], R], stopping: threading.Event) -> None:
+        self._work, self._stopping = work, stopping
+        self._limit, self._running = sys.maxsize, 0
         self._changed = threading.Condition()
 
-    def help(self) -> None:
-        """Do things until none is left to begin."""
-        while True:
-            with self._changed:
-                if self._next == len(self._things):
-                    return
-                at = self._next
-                self._next, self._running = at + 1, self._running + 1
-            error: BaseException | None = None
+    def run(self, job: _Job) -> None:
+        """Do a job, unless somebody has begun it, or it is not to be begun."""
+        with self._changed:
+            if job.begun or job.number >= self._limit or self._stopping.is_set():
+                return
+            job.begun = True
+            self._running += 1
+        error: BaseException | None = None
+        try:
+            job.value = self._work(job.thing)
+        except BaseException as raised:  # noqa: BLE001  told to the caller
+            error = raised
+        with self._changed:
+            self._running -= 1
+            job.done = True
+            if error is not None:
+                job.error, error = error, None
+                self._limit = min(self._limit, job.number)
+            self._changed.notify()
+
+    def has_done(self, job: _Job, wait_s: float) -> bool:
+        """Whether a job is done, by then at the latest; of one that failed, whether all others have ended too."""
+        with self._changed:
+            if not job.done or (job.error is not None and self._running):
+                self._changed.wait(wait_s)
+            return job.done and not (job.error is not None and self._running)
+
+    def result(self, job: _Job) -> R:
+        if job.error is not None:
+            error, job.error = job.error, None
             try:
-                self._results[at] = self._work(self._things[at])
-            except BaseException as raised:  # noqa: BLE001  told to the caller
-                error = raised
-            with self._changed:
-                self._running -= 1
-                if error is not None:
-                    self._errors[at], error = error, None  # kept once: it knows this frame
-                    self.stop()  # for good: a thread may come when the errors are taken out again
-                if not self._running:
-                    self._changed.notify_all()
+                raise error
+            finally:
+                del error  # it knows this frame
+        value: R = job.value
+        return value
 
     def stop(self) -> None:
         """Begin nothing more."""
         with self._changed:
-            self._next = len(self._things)
-
-    def results(self) -> list[Any]:
-        with self._changed:
-            while self._running:
-                self._changed.wait(1.0)  # wakes now and then, so that a signal is noticed
-        if self._errors:
-            # Taken out, because they know these very frames: a circle would keep the crew until the collector comes.
-            errors, self._errors = self._errors, {}
-            raise errors.pop(min(errors))
-        return self._results
+            self._limit = -1
 
 
-def _help(queue: SimpleQueue[_Round | None]) -> None:
-    while (turn := queue.get()) is not None:
-        turn.help()
-        del turn  # hold nothing while waiting
+def _help(queue: SimpleQueue[tuple[_Turn[Any, Any], _Job] | None]) -> None:
+    while (found := queue.get()) is not None:
+        turn, job = found
+        turn.run(job)
+        del found, turn, job  # hold nothing while waiting
     queue.put(None)  # for the next one

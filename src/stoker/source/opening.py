@@ -10,9 +10,10 @@ from ..errors import ConfigError, CorruptShard
 from ..storage.blob import Blob
 from ..storage.cache import Cache
 from ..storage.fetch import Each
-from ..storage.local import LocalBlob, descriptors_at_once
+from ..storage.local import LocalBlob
 from ..storage.once import Once
 from ..storage.open import open_blob
+from ..storage.open_files import descriptors_at_once
 from ..storage.retry import Patience
 from .shards.indexing import index_of
 from .shards.record_source import RecordSource
@@ -59,7 +60,7 @@ def open_tar(
         return TarStream(None, 1, defaults, allow_pickle, decode)
     blobs = _blobs(urls, cache, patience)
     if index == "never" or any(is_compressed(blob.name) for blob in blobs):
-        _at_once(blobs, crew)(lambda blob: blob.stat(), blobs)  # a shard that is not there is told now
+        list(_at_once(blobs, crew)(lambda blob: blob.stat(), blobs))  # a shard that is not there is told now
         return TarStream(blobs, 1 if interleave is None else interleave, defaults, allow_pickle, decode)
     if interleave is not None:
         raise ConfigError("tar(interleave=...) is for shards read in sequence; with an index, shuffle() mixes all shards")
@@ -86,9 +87,9 @@ def open_tfrecord(
         raise ConfigError("tfrecord() needs files that can be read at random; standard input cannot")
     blobs = _blobs(urls, cache, patience)
     each = _at_once(blobs, crew)
-    packings = each(lambda blob: compression or tfrecord_packing(blob), blobs)
+    packings = list(each(lambda blob: compression or tfrecord_packing(blob), blobs))
     if any(packings):
-        each(lambda blob: blob.stat(), blobs)  # a shard that is not there is named now
+        list(each(lambda blob: blob.stat(), blobs))  # a shard that is not there is named now
         return TfrecordStream(blobs, packings, 1 if interleave is None else interleave, features)
     if interleave is not None:
         raise ConfigError("tfrecord(interleave=...) is for compressed files; with an index, shuffle() mixes all files")
@@ -124,7 +125,7 @@ def _reading(source: Records, each: Each) -> Records:
 
 def _indexes(blobs: list[Blob], kind: str, each: Each) -> list[ShardIndex]:
     once = Once()
-    return each(lambda blob: index_of(blob, kind, once), blobs)
+    return list(each(lambda blob: index_of(blob, kind, once), blobs))
 
 
 def _blobs(urls: list[str], cache: CacheLike, patience: Patience | None) -> list[Blob]:

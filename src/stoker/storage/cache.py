@@ -29,8 +29,8 @@ from .blob import Blob
 from .cache_blob import CachedBlob as CachedBlob
 from .cache_blob import Unit as Unit
 from .cache_blob import pieces
-from .cache_entries import OpenUnits
-from .cache_file import Damaged, Identity, UnitFile, UnitWriter, file_bytes, identity_of
+from .cache_entries import CacheEntries
+from .cache_file import DamagedError, EntryFile, EntryWriter, Identity, file_bytes, identity_of
 from .cache_flight import Flight
 from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
 from .foresight import Foresight
@@ -91,7 +91,7 @@ class Cache:
         self.block = None if block is None else parse_bytes(block, "block")
         if self.block is not None and not 1 << 16 <= self.block <= 1 << 32:
             raise ConfigError(f"Cache(block={block!r}): choose a size from 64KiB to 4GiB, or None for whole shards")
-        self._files = OpenUnits()
+        self._files = CacheEntries()
         self._folder = Folder(self.folder, self.limit, self._files.drop_stale)
         self._note_s = _NOTE_S
         self._damaged: dict[str, int] = {}
@@ -109,7 +109,7 @@ class Cache:
         self._urgent: deque[Unit] = deque()
         self._failed: set[str] = set()
         self._foreseen: Foresight[Unit] = Foresight()
-        self._full_at: int | None = None
+        self._full = False  # there is no room for more of what is foreseen
         self._fetchers = 0
 
     # ---- what users and the loader call ------------------------------------------------------------------------------------
@@ -121,19 +121,12 @@ class Cache:
     def foresee(self, units: Iterable[Unit]) -> None:
         """Say which units will be needed from now on, the first one first; a unit may come more than once.
 
-        What was said before is forgotten. `advance` tells how far the reading has come.
+        What was said before is forgotten.
         """
         foreseen = Foresight(units)
         with self._work:
-            self._foreseen, self._full_at = foreseen, None
+            self._foreseen, self._full = foreseen, False
             self._failed.clear()
-            self._work.notify_all()
-
-    def advance(self, count: int) -> None:
-        """Say that the first `count` of the units foreseen, and not yet passed, have been read."""
-        with self._work:
-            self._foreseen.advance(count)
-            self._full_at = None
             self._work.notify_all()
 
     def next_fetch(self) -> Callable[[], None] | None:
@@ -195,7 +188,7 @@ class Cache:
             if file is not None:
                 try:
                     file.read(offset, view)
-                except Damaged as damage:
+                except DamagedError as damage:
                     self._heal(unit, file, damage)
                     continue
                 finally:
@@ -219,7 +212,7 @@ class Cache:
         self._count(past=1)
         return False
 
-    def pin(self, unit: Unit, start: int, stop: int, spare: bool = False) -> UnitFile | None:
+    def pin(self, unit: Unit, start: int, stop: int, spare: bool = False) -> EntryFile | None:
         """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned.
 
         `spare`: only if there is a descriptor to spare.
@@ -228,7 +221,7 @@ class Cache:
             return None
         try:
             file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest, spare)
-        except Damaged as damage:
+        except DamagedError as damage:
             self._heal(unit, None, damage)
             return None
         except OSError as error:
@@ -238,7 +231,7 @@ class Cache:
             return None
         try:
             file.check(start, stop)
-        except Damaged as damage:
+        except DamagedError as damage:
             self._files.unpin(file)
             self._heal(unit, file, damage)
             return None
@@ -261,13 +254,13 @@ class Cache:
         try:
             if file.check_more(_CHECK_AHEAD):
                 return file.fd
-        except Damaged as damage:
+        except DamagedError as damage:
             self._heal(unit, file, damage)
         self._files.unpin(file)
         return -1
 
     def release(self, fd: int) -> None:
-        """Give back a descriptor that `hold` or `local` gave."""
+        """Give back a descriptor that `hold` gave."""
         self._files.unpin_fd(fd)
 
     def warn_once(self, kind: str, message: str, *args: object) -> None:
@@ -303,7 +296,7 @@ class Cache:
             if flight is not None and not flight.begun:
                 return unit
         foreseen = self._foreseen
-        if self._full_at == foreseen.position or time.monotonic() < self._resting_until_s:
+        if self._full or time.monotonic() < self._resting_until_s:
             return None
         while foreseen.ahead < len(foreseen):
             unit = foreseen[foreseen.ahead]
@@ -313,7 +306,7 @@ class Cache:
         return None
 
     def _is_here(self, unit: Unit) -> bool:
-        return self._files.has(unit.name) or self._folder.unit_path(unit.name).exists()
+        return self._folder.unit_path(unit.name).exists()
 
     def _fetch_quietly(self, unit: Unit, flight: Flight) -> None:
         """Fetch in a thread of its own. An error is left for who needs the unit: its cause may be gone by then."""
@@ -350,7 +343,7 @@ class Cache:
         claim = self._claim(unit, flight)
         if not isinstance(claim, Claim):
             return claim is Refusal.HERE
-        flight.claim, writer = claim, UnitWriter(claim.fd, unit.length)
+        flight.claim, writer = claim, EntryWriter(claim.fd, unit.length)
         try:
             self._folder.allocate(claim, self._order(unit, flight.ahead))
             for piece in pieces(unit):
@@ -388,9 +381,8 @@ class Cache:
             if not flight.ahead:
                 return False
             if why is Refusal.NO_ROOM:
-                foreseen = self._foreseen
-                self._full_at = foreseen.position
-                foreseen.ahead = min(foreseen.ahead, foreseen.next_need(unit.name) or foreseen.position)
+                self._full = True
+                self._foreseen.ahead = min(self._foreseen.ahead, self._foreseen.next_need(unit.name) or 0)
             del self._flights[unit.name]
             return True
 
@@ -406,7 +398,7 @@ class Cache:
             with self._work:
                 foreseen = self._foreseen
                 need = foreseen.next_need(unit.name)
-                if ahead and (need is None or need - foreseen.position > soon):
+                if ahead and (need is None or need > soon):
                     return foreseen.rank(name, stamp, len(foreseen))
                 return foreseen.rank(name, stamp, need or 0)
 
@@ -425,7 +417,7 @@ class Cache:
 
     # ---- trouble -----------------------------------------------------------------------------------------------------------
 
-    def _heal(self, unit: Unit, file: UnitFile | None, damage: Damaged) -> None:
+    def _heal(self, unit: Unit, file: EntryFile | None, damage: DamagedError) -> None:
         """Delete a damaged file, so that it is fetched again; raise when that does not help."""
         path = self._folder.unit_path(unit.name)
         with self._healing:
@@ -484,15 +476,14 @@ class Cache:
                 flight.claim.let_go()
         self._begin_process(CacheCounts())
         self._folder.renew()
-        self._files.renew()
 
 
 def _identity_if_damaged(path: Path, digest: bytes) -> Identity | None:
     """Which file it is that cannot be opened as a unit; None: it can, or it is gone."""
     try:
-        UnitFile(path, digest).close()
+        os.close(EntryFile(path, digest).open())
     except FileNotFoundError:
         return None
-    except Damaged:
+    except DamagedError:
         return identity_of(path.lstat())
     return None

@@ -97,15 +97,6 @@ class CachedBlob(Blob):
         except StokerError:
             return -1  # told when it is read
 
-    def local(self, offset: int, length: int) -> tuple[int, int] | None:
-        """A descriptor and the place in it where these bytes lie, if they are here, in one file, and right; until `release`."""
-        units = self.units(offset, length)
-        if len(units) != 1:
-            return None
-        first = offset - units[0].start
-        file = self._cache.pin(units[0], first, first + length)
-        return None if file is None else (file.fd, first)
-
     def release(self, fd: int) -> None:
         self._cache.release(fd)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ..kernel.records import crc32c
+from .open_files import PooledFile
 
 PIECE = 1 << 20
 _MAGIC = b"STOKERCU"
@@ -29,7 +30,11 @@ _FOOTER = struct.Struct("<8sIIQ32sI")
 Identity = tuple[int, int, int]
 
 
-class Damaged(Exception):
+class ReplacedError(Exception):
+    """Another file has taken the place of one that was read before. Stays inside the cache."""
+
+
+class DamagedError(Exception):
     """A file of the cache does not hold what it should. Stays inside the cache, which fetches the unit again."""
 
 
@@ -38,7 +43,7 @@ def file_bytes(length: int) -> int:
     return length + 4 * -(-length // PIECE) + _FOOTER.size
 
 
-def is_unit(path: Path) -> bool:
+def is_entry(path: Path) -> bool:
     """Whether a file is one of ours, by its footer: the cache deletes nothing else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -57,7 +62,7 @@ def identity_of(about: os.stat_result) -> Identity:
     return about.st_ino, about.st_mtime_ns, about.st_size
 
 
-class UnitWriter:
+class EntryWriter:
     """Writes a unit into an open file of the right size, front to back. `written` bytes are there to be read."""
 
     def __init__(self, fd: int, length: int) -> None:
@@ -91,38 +96,46 @@ class UnitWriter:
         os.fsync(self._fd)
 
 
-class UnitFile:
-    """A unit in the cache, open for reading; many threads may read at once. Reading goes on when the file is deleted."""
+class EntryFile(PooledFile):
+    """An entry of the cache; many threads may read at once, while they have it pinned. Reading goes on when it is deleted."""
 
     def __init__(self, path: Path, digest: bytes) -> None:
-        """Open it; raises OSError, and Damaged when it is not what its name says."""
-        #: readers that hold the descriptor; it is closed only without any
-        self.pins = 0
-        #: it is no longer among the cache's files: closed with the last pin
-        self.dropped = False
+        super().__init__()
+        self._path, self._digest = path, digest
+        #: while it is pinned
+        self.fd = -1
         #: on a monotonic clock, when its use was last noted
         self.noted_s = float("-inf")
-        self.fd = _open(path)
-        try:
-            about = os.fstat(self.fd)
-            self.identity = identity_of(about)
-            self.length, self._crcs = _read_footer(self.fd, about.st_size, digest)
-        except BaseException:
-            self.close()
-            raise
-        #: which pieces this process has checked
-        self._checked = bytearray(len(self._crcs))
+        self.identity: Identity | None = None
         self._next_unchecked = 0
 
-    def reopen(self, path: Path) -> bool:
-        """Open it again after `close`; returns False when another file has taken its place. What was checked stays checked."""
-        fd = _open(path)
-        about = os.fstat(fd)
-        if identity_of(about) != self.identity:
+    def open(self) -> int:
+        """Open it; raises OSError, and DamagedError when it is not what its name says.
+
+        Opened again it must be the same file: what was checked of it stays checked. ReplacedError: it is another.
+        """
+        fd = _open(self._path)
+        try:
+            about = os.fstat(fd)
+            identity = identity_of(about)
+            if self.identity is None:
+                self.length, self._crcs = _read_footer(fd, about.st_size, self._digest)
+                #: which pieces this process has checked
+                self._checked = bytearray(len(self._crcs))
+                self.identity = identity
+            elif identity != self.identity:
+                raise ReplacedError
+        except BaseException:
             os.close(fd)
-            return False
-        self.fd = fd
-        return True
+            raise
+        return fd
+
+    def is_replaced(self) -> bool:
+        """Whether it was deleted or written to since it was first opened, as its folder says."""
+        try:
+            return identity_of(self._path.lstat()) != self.identity
+        except OSError:
+            return True
 
     def is_stale(self) -> bool:
         """Whether it was deleted or written to since it was opened."""
@@ -130,9 +143,9 @@ class UnitFile:
         return about.st_nlink == 0 or identity_of(about) != self.identity
 
     def check(self, start: int, stop: int) -> None:
-        """Raise Damaged unless bytes `start` up to `stop` are what was fetched."""
+        """Raise DamagedError unless bytes `start` up to `stop` are what was fetched."""
         if not 0 <= start <= stop <= self.length:
-            raise Damaged(f"bytes {start} to {stop} of {self.length}")
+            raise DamagedError(f"bytes {start} to {stop} of {self.length}")
         if start == stop:
             return
         for piece in range(start // PIECE, (stop - 1) // PIECE + 1):
@@ -153,22 +166,18 @@ class UnitFile:
     def read(self, offset: int, view: memoryview) -> None:
         """Fill the view, after `check`."""
         if not read_fully(self.fd, offset, view):
-            raise Damaged("it was cut")
+            raise DamagedError("it was cut")
 
     def note_use(self, stamp: int) -> None:
         """Leave word for all processes that it was used: a count, in place of the time of access."""
+        assert self.identity is not None
         os.utime(self.fd, ns=(stamp * 10**9, self.identity[1]))
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            fd, self.fd = self.fd, -1  # first: closed again after an interruption, the number may be another file's
-            os.close(fd)
 
     def _check_piece(self, piece: int) -> None:
         start = piece * PIECE
         data = memoryview(bytearray(min(PIECE, self.length - start)))
         if not read_fully(self.fd, start, data) or crc32c(data) != self._crcs[piece]:
-            raise Damaged(f"bytes {start} to {start + len(data)} do not match their checksum")
+            raise DamagedError(f"bytes {start} to {start + len(data)} do not match their checksum")
         self._checked[piece] = 1
 
 
@@ -197,13 +206,13 @@ def _read_footer(fd: int, size: int, digest: bytes) -> tuple[int, list[int]]:
     """Length and checksums of a unit, proved by the checksum over them."""
     footer = os.pread(fd, _FOOTER.size, max(0, size - _FOOTER.size))
     if len(footer) != _FOOTER.size:
-        raise Damaged("it is too short")
+        raise DamagedError("it is too short")
     magic, version, piece, length, whose, crc = _FOOTER.unpack(footer)
     if (magic, version, piece, whose) != (_MAGIC, _VERSION, PIECE, digest) or size != file_bytes(length):
-        raise Damaged("its footer is of another file")
+        raise DamagedError("its footer is of another file")
     crcs = os.pread(fd, size - length - _FOOTER.size, length)
     if crc32c(footer[:-4], crc32c(crcs)) != crc:
-        raise Damaged("its checksums do not match their own")
+        raise DamagedError("its checksums do not match their own")
     return length, [int(value) for value in np.frombuffer(crcs, "<u4")]
 
 

@@ -28,8 +28,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from .cache_file import Identity, identity_of, is_unit
-from .local import patiently
+from .cache_file import Identity, identity_of, is_entry
+from .open_files import files
 
 #: what the books and the tag may take of the limit
 BOOKS_BYTES = 8192
@@ -341,7 +341,7 @@ class Folder:
             if freed >= need and freed + size > slack:
                 break
             path = self.unit_path(name)
-            if not is_unit(path):
+            if not is_entry(path):
                 continue
             path.unlink(missing_ok=True)
             freed += size
@@ -372,7 +372,9 @@ class Folder:
 
 
 def _made(path: Path, flags: int = 0) -> int:
-    return patiently(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600), _DESCRIPTOR_S)
+    return files.patiently(
+        lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600), _DESCRIPTOR_S
+    )
 
 
 def _try_lock(fd: int) -> bool:

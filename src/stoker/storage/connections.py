@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from .fork import after_fork
-from .local import descriptors_at_once, keeps_idle, patiently
+from .open_files import descriptors_at_once, files, keeps_idle
 from .origin import Origin
 from .proxies import Proxy
 from .reach import may_lead, reach_of, reach_of_host
@@ -145,7 +145,7 @@ def _connected(origin: Origin, deadline: float) -> socket.socket:
         try:
             left = _left(deadline)
             timeout_s = min(left, max(_LEAST_CONNECT_S, left / (len(found) - tried)))
-            opened = patiently(partial(socket.socket, family, kind, protocol), timeout_s)
+            opened = files.patiently(partial(socket.socket, family, kind, protocol), timeout_s)
             return _connected_to(opened, address, timeout_s)
         except OSError as error:
             fault = error

@@ -20,12 +20,8 @@ Ints = NDArray[np.int64]
 _HELD = 64
 
 
-#: applies a function to each of some things and gives the results in order; where it may, to many at once
-Each = Callable[[Callable[[Any], Any], Iterable[Any]], "list[Any]"]
-
-
-def one_by_one(work: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
-    return [work(thing) for thing in things]
+#: applies a function to each of some things and gives the results in order: `map`, or a crew, which works on many at once
+Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(slots=True)
@@ -37,7 +33,7 @@ class Fetched:
     errors: dict[int, Exception]
 
 
-def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = one_by_one) -> Fetched:
+def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = map) -> Fetched:
     """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
 
     What could not be read is told span by span, the same however spans were joined. But a file whose server was given up, without

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import ConfigError, MissingExtra
+from ..registry import needed
 from .blob import Stat
 from .names import printable
 from .retry import Body, Fault, Patience, Remote, refused
@@ -168,12 +169,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _obstore(scheme: str) -> Any:
-    try:
-        import obstore
-        import obstore.store
-    except ImportError as error:
-        raise MissingExtra(f"{scheme}:// needs the package obstore; pip install 'stoker[remote]'") from error
-    return obstore
+    needed("obstore.store", "remote", f"{scheme}://")
+    return needed("obstore", "remote", f"{scheme}://")
 
 
 def _stat_of(meta: Any) -> Stat:

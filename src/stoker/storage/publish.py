@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator
 
 from ..errors import WriteError
-from .local import patiently
+from .open_files import files
 
 #: how long to wait for a descriptor where the process has none left
 _WAIT_S = 1.0
@@ -28,7 +28,7 @@ def publish(path: bytes, *parts: bytes, mode: int | None = None) -> None:
     Where the file system can, the file has no name until it is complete, so that nothing is left of it however the process ends.
     """
     try:
-        patiently(lambda: _write(path, parts, mode), _WAIT_S)
+        files.patiently(lambda: _write(path, parts, mode), _WAIT_S)
     except OSError as error:
         raise WriteError(f"{os.fsdecode(path)}: {error.strerror}") from error
 

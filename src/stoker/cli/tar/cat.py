@@ -10,9 +10,9 @@ import typer
 
 from ...sizes import parse_bytes
 from ...source.streams.tar_stream import TarSample
+from ..progress import PipeProgress, Progress
 from .buffer_shuffle import Memory, Seed, shuffled
 from .inputs import Shards, samples_of, shard_names
-from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
 
 Count = Annotated[int | None, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="Stop after N samples.")]
@@ -34,7 +34,7 @@ def cat(
     memory: Memory = "2GB",
     output: Output = "-",
     overwrite: Overwrite = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     """Concatenate shards into one archive.
 
@@ -44,7 +44,7 @@ def cat(
     Example: `stoker tar cat 'train-{0000..0009}.tar' -n 1000 --shuffle 500 > some.tar`
     """
     names, most = shard_names(shards), parse_bytes(memory, "--memory")
-    with archive(output, overwrite, names) as out, Meter("cat", progress) as meter:
+    with archive(output, overwrite, names) as out, Progress("cat", shown=progress, stays=True) as meter:
         samples: Iterator[TarSample] = islice(samples_of(names), skip, None)
         if shuffle > 1:
             samples = shuffled(samples, shuffle, seed, most, complain)

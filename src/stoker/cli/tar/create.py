@@ -16,7 +16,7 @@ from ...kernel.file_reads import MAX_FILE_BYTES
 from ...source.files.plain_file import read_plain
 from ...source.paths import joined, printable
 from ...source.streams.tar_stream import TarSample
-from .meter import Meter, Progress
+from ..progress import PipeProgress, Progress
 from .outputs import Output, Overwrite, archive
 from .tables import READERS, Row
 
@@ -35,7 +35,7 @@ def create(
     ] = None,
     output: Output = "-",
     overwrite: Overwrite = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     r"""Make an archive from a plan, a table of files and texts.
 
@@ -59,7 +59,11 @@ def create(
         raise ConfigError(f"--format {kind}: a plan is csv or tsv")
     base = os.fsencode(folder)
     told = "standard input" if plan == "-" else printable(os.fsencode(plan))
-    with archive(output, overwrite) as out, Meter("create", progress) as meter, _open_plan(plan, told) as stream:
+    with (
+        archive(output, overwrite) as out,
+        Progress("create", shown=progress, stays=True) as meter,
+        _open_plan(plan, told) as stream,
+    ):
         for sample in meter.watch(_samples(_entries(READERS[kind](stream, told), told), base, told)):
             out.write(sample)
         if not out.samples:

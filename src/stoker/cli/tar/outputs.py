@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ...engine.signals import uninterrupted
 from ...errors import ConfigError, RecordError
 from ...pack.writers.tar_writer import Encoded, TarWriter
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ...storage.names import spelled
 from ..screen import check_writable
-from ..signals import uninterrupted
 from .inputs import same_file, told
 
 Output = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Where the archive goes; `-` is standard output.")]

@@ -13,10 +13,10 @@ import typer
 from ...engine.pump import Pump
 from ...sizes import parse_bytes
 from ...source.streams.tar_stream import TarSample
+from ..progress import PipeProgress, Progress
 from .buffer_shuffle import Memory, Seed, permuted, shuffled
 from .cat import Count, complain
 from .inputs import Shards, shard_names, shard_samples
-from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
 
 #: samples and bytes that each reader may be ahead, and how long it may give nothing
@@ -34,7 +34,7 @@ def pcat(
     memory: Memory = "2GB",
     output: Output = "-",
     overwrite: Overwrite = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     """Concatenate and shuffle shards, several read at once.
 
@@ -45,7 +45,7 @@ def pcat(
     Example: `stoker tar pcat 's3://bucket/train-{0000..0147}.tar' -j 16 --shuffle 5000 --seed 1 | stoker tar split -o mixed`
     """
     names, most = shard_names(shards), parse_bytes(memory, "--memory")
-    with archive(output, overwrite, names) as out, Meter("pcat", progress) as meter:
+    with archive(output, overwrite, names) as out, Progress("pcat", shown=progress, stays=True) as meter:
         samples = interleaved(permuted(names, seed) if shuffle else names, jobs)
         if shuffle > 1:
             samples = shuffled(samples, shuffle, seed, most, complain)

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import typer
 
+from ...engine.each import Crew
+from ...engine.janitor import remove_folder
 from ...engine.resources import usable_cores
+from ...engine.shell import CommandEnd, Workshop
+from ...engine.signals import uninterrupted
 from ...errors import ConfigError, FunctionError, RecordError, SampleError, StokerError, WriteError
 from ...sizes import counted
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
 from ..guard import DATA
-from ..signals import uninterrupted
+from ..progress import PipeProgress, Progress
 from .folders import collect, lay_out
 from .inputs import Shards, samples_of, shard_names
-from .janitor import remove_folder
-from .meter import Meter, Progress
-from .outputs import Archive, Output, Overwrite, archive
-from .shell import Ended, Workshop
+from .outputs import Output, Overwrite, archive
 
 
 def proc(
@@ -51,7 +50,7 @@ def proc(
     ] = False,
     output: Output = "-",
     overwrite: Overwrite = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     """Run a shell command on each sample; archive what it leaves.
 
@@ -75,16 +74,26 @@ def proc(
     failed = dropped = 0
     with (
         archive(output, overwrite, names) as out,
-        Meter("proc", progress) as meter,
-        _workers(command, timeout, many) as (pool, shop),
+        Progress("proc", shown=progress, stays=True) as meter,
+        _workers(command, timeout, Crew(many, 2 * many, meter.draw)) as (crew, shop),
     ):
-        waiting: deque[Future[list[TarSample]]] = deque()
-        for sample in meter.watch(samples_of(names)):
-            waiting.append(pool.submit(process, shop, sample, wanted))
-            if len(waiting) >= 2 * many:
-                failed, dropped = _settle(waiting.popleft(), out, keep_going, failed, dropped)
-        while waiting:
-            failed, dropped = _settle(waiting.popleft(), out, keep_going, failed, dropped)
+
+        def attempt(sample: TarSample) -> list[TarSample] | SampleError:
+            try:
+                return process(shop, sample, wanted)
+            except SampleError as error:
+                if not keep_going:
+                    raise
+                return error
+
+        for made in crew(attempt, meter.watch(samples_of(names))):
+            if isinstance(made, SampleError):
+                typer.echo(str(made), err=True)
+                failed += 1
+                continue
+            for sample in made:
+                out.write(sample)
+            dropped += not made
     if dropped:
         typer.echo(f"note: left out, because the command left no file of it: {counted(dropped, 'sample')}", err=True)
     if failed:
@@ -116,33 +125,19 @@ def process(shop: Workshop, sample: TarSample, wanted: list[str] | None) -> list
     return [TarSample(one.key, {**beside, **one.fields}, 0) for one in made]
 
 
-def _settle(future: Future[list[TarSample]], out: Archive, keep_going: bool, failed: int, dropped: int) -> tuple[int, int]:
-    try:
-        made = future.result()
-    except SampleError as error:
-        if not keep_going:
-            raise
-        typer.echo(str(error), err=True)
-        return failed + 1, dropped
-    for sample in made:
-        out.write(sample)
-    return failed, dropped + (not made)
-
-
 @contextmanager
-def _workers(command: str, timeout_s: float, many: int) -> Iterator[tuple[ThreadPoolExecutor, Workshop]]:
+def _workers(command: str, timeout_s: float, crew: Crew) -> Iterator[tuple[Crew, Workshop]]:
     """Threads that run commands. At the end, however it comes, go the commands, the threads that wait for them, the folders."""
     with ExitStack() as stack:
         with uninterrupted():
             shop = Workshop(command, timeout_s)
             stack.callback(shop.clear)
-            pool = ThreadPoolExecutor(many, "stoker-proc")
-            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            stack.enter_context(crew)
             stack.callback(shop.close)
-        yield pool, shop
+        yield crew, shop
 
 
-def _failure(key: str, ended: Ended) -> FunctionError:
+def _failure(key: str, ended: CommandEnd) -> FunctionError:
     if ended.status is None:
         how = "took longer than --timeout allows, and was killed"
     elif ended.status < 0:

@@ -13,9 +13,9 @@ from ...plan.seeds import key_of, mix
 from ...sizes import counted
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
+from ..progress import PipeProgress, Progress
 from .buffer_shuffle import Seed
 from .inputs import Shards, shard_names
-from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
 from .shelf import Order, Shelf
 
@@ -31,7 +31,7 @@ def sort(
     seed: Seed = 0,
     output: Output = "-",
     overwrite: Overwrite = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     """Sort the samples of one or more shards.
 
@@ -46,12 +46,13 @@ def sort(
     names = shard_names(shards)
     rank = _random_rank(seed) if shuffle else _rank_by(by, numeric)
     with archive(output, overwrite, names) as out, Shelf() as shelf, Order(_number if numeric else bytes, reverse) as order:
-        with Meter("sort, reading", progress) as meter:
+        with Progress("sort, reading", shown=progress, stays=True) as meter:
             for name in names:
                 for sample, place in shelf.samples(name):
                     meter.add(1, place.length)
+                    meter.draw()
                     order.add(rank(sample), place)
-        with Meter("sort, writing", progress) as meter:
+        with Progress("sort, writing", shown=progress, stays=True) as meter:
             again = shelf.read(place for _, place in order)
             joined = _Joined(again) if by == "key" and not shuffle else None
             for sample in meter.watch(again if joined is None else joined):

@@ -10,6 +10,7 @@ from typing import Annotated, BinaryIO, cast
 
 import typer
 
+from ...engine.signals import uninterrupted
 from ...errors import ConfigError, CorruptIndex, ShardChanged, WriteError
 from ...pack.writers.shard_writer import Pattern, write_shards
 from ...pack.writers.tar_writer import TarWriter
@@ -17,10 +18,9 @@ from ...sizes import counted, parse_bytes
 from ...source.paths import printable
 from ...source.shards.shard_index import SUFFIX
 from ...storage.local import LocalBlob
+from ..progress import PipeProgress, Progress
 from ..screen import check_writable, tell
-from ..signals import uninterrupted
 from .inputs import Shards, samples_of, shard_names
-from .meter import Meter, Progress
 from .outputs import encode
 
 
@@ -41,7 +41,7 @@ def split(
         typer.Option(min=1, metavar="N", help="Stop after N shards, and leave out the rest.", show_default="any number"),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that exist and differ.")] = False,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     """Split samples into shards, each with its index beside it.
 
@@ -57,7 +57,7 @@ def split(
     if pattern.single:
         raise ConfigError(f"{output}: has no place for the shard's number; write NAME, or a pattern such as out-%06d.tar")
     check_writable(Path(pattern.name(0)))
-    with closing(_Opener(overwrite, maxshards)) as opener, Meter("split", progress) as meter:
+    with closing(_Opener(overwrite, maxshards)) as opener, Progress("split", shown=progress, stays=True) as meter:
         try:
             write_shards(
                 pattern.text,

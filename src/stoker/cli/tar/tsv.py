@@ -13,9 +13,9 @@ import typer
 from ...errors import ConfigError, RecordError
 from ...source.paths import printable
 from ...source.streams.tar_stream import TarSample
+from ..progress import PipeProgress, Progress
 from .cat import Count
 from .inputs import Shards, samples_of, shard_names
-from .meter import Meter, Progress
 from .tables import csv_line, tsv_line
 
 
@@ -32,7 +32,7 @@ def tsv(
     strip: Annotated[bool, typer.Option("--strip", help="Without blanks and newlines at the ends of a cell.")] = False,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Begin with a line of the columns' names.")] = True,
     count: Count = None,
-    progress: Progress = None,
+    progress: PipeProgress = None,
 ) -> None:
     r"""Print fields as a table, a row for each sample.
 
@@ -48,7 +48,7 @@ def tsv(
     line = csv_line if csv else tsv_line
     names = shard_names(shards)
     out = sys.stdout.buffer
-    with Meter("tsv", progress, text_out=True) as meter:
+    with Progress("tsv", shown=progress, stays=True, text=True) as meter:
         if header:
             out.write(line(map(os.fsencode, columns)))
         for sample in meter.watch(islice(samples_of(names), count)):

@@ -4,7 +4,7 @@ Which sample goes into which shard is settled before anything is written. So a s
 number: shards can be written in any order, side by side, and again after a crash, with the same bytes. How a shard was made is
 said by its index; a shard whose index says the same is whole, and is kept.
 
-There are no threads here. What may run in parallel goes through an `Ordered` map, which the caller gives.
+There are no threads here. What may run in parallel goes through `each`, which the caller gives.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from ...source.shards.tfrecord_source import RECORD, TfrecordSource
 from ...source.source import Source, digest
 from ...source.streams.stream import StreamSource
 from ...source.streams.tfrecord_stream import TfrecordStream
+from ...storage.fetch import Each
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
 from ..values.field_choice import Kept, choose_fields, own_key, picture_kinds, spec_of
 from ..values.jpegs import SeekMaker
 from ..values.stored_images import picture_kind, shrink
+from ..writers import WRITERS
 from ..writers.keys import UniqueKeys, key_reader, safe_key
 from ..writers.lmdb_writer import write_lmdb
 from ..writers.shard_writer import Pattern, Written
-from ..writers.tar_writer import BLOCK, TarWriter, write_tar
+from ..writers.tar_writer import BLOCK, TarWriter
 from ..writers.tar_writer import RECORD as TAR_RECORD
-from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter, write_tfrecord
+from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter
 from .notes import noted
-from .planning import Options, Ordered, field_lengths, shuffled, split, stored_sizes
+from .planning import Moved, Options, field_lengths, shuffled, split, stored_sizes, unheard
 from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
@@ -79,18 +81,6 @@ class Shard:
     bad: tuple[Bad, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Hears of samples and bytes as they go through, and may say that all is to stop."""
-
-    add: Callable[[int, int], None] = lambda samples, nbytes: None
-    stopped: Callable[[], bool] = lambda: False
-
-
-class Stopped(Exception):
-    """Raised within a shard when the whole conversion is given up."""
-
-
 class Conversion:
     """Samples of a source on their way into shards.
 
@@ -110,7 +100,7 @@ class Conversion:
         pattern: str,
         options: Options,
         *,
-        each: Ordered = map,
+        each: Each = map,
         overwrite: bool = False,
         looking: Callable[[int], None] = lambda done: None,
     ) -> None:
@@ -181,15 +171,15 @@ class Conversion:
             )
         return found
 
-    def write(self, number: int, *, ordered: Ordered = map, moved: Moved | None = None, skip_bad: bool = False) -> Shard:
+    def write(self, number: int, *, each: Each = map, moved: Moved = unheard, skip_bad: bool = False) -> Shard:
         """Make a shard appear, whole.
 
         Unless `skip_bad`, a bad sample keeps its shard from being written; the rest of the shard is still read, to find them all.
         """
         chunks = list(self._chunks(self.samples(number)))
-        prepared = ordered(self._rows if self.options.format == "lmdb" else self._encoded_rows, chunks)
+        prepared = each(self._rows if self.options.format == "lmdb" else self._encoded_rows, chunks)
         try:
-            stream = _Stream(prepared, moved or Moved(), skip_bad)
+            stream = _Stream(prepared, moved, skip_bad)
             write = self._write_lmdb if self.options.format == "lmdb" else self._write_shard
             return write(number, self.names.name(number), stream)
         finally:
@@ -318,8 +308,8 @@ def convert_stream(
     pattern: str,
     options: Options,
     *,
-    ordered: Ordered = map,
-    moved: Moved | None = None,
+    each: Each = map,
+    moved: Moved = unheard,
     skip_bad: bool = False,
     overwrite: bool = False,
 ) -> tuple[Written, tuple[Bad, ...]]:
@@ -335,17 +325,13 @@ def convert_stream(
     chunks = _gathered(source.whole() if isinstance(source, TfrecordStream) and _stay_whole(options) else source)
     first = next(chunks)
     rows = _StreamRows(options, first, raw=not isinstance(source, TfrecordStream))
-    stream = _Stream(ordered(rows.rows, chain([first], chunks)), moved or Moved(), skip_bad)
-    samples, most, count = stream.whole(), options.max_bytes, options.max_samples
+    stream = _Stream(each(rows.rows, chain([first], chunks)), moved, skip_bad)
+    wishes: dict[str, Any] = {"key": KEY if options.keys else None} if options.format == "tfrecord" else {}
+    if options.format != "lmdb":
+        wishes |= {"max_bytes": options.max_bytes, "max_samples": options.max_samples, "seek": options.seek}
     try:
-        if options.format == "lmdb":
-            written = write_lmdb(pattern, samples, overwrite=overwrite)
-        elif options.format == "tfrecord":
-            written = write_tfrecord(
-                pattern, samples, most, count, overwrite, key=KEY if options.keys else None, seek=options.seek
-            )
-        else:
-            written = write_tar(pattern, samples, most, count, overwrite, seek=options.seek)
+        write = WRITERS.get(options.format, f"--format {options.format}")
+        written: Written = write(pattern, stream.whole(), overwrite=overwrite, **wishes)
     except _Spoiled:
         written = Written((), 0, 0)
     return written, tuple(stream.bad)
@@ -445,8 +431,6 @@ class _Stream:
 
     def __iter__(self) -> Iterator[Any]:
         for chunk in self._chunks:
-            if self._moved.stopped():
-                raise Stopped
             done = 0
             for row in chunk:
                 if isinstance(row, Bad):
@@ -455,7 +439,7 @@ class _Stream:
                 done += row[1]
                 if self.skip_bad or not self.bad:
                     yield row[0]
-            self._moved.add(len(chunk), done)
+            self._moved(len(chunk), done)
 
     def whole(self) -> Iterator[Any]:
         """The same; but when some were bad, and none may be, it does not just end."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +18,10 @@ from ...source.chunk import Ints
 from ...source.files.labelled_files import LabelledFiles
 from ...source.shards.record_source import RecordSource
 from ...source.source import Source, digest
+from ...storage.fetch import Each
 
-#: a map that may run ahead on several threads, and gives the results in order
-Ordered = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+#: hears of samples and bytes as they go through, and raises when all is to be given up
+Moved = Callable[[int, int], None]
 
 #: names asked of the disk at once
 _NAMES = 4096
@@ -53,6 +53,10 @@ class Options:
         return repr((self.format, self.seed, pillow, self.fields, self.by_content, self.keys))
 
 
+def unheard(samples: int, nbytes: int) -> None:
+    """Nobody asked how far it is."""
+
+
 def split(sizes: Ints, most: int | None, count: int | None) -> Ints:
     """Where shards begin, and the end: as many samples in each as fit, but one at least.
 
@@ -73,7 +77,7 @@ def shuffled(count: int, seed: int) -> Ints:
     return native.permute(count, key, np.arange(count, dtype=np.int64))
 
 
-def stored_sizes(source: Source, each: Ordered = map) -> tuple[Ints, str]:
+def stored_sizes(source: Source, each: Each = map) -> tuple[Ints, str]:
     """Bytes each sample takes where it is stored, and a text that changes when a file does; nothing of them is read."""
     if isinstance(source, LabelledFiles):
         blocks = [range(at, min(at + _NAMES, len(source))) for at in range(0, len(source), _NAMES)]

@@ -1,7 +1,7 @@
 """Seek indices for JPEGs that are stored already: in shards, whose index gets them, and in folders, which get a sidecar.
 
 Every picture is read and its entropy-coded data gone through once, 0.4 ms for a photograph of 500 x 400. The pictures stay as
-they are. There are no threads here. What may run in parallel goes through an `Ordered` map, which the caller gives.
+they are. There are no threads here. What may run in parallel goes through `each`, which the caller gives.
 """
 # pathlib takes no bytes, so
 # ruff: noqa: PTH116
@@ -29,18 +29,17 @@ from ...source.shards.sidecar import FIELD, KIND, MTIME
 from ...source.shards.tfrecord_source import TfrecordSource
 from ...source.source import Source
 from ...storage.blob import Blob
+from ...storage.fetch import Each
 from ..values.jpegs import SeekMaker
-from .convert import Moved, Stopped
-from .planning import Ordered
+from .planning import Moved, unheard
 from .rawtar import raw_tar
 from .spares import Spares
 
 #: pictures worked on together
 _ROWS = 64
-_NO_MOVES = Moved()
 
 
-def add_seeks(blob: Blob, index: ShardIndex, ordered: Ordered = map, moved: Moved = _NO_MOVES) -> ShardIndex:
+def add_seeks(blob: Blob, index: ShardIndex, each: Each = map, moved: Moved = unheard) -> ShardIndex:
     """The index of a shard with seek indices of all its JPEGs, whatever it had; everything else in it stays."""
     if not len(index):
         return replace(index, seeks={}, tail=type(index.tail)())
@@ -48,13 +47,11 @@ def add_seeks(blob: Blob, index: ShardIndex, ordered: Ordered = map, moved: Move
     names = [name for name, spec in source.fields.items() if spec == BYTES]
     work, gathered = _Rows(source, names), {name: SeekStrings() for name in names}
     sizes = np.maximum(index.length, 0).sum(axis=1)
-    for rows, made in zip(_pieces(len(index)), ordered(work, _pieces(len(index)))):
-        if moved.stopped():
-            raise Stopped
+    for rows, made in zip(_pieces(len(index)), each(work, _pieces(len(index)))):
         for name, seeks in zip(names, made):
             for seek in seeks:
                 gathered[name].add(seek)
-        moved.add(len(rows), int(sizes[rows].sum()))
+        moved(len(rows), int(sizes[rows].sum()))
     columns, tail = seek_columns(gathered, len(index))
     return replace(index, seeks=columns, tail=tail)
 
@@ -102,20 +99,18 @@ class Made:
         return 0 if column is None else int((column.length > 0).sum())
 
 
-def index_folder(folder: bytes, old: ShardIndex | None = None, ordered: Ordered = map, moved: Moved = _NO_MOVES) -> Made:
+def index_folder(folder: bytes, old: ShardIndex | None = None, each: Each = map, moved: Moved = unheard) -> Made:
     """Seek indices of all images below a folder. Files that are as `old` says, by size and time, are not read again."""
     root = folder.rstrip(b"/") + b"/"
     names, looked = list_files(root, choose_keep(ANY_IMAGE))
     if not names:
         raise SourceEmpty(f"{printable(root)}: of {counted(looked, 'file')} looked at, none has an image's extension")
     work, strings, parts = _Files(root, names, old), SeekStrings(), []
-    for part in ordered(work, _pieces(len(names))):
-        if moved.stopped():
-            raise Stopped
+    for part in each(work, _pieces(len(names))):
         for seek in part.seeks:
             strings.add(seek)
         parts.append(part)
-        moved.add(len(part.seeks), int(part.sizes.sum()))
+        moved(len(part.seeks), int(part.sizes.sum()))
     sizes, crcs = np.concatenate([part.sizes for part in parts]), np.concatenate([part.crcs for part in parts])
     columns, tail = seek_columns({FIELD: strings}, len(names))
     index = ShardIndex(

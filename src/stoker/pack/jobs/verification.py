@@ -4,7 +4,7 @@ Shards of records are read once, from the first byte to the last, so that also w
 the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. Behind a place that
 cannot be understood the rest of the shard is read by its index.
 
-There are no threads here. What may run in parallel goes through an `Ordered` map, which the caller gives.
+There are no threads here. What may run in parallel goes through `each`, which the caller gives.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ...source.streams.tar_stream import TarSample, is_compressed, open_pieces, 
 from ...source.streams.tfrecord_stream import check_record_size
 from ...source.streams.unpack import check_unpacker, unpacked
 from ...storage.blob import Blob
+from ...storage.fetch import Each
 from ...storage.scratch import Scratch
 from ..values.jpegs import make_seek
 from ..values.stored_images import EXTENSIONS, check_picture, picture_kind
-from .convert import Moved, Stopped
-from .planning import Ordered
+from .planning import Moved, unheard
 from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
@@ -82,8 +82,8 @@ class Findings:
 class Verifier:
     """Checks shards and samples; with `decode`, pictures are decoded too. Any number of shards may be checked at once."""
 
-    def __init__(self, decode: bool = False, ordered: Ordered = map, moved: Moved | None = None) -> None:
-        self._decode, self._ordered, self._moved = decode, ordered, moved or Moved()
+    def __init__(self, decode: bool = False, each: Each = map, moved: Moved = unheard) -> None:
+        self._decode, self._each, self._moved = decode, each, moved
         self._spares = Spares()
 
     # ---- tar ----------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Verifier:
         samples = _until_error(tar_samples(strays, blob.url), ended)
         numbers: dict[tuple[str, ...], int] = {}
         check = _TarCheck(blob.url, index, self._checked_fields, self._seek_check(index))
-        for seen, size, problems in self._ordered(check, _chunks(samples)):
+        for seen, size, problems in self._each(check, _chunks(samples)):
             for key, offset, names in seen:
                 found.keys.append(key)
                 found.offsets.append(offset)
@@ -158,7 +158,7 @@ class Verifier:
         ended: list[StokerError] = []
         check = _RecordCheck(blob, self._checked_fields if self._decode else None, self._seek_check(index))
         foreign: list[Problem] = []
-        for count, size, problems, others in self._ordered(check, _until_error(_records(blob, packing), ended)):
+        for count, size, problems, others in self._each(check, _until_error(_records(blob, packing), ended)):
             self._count(found, count, size)
             found.problems += problems
             foreign += others
@@ -177,7 +177,7 @@ class Verifier:
     def rows(self, source: Source, indices: Ints) -> Findings:
         """Check samples of any source by reading them."""
         found = Findings(source.describe())
-        for count, size, problems in self._ordered(lambda chunk: self._some_rows(source, chunk), _pieces_of(indices)):
+        for count, size, problems in self._each(lambda chunk: self._some_rows(source, chunk), _pieces_of(indices)):
             self._count(found, count, size)
             found.problems += problems
         return found
@@ -232,11 +232,9 @@ class Verifier:
             return None
 
     def _count(self, found: Findings, samples: int, nbytes: int) -> None:
-        if self._moved.stopped():
-            raise Stopped
         found.samples += samples
         found.bytes += nbytes
-        self._moved.add(samples, nbytes)
+        self._moved(samples, nbytes)
 
 
 # ---- all shards together ----------------------------------------------------------------------------------------------------

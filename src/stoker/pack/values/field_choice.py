@@ -24,7 +24,6 @@ from ...source.shards.codecs import JSONS, NUMBERS, PICKLES, TEXTS, decode_field
 from ...storage.names import spelled
 from .stored_images import EXTENSIONS, picture_kind
 
-FORMATS = ("tar", "tfrecord", "lmdb")
 #: field of the source -> some of its values, as far as they could be read
 Looked = Mapping[str, Sequence[Any]]
 

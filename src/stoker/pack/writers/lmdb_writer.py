@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from ...errors import ConfigError, MissingExtra, SourceEmpty, WriteError
+from ...errors import ConfigError, SourceEmpty, WriteError
 from ...kernel.records import crc32c
+from ...registry import needed
 from ...sizes import parse_bytes
 from ...source.paths import AnyPath, printable
 from ...source.shards.lmdb_source import ABOUT, MAGIC
@@ -51,7 +52,7 @@ def write_lmdb(path: AnyPath, samples: Iterable[Any], map_size: int | str | None
     >>> write_lmdb(tempfile.mkdtemp() + "/train.lmdb", [{"x": 1.5, "name": "a"}, {"x": 2.5, "name": "b"}]).samples
     2
     """
-    lmdb = _library()
+    lmdb = needed("lmdb", "lmdb", "write_lmdb()")
     size = _MAP_SIZE if map_size is None else parse_bytes(map_size, "map_size")
     database = _Database(_Store(lmdb, path, size, overwrite))
     try:
@@ -252,11 +253,3 @@ def _marked(key: bytes, payload: bytes) -> bytes:
 
 def _number_key(number: int, key: bytes) -> bytes:
     return b"%08d-" % number + key
-
-
-def _library() -> Any:
-    try:
-        import lmdb
-    except ImportError as error:
-        raise MissingExtra("to write LMDB databases, pip install 'stoker[lmdb]'") from error
-    return lmdb

@@ -17,7 +17,7 @@ from ...kernel.records import RecordTable, crc32c, crc32c_spans
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
-from ...storage.fetch import Each, fetch, one_by_one
+from ...storage.fetch import Each, fetch
 from ...storage.local import HeldFiles, LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BytesColumn, Column, Ints
@@ -82,7 +82,7 @@ class RecordSource(Source):
 
     kind: str
     #: asks for many spans at once, where that is mostly waiting
-    each: Each = staticmethod(one_by_one)
+    each: Each = map
     #: whether the four bytes behind a record are its checksum, in TFRecord's mask
     masked = False
 

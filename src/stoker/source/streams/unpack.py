@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Union
 
-from ...errors import CorruptShard, MissingExtra
+from ...errors import CorruptShard
+from ...registry import needed
 from ..sniff import BEGIN, seen_packed
 from .zstd_frames import ZstdFrames
 
@@ -130,11 +131,7 @@ def _unzstd(pieces: Iterator[Piece], told: str) -> Iterator[Piece]:
 
 
 def _zstandard(told: str) -> Any:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise MissingExtra(f"{told}: to read zstd, pip install 'stoker[zstd]'") from error
-    return zstandard
+    return needed("zstandard", "zstd", told)
 
 
 class _Reading:

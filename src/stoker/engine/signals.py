@@ -11,10 +11,13 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, NoReturn
+
+from ..errors import ConfigError
+from .daemons import Daemons
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: means nothing to anybody, and wakes a thread that has a handler for it
@@ -25,7 +28,7 @@ _PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _AGAIN_S = 0.01
 
 
-class Stopped(SystemExit):
+class SignalExit(SystemExit):
     """The end that a signal asks for."""
 
 
@@ -45,8 +48,10 @@ def watch() -> None:
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     signal.signal(_WAKE, lambda *_: None)
     # Without the thread a signal is noticed all the same, only later, when the main thread does something.
-    with suppress(RuntimeError):
-        threading.Thread(target=_wake, args=(read_end, threading.get_ident()), name="stoker-signals", daemon=True).start()
+    with suppress(ConfigError):
+        stop = threading.Event()
+        daemons = Daemons(partial(_end_watch, stop, write_end))
+        daemons.start("the thread that watches for signals", "stoker-signals", _wake, read_end, threading.get_ident(), stop)
 
 
 @contextmanager
@@ -70,13 +75,13 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _stop(number: int, _: Any) -> NoReturn:
-    raise Stopped(128 + number)
+    raise SignalExit(128 + number)
 
 
 def _raise_again(dropped: Any) -> None:
     """What a signal raises is dropped by Python when it meets a finalizer; so it is raised again, when that is over."""
     error = dropped.exc_value
-    by_signal = isinstance(error, (KeyboardInterrupt, Stopped)) and threading.current_thread() is threading.main_thread()
+    by_signal = isinstance(error, (KeyboardInterrupt, SignalExit)) and threading.current_thread() is threading.main_thread()
     if not by_signal:
         sys.__unraisablehook__(dropped)
         return
@@ -88,11 +93,18 @@ def _raise_again(dropped: Any) -> None:
     signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
 
 
-def _wake(came: int, sleeper: int) -> None:
+def _end_watch(stop: threading.Event, write_end: int) -> None:
+    stop.set()
+    with suppress(BlockingIOError):  # it has much to read, and looks then
+        os.write(write_end, bytes(1))  # the number of no signal
+
+
+def _wake(came: int, sleeper: int, stop: threading.Event) -> None:
     """Wake a thread whenever a number of a signal comes down the pipe, other than that of the waking itself."""
-    while numbers := os.read(came, 64):
+    while (numbers := os.read(came, 64)) and not stop.is_set():
         if set(numbers) <= {_WAKE}:
             continue
         for pause in _PAUSES_S:
-            time.sleep(pause)
+            if stop.wait(pause):
+                return
             signal.pthread_kill(sleeper, _WAKE)

@@ -1,4 +1,4 @@
-"""The processes of `stoker map`, seen from the one that started them."""
+"""Worker processes, seen from the one that started them: each does one task after the other, and may die."""
 
 from __future__ import annotations
 
@@ -11,144 +11,95 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from ..pack.writers.atomic import sweep
-from ..sizes import counted
-from ..source.paths import printable
-from .map_worker import STOP_S, Job, Status
-from .tar.inputs import told
-from .tar.meter import Meter
+from .worker_process import STOP_S, WorkerStatus
 
-#: how often a shard is tried when its worker dies, how often the workers are looked at, and how long one may take to begin
+#: how often a task is tried when its worker dies, how often the workers are looked at, and how long one may take to begin
 _TRIES, _LOOK_S, _BEGIN_S = 2, 0.2, 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One shard to make of another."""
+class LostTask:
+    """A task whose workers died, each time it was tried; `at` is what the last one was at, as it said itself."""
 
-    number: int
-    input: str
-    output: str
-
-
-@dataclass(slots=True)
-class Result:
-    """What came of all tasks."""
-
-    shards: int = 0
-    made: int = 0
-    kept: int = 0
-    samples: int = 0
-    written: int = 0
-    dropped: int = 0
-    bytes: int = 0
-    failures: list[str] = field(default_factory=list)
-
-    def add(self, outcome: Mapping[str, Any]) -> None:
-        """One task's outcome, as its worker tells it."""
-        if "failed" in outcome:
-            self.failures.append(outcome["failed"])
-            return
-        self.kept += outcome["kept"]
-        self.made += not outcome["kept"]
-        for name in ("samples", "written", "dropped", "bytes"):
-            setattr(self, name, getattr(self, name) + outcome[name])
-
-    def facts(self) -> dict[str, Any]:
-        names = ("shards", "made", "kept", "samples", "written", "dropped", "failures")
-        return {name: getattr(self, name) for name in names}
-
-    def told(self) -> str:
-        kept = f", {self.kept:,} made before" if self.kept else ""
-        dropped = f", {self.dropped:,} left out" if self.dropped else ""
-        failed = f"; {counted(len(self.failures), 'shard')} failed" if self.failures else ""
-        samples = f"{counted(self.samples, 'sample')} in, {self.written:,} out{dropped}"
-        return f"{self.made:,} of {counted(self.shards, 'shard')} made{kept}: {samples}{failed}"
+    cause: str
+    at: bytes
+    tries: int = _TRIES
 
 
-class Pool:
-    """Hands tasks to workers and gathers what they tell. One that dies, however it does, is replaced and its task tried again."""
+class WorkerProcesses:
+    """Hands tasks to workers and gathers what they tell. One that dies, however it does, is replaced and its task tried again.
 
-    def __init__(self, job: Job, tasks: list[Task], workers: int, timeout_s: float) -> None:
-        self._job, self._timeout_s, self._many = job, timeout_s, workers
-        self._waiting = deque(tasks)
-        self._tries = dict.fromkeys((task.number for task in tasks), 0)
+    `maker` is ``module:function`` of ours, called in each worker with `settings` and its `WorkerStatus`; what it returns is
+    called with the values of each task, and returns what came of it. All of these are what JSON holds. A worker that finishes
+    nothing for `timeout_s` is stopped. `tick` hears, five times a second, of the samples and bytes of the tasks under way.
+    """
+
+    def __init__(
+        self, maker: str, settings: dict[str, Any], workers: int, timeout_s: float, tick: Callable[[int, int], None]
+    ) -> None:
+        self._job, self._timeout_s, self._many, self._tick = (maker, settings), timeout_s, workers, tick
+        self._waiting: deque[_Task] = deque()
         self._workers: list[_Worker] = []
         self._ending: list[_Worker] = []  # those there is no more work for
-        self._result = Result(shards=len(tasks))
-        self._folders = {_folder_of(task.output) for task in tasks}
 
-    def done(self, meter: Meter) -> Result:
-        """All outcomes. When this is interrupted, workers give up what they have begun; whole outputs stay."""
+    def __call__(self, tasks: Sequence[Sequence[Any]]) -> Iterator[tuple[int, dict[str, Any] | LostTask]]:
+        """The number of each task and what came of it, as they come. When this is left, workers give up what they have begun."""
+        self._waiting.extend(_Task(number, values) for number, values in enumerate(tasks))
         try:
             self._start()
             while self._workers:
-                self._look(meter)
+                yield from self._look()
         finally:
             self._stop()
-        self._result.failures.sort()
-        return self._result
 
     def _start(self) -> None:
         """As many workers as there is work for."""
         while self._waiting and len(self._workers) < self._many:
-            worker = _Worker(self._job)
+            worker = _Worker(*self._job)
             self._workers.append(worker)
             self._give(worker)
 
     def _give(self, worker: _Worker) -> None:
         if self._waiting:
-            task = self._waiting.popleft()
-            self._tries[task.number] += 1
-            worker.give(task)
+            worker.give(self._waiting.popleft())
         else:
             self._workers.remove(worker)
             self._ending.append(worker)
             worker.release()
 
-    def _look(self, meter: Meter) -> None:
+    def _look(self) -> Iterator[tuple[int, dict[str, Any] | LostTask]]:
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
                 selector.register(worker.answers, selectors.EVENT_READ, worker)
             ready = [key.data for key, _ in selector.select(_LOOK_S)]
         for worker in ready:
-            outcome = worker.hear()
+            number, outcome = worker.task.number, worker.hear()
             if outcome is None:
-                self._died(worker, worker.cause())
+                yield from self._died(worker, worker.cause())
             elif outcome:
-                self._result.add(outcome)
+                yield number, outcome
                 self._give(worker)
         for worker in list(self._workers):
-            if worker.idle_s() > (self._timeout_s if worker.status.key() else max(self._timeout_s, _BEGIN_S)):
-                self._died(worker, f"its worker finished no sample for {self._timeout_s:g} s (--timeout), and was stopped")
-        self._tell(meter)
+            if worker.idle_s() > (self._timeout_s if worker.status.at() else max(self._timeout_s, _BEGIN_S)):
+                cause = f"its worker finished no sample for {self._timeout_s:g} s (--timeout), and was stopped"
+                yield from self._died(worker, cause)
+        counts = [worker.status.counts() for worker in self._workers]
+        self._tick(sum(samples for samples, _ in counts), sum(nbytes for _, nbytes in counts))
 
-    def _died(self, worker: _Worker, cause: str) -> None:
+    def _died(self, worker: _Worker, cause: str) -> Iterator[tuple[int, LostTask]]:
         self._workers.remove(worker)
-        task, key = worker.task, worker.status.key()
+        task, at = worker.task, worker.status.at()
         worker.kill()
-        assert task is not None
-        if self._tries[task.number] < _TRIES:
+        if task.tries < _TRIES:
             self._waiting.appendleft(task)
         else:
-            at = f" at the sample {printable(key)}" if key else ""
-            self._result.add({"failed": f"{told(task.input)}: {cause}{at}; it was tried {_TRIES} times"})
+            yield task.number, LostTask(cause, at)
         self._start()
-
-    def _tell(self, meter: Meter) -> None:
-        finished = self._result.made + self._result.kept + len(self._result.failures)
-        failed = f" ({len(self._result.failures):,} failed)" if self._result.failures else ""
-        meter.note = f"{finished:,} of {counted(self._result.shards, 'shard')}{failed}"
-        counts = [worker.status.counts() for worker in self._workers]
-        meter.samples = self._result.samples + sum(samples for samples, _ in counts)
-        meter.bytes = self._result.bytes + sum(nbytes for _, nbytes in counts)
-        meter.tick()
 
     def _stop(self) -> None:
         """Let go of all workers: they give up what they do; those that do not, in time, are killed."""
@@ -162,8 +113,6 @@ class Pool:
         finally:
             for worker in workers:
                 worker.kill()
-            for folder in self._folders:
-                sweep(folder, 0)  # what a worker that had to be killed left
 
 
 #: finds what the parent found, wherever that was
@@ -171,9 +120,15 @@ _PROGRAM = """
 import json, sys
 words = json.loads(sys.argv[1])
 sys.path[:] = words[0]
-from stoker.cli.map_worker import work
-work(*words[1:])
+from {0} import {1}
+from stoker.engine.worker_process import work
+work({1}, *words[1:])
 """
+
+
+class _Task:
+    def __init__(self, number: int, values: Sequence[Any]) -> None:
+        self.number, self.values, self.tries = number, values, 0
 
 
 class _Worker:
@@ -182,14 +137,16 @@ class _Worker:
     The pipe of tasks is also its lifeline: when it closes, because the parent says so or is dead, the worker gives up and ends.
     """
 
-    def __init__(self, job: Job) -> None:
-        self.status = Status(tempfile.TemporaryFile(prefix="stoker-map-", buffering=0))  # noqa: SIM115  closed with the worker
+    task: _Task
+
+    def __init__(self, maker: str, settings: dict[str, Any]) -> None:
+        self.status = WorkerStatus(tempfile.TemporaryFile(prefix="stoker-map-", buffering=0))  # noqa: SIM115  closed with this
         tasks, self._tasks = os.pipe()
         self.answers, answers = os.pipe()
-        words = json.dumps([sys.path, asdict(job), tasks, answers, self.status.fileno()])
+        words = json.dumps([sys.path, settings, tasks, answers, self.status.fileno()])
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, words],
+                [sys.executable, "-c", _PROGRAM.format(*maker.split(":")), words],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what the user's function prints is no result of this command
                 pass_fds=(tasks, answers, self.status.fileno()),
@@ -198,15 +155,15 @@ class _Worker:
         finally:
             os.close(tasks)
             os.close(answers)
-        self.task: Task | None = None
         self._heard = b""
         self._since, self._at = time.monotonic(), (-1, -1)
 
-    def give(self, task: Task) -> None:
+    def give(self, task: _Task) -> None:
         self.task = task
+        task.tries += 1
         self._since = time.monotonic()
         with suppress(BrokenPipeError):  # it is dead: that is heard soon enough
-            os.write(self._tasks, json.dumps([task.input, task.output]).encode() + b"\n")
+            os.write(self._tasks, json.dumps(task.values).encode() + b"\n")
 
     def hear(self) -> dict[str, Any] | None:
         """What it tells of its task; {} when that is not complete yet, None when it has died."""
@@ -217,13 +174,12 @@ class _Worker:
             return {} if data else None
         self._heard = rest
         outcome: dict[str, Any] = json.loads(line)
-        self.task = None
         return outcome
 
     def idle_s(self) -> float:
         """For how long it has finished no sample."""
         at = self.status.counts()
-        if at != self._at or self.task is None:
+        if at != self._at:
             self._at, self._since = at, time.monotonic()
         return time.monotonic() - self._since
 
@@ -259,7 +215,3 @@ class _Worker:
             answers, self.answers = self.answers, -1
             os.close(answers)
             self.status.close()
-
-
-def _folder_of(path: str) -> bytes:
-    return os.fsencode(Path(path).absolute().parent)

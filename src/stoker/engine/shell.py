@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import ClosedError
+from ..errors import ClosedError
 from . import janitor
 
 #: bytes kept of what a command prints: its last words
@@ -25,7 +25,7 @@ _ANNOUNCED = """trap '' PIPE; echo "+$$" >&0 2>/dev/null; trap - PIPE; exec </de
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandEnd:
     """How a command ended: status 0 is well, a negative one a signal, None a time-out. `words` is the end of what it printed."""
 
     status: int | None
@@ -61,7 +61,7 @@ class Workshop:
         Path(name).mkdir(0o700)
         return name
 
-    def run(self, folder: str) -> Ended:
+    def run(self, folder: str) -> CommandEnd:
         """Run the command in a folder, to its end or until its time is up; nothing it started lives on."""
         read_end, write_end = os.pipe()
         try:
@@ -75,7 +75,7 @@ class Workshop:
         finally:
             os.close(read_end)
             self._end(process)
-        return Ended(process.returncode if in_time else None, words.text())
+        return CommandEnd(process.returncode if in_time else None, words.text())
 
     def close(self) -> None:
         """End what runs, and let nothing begin any more."""
