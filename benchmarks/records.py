@@ -27,7 +27,7 @@ from ours import AHEAD_BYTES
 from peers.lmdb_records import WAITING, lmdb_get, lmdb_getmulti
 from peers.tensorflow_data import READING, tf_tfrecord
 from peers.webdataset_tar import webdataset_tar
-from stoker.source.indexing import build_index
+from stoker.source.shards.indexing import build_index
 from stoker.storage.open import open_blob
 
 PEERS = {"tar": "webdataset", "tfrecord": "tf-data", "lmdb": "py-lmdb"}

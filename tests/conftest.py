@@ -75,7 +75,7 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> Passing:
     """The clock of feeds and tasks."""
     clock = Passing()
     monkeypatch.setattr("stoker.engine.feed.time", clock)
-    monkeypatch.setattr("stoker.engine.run.time", clock)
+    monkeypatch.setattr("stoker.engine.run_task.time", clock)
     return clock
 
 

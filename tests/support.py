@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stoker.source.base import Rows, Source
 from stoker.source.chunk import Column
+from stoker.source.source import Rows, Source
 from stoker.storage.scratch import Scratch
 
 

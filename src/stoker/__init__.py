@@ -23,7 +23,7 @@ from .storage.names import AnyPath as Path
 
 if TYPE_CHECKING:
     from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
-    from .source.feature import Feature
+    from .source.shards.feature import Feature
     from .storage.cache import Cache
     from .storage.retry import Patience
 
@@ -53,14 +53,14 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
     other sources they change the speed, and never a pixel.
     """
     if not isinstance(root, (str, bytes, PathLike)):
-        from .source.listed import open_listed
+        from .source.files.listed import open_listed
 
         if pattern != "**/*":
             raise errors.ConfigError(
                 f"files([...], pattern={pattern!r}): a pattern chooses files of a folder; omit it for a list"
             )
         return Pipeline(open_listed(root, labels, seek))
-    from .source.files import FilesSource
+    from .source.files.labelled_files import FilesSource
 
     return Pipeline(FilesSource(root, pattern, labels, seek))
 
@@ -68,7 +68,7 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
 @advised
 def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
     """Images listed in a text file, one path a line: fields `image` (bytes) and `label` (from the parent folder)."""
-    from .source.filelist import FilelistSource
+    from .source.files.filelist import FilelistSource
 
     return Pipeline(FilelistSource(path, root, labels, seek))
 
@@ -80,7 +80,7 @@ def table(columns: Any, /, *, root: Path | None = None, seek: bool = True, **fil
     that column; more keywords make more such fields. They come first, then the other columns in their order. Paths are relative
     to `root`, else to the folder of the CSV file, else to the working directory.
     """
-    from .source.table import TableSource
+    from .source.files.table import TableSource
 
     return Pipeline(TableSource(columns, files, root, seek))
 
@@ -103,7 +103,7 @@ def voc(
     One sample an object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
     whole image. With ``objects="together"`` one sample an image: `label` holds k numbers and `box` is (k, 4), k may be 0.
     """
-    from .source.voc import open_voc
+    from .source.files.voc import open_voc
 
     return Pipeline(open_voc(path, images=images, annotations=annotations, labels=labels, objects=objects, seek=seek))
 
@@ -118,7 +118,7 @@ def arrays(**arrays: Any) -> Pipeline:
 @advised
 def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
     """Samples from ``factory()``, an iterable of mappings, called once an epoch; they are numbered as they come."""
-    from .source.stream import StreamSource
+    from .source.streams.stream import StreamSource
 
     return Pipeline(StreamSource(factory))
 
@@ -210,7 +210,7 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
     Of tensorpack's databases the components of a datapoint are the fields ``"0"``, ``"1"`` ..., or as `fields` names them; a JPEG
     that is stored as a uint8 array goes into `image` as it is. Of any other the field ``value`` holds the bytes.
     """
-    from .source.lmdb import LmdbSource
+    from .source.shards.lmdb_source import LmdbSource
 
     return Pipeline(LmdbSource(path, fields))
 
@@ -242,7 +242,7 @@ if not TYPE_CHECKING:  # type checkers know what is there, and what is not
 
             return Patience
         if name == "Feature":
-            from .source.feature import Feature
+            from .source.shards.feature import Feature
 
             return Feature
         if name in ("TarWriter", "TfrecordWriter", "write_lmdb", "write_tar", "write_tfrecord"):

@@ -15,26 +15,26 @@ import numpy as np
 
 from .errors import ArgumentError, ConfigError, MissingExtra, StateError
 from .foreign_names import advised, argument_advice, unknown_attribute
+from .image.batch_mixing import CutMix, Mixing, MixUp
 from .image.foreign_operations import instead_of
 from .image.limits import MAX_PIXELS
 from .image.lower import lower
-from .image.mixing import CutMix, Mixing, MixUp
+from .image.normalize import Normalize, ToFloat
 from .image.operation import Operation
-from .image.output import Normalize, ToFloat
 from .loader import Loader
 from .loader.one_epoch import OneEpoch
 from .plan import nodes as n
 from .plan.deal import check_remainder
-from .plan.fields import check_size, fields_after
-from .plan.mixing import pattern_of
+from .plan.field_effects import check_size, fields_after
+from .plan.mix_pattern import pattern_of
 from .plan.nodes import Function
 from .plan.order import Order
 from .plan.plan import AnySource, Plan, compile_plan
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
-from .source.base import Source, digest
 from .source.concat import ConcatSource
 from .source.paths import AnyPath, file_name
 from .source.sample_names import NamedSample
+from .source.source import Source, digest
 
 _log = logging.getLogger("stoker")
 
@@ -462,7 +462,7 @@ class Pipeline:
     def explain(self) -> str:
         """What the pipeline will do, as text."""
         from .loader.thread_count import default_threads
-        from .observe.explain import explain_plan
+        from .observe.explain_plan import explain_plan
 
         return explain_plan(self.plan, *default_threads(self.plan))
 

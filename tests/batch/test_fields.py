@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.batch.fields import Batch, Sample
+from stoker.batch.batch import Batch, Sample
 
 from ..loader.runs import numbers
 

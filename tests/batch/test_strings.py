@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 from stoker.batch.strings import ByteStrings
-from stoker.kernel.files import Arena
+from stoker.kernel.file_reads import Arena
 from stoker.source.chunk import BytesColumn
 
 VALUES = [b"ab", b"", b"c", b"\0\xff", b"last"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import stoker as stoker_package
-from stoker.source.index import ShardIndex
+from stoker.source.shards.shard_index import ShardIndex
 
 
 @pytest.fixture

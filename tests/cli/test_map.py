@@ -244,7 +244,7 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
 INTERRUPTED = """
 import json, os, sys
 from stoker.cli.map_worker import load_function, work
-from stoker.pack import atomic
+from stoker.pack.writers import atomic
 
 def interrupt(*_):
     assert any(name.endswith(".part") for name in os.listdir())
@@ -330,7 +330,7 @@ def children(pid: int) -> list[int]:
 KILLED_AT_EVERY_STEP = """
 import os, sys
 from stoker.cli.map_worker import Job, Status, _Mapper, load_function
-from stoker.pack.atomic import sweep
+from stoker.pack.writers.atomic import sweep
 
 out = os.path.abspath("out.tar")
 steps = {"open", "os.link", "os.rename", "os.remove"}

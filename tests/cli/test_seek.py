@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import stoker as stoker_package
-from stoker.source.index import SeekStrings, ShardIndex, seek_columns
-from stoker.source.indexing import keep_index
-from stoker.source.sidecar import NAME
+from stoker.source.shards.indexing import keep_index
+from stoker.source.shards.shard_index import SeekStrings, ShardIndex, seek_columns
+from stoker.source.shards.sidecar import NAME
 from stoker.storage.local import LocalBlob
 
 from ..support import image_bytes, jpeg_bytes
@@ -218,7 +218,7 @@ def test_an_index_that_looks_right_and_is_not_is_found_by_making_it_again(
     stoker: Any, stoker_json: Any, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stoker_json("index", "--jpeg", shards / "t-000000.tar")
-    monkeypatch.setattr("stoker.pack.verify.make_seek", lambda data, scratch: b"something else")
+    monkeypatch.setattr("stoker.pack.jobs.verification.make_seek", lambda data, scratch: b"something else")
     assert stoker("verify", shards / "t-000000.tar").exit_code == 0
     result = stoker("verify", shards / "t-000000.tar", "--decode")
     assert result.exit_code == 1 and "not the one that is made of it now" in result.stdout

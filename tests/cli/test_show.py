@@ -15,7 +15,7 @@ from rich.console import Console
 
 import stoker as stoker_package
 from stoker.cli.halfblocks import can_show, half_blocks, show_pictures
-from stoker.cli.pictures import Picture
+from stoker.cli.thumbnails import Picture
 
 from ..conftest import CLASSES, PER_CLASS
 from ..support import image_bytes, jpeg_bytes

@@ -18,18 +18,18 @@ import pytest
 import stoker
 from stoker.errors import SampleError
 from stoker.source.arrays import ArraysSource
-from stoker.source.base import Source
 from stoker.source.chunk import BytesColumn
 from stoker.source.concat import ConcatSource
-from stoker.source.filelist import FilelistSource
-from stoker.source.files import FilesSource
-from stoker.source.indexing import index_of
-from stoker.source.listed import open_listed
-from stoker.source.lmdb import LmdbSource
-from stoker.source.table import TableSource
-from stoker.source.tar import TarSource
-from stoker.source.tfrecord import TfrecordSource
-from stoker.source.voc import VocSource, open_voc
+from stoker.source.files.filelist import FilelistSource
+from stoker.source.files.labelled_files import FilesSource
+from stoker.source.files.listed import open_listed
+from stoker.source.files.table import TableSource
+from stoker.source.files.voc import VocSource, open_voc
+from stoker.source.shards.indexing import index_of
+from stoker.source.shards.lmdb_source import LmdbSource
+from stoker.source.shards.tar_source import TarSource
+from stoker.source.shards.tfrecord_source import TfrecordSource
+from stoker.source.source import Source
 from stoker.storage.local import LocalBlob
 from stoker.storage.scratch import Scratch
 from tests.source.making import example, sample_tar, tfrecord, write_lmdb

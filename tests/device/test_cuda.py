@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker.batch.fields import Batch
+from stoker.batch.batch import Batch
 from stoker.image import RandomResizedCrop
 
 from ..loader.runs import PIPELINES, epochs_of, hash_of, numbers

@@ -15,14 +15,25 @@ from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.engine import daemons
 from stoker.errors import message_of
-from stoker.image import checks, limits, mixing, npy, output
-from stoker.kernel import files, native
-from stoker.loader import build, foresight, front, loader, thread_count
+from stoker.image import batch_mixing as mixing
+from stoker.image import checks, limits, npy
+from stoker.image import normalize as output
+from stoker.kernel import file_reads as files
+from stoker.kernel import native
+from stoker.loader import build, front, loader, thread_count
+from stoker.loader import look_ahead as foresight
 from stoker.observe.meters import Meters
-from stoker.pack import example, lmdb, tar
+from stoker.pack.values import example
+from stoker.pack.writers import lmdb_writer as lmdb
+from stoker.pack.writers import tar_writer as tar
 from stoker.plan import cursor, order
-from stoker.plan.mixing import MAX_PATTERN
-from stoker.source import codecs, csv_table, index, indexing, lines, seen_keys, shards, sidecar, tfrecordstream, unpack, xml
+from stoker.plan.mix_pattern import MAX_PATTERN
+from stoker.source.files import csv_table, lines, xml
+from stoker.source.shards import codecs, indexing, sidecar
+from stoker.source.shards import shard_index as index
+from stoker.source.shards import shard_source as shards
+from stoker.source.streams import seen_keys, unpack
+from stoker.source.streams import tfrecord_stream as tfrecordstream
 from stoker.storage import cache, connections, http, local, reply
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob

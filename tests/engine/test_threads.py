@@ -13,7 +13,7 @@ import pytest
 
 from stoker.engine.executor import Channel, Outcome, Task
 from stoker.engine.inline import InlineExecutor
-from stoker.engine.run import presentable
+from stoker.engine.run_task import presentable
 from stoker.engine.threads import ThreadExecutor
 from stoker.errors import ConfigError, FunctionError
 

@@ -29,9 +29,9 @@ from stoker.image import (
     Rotate,
     TrivialAugment,
 )
+from stoker.image.batch_mixing import draw
 from stoker.image.draws import Drawn, Place, drawn, padded, policy
 from stoker.image.lower import lower
-from stoker.image.mixing import draw
 from stoker.kernel.native import AugmentKind, OpKind
 
 from .likeness import disparity, distance

@@ -40,7 +40,7 @@ from stoker.image import (
 )
 from stoker.image.lower import lower
 from stoker.kernel import native
-from stoker.plan.fields import size_after
+from stoker.plan.field_effects import size_after
 
 from ..kernel.images import difference, picture
 

@@ -10,7 +10,7 @@ import pytest
 
 from stoker.errors import ConfigError
 from stoker.image import CutMix, MixUp
-from stoker.image.mixing import beta, draw
+from stoker.image.batch_mixing import beta, draw
 from stoker.kernel import native
 
 SIZE = (24, 40)

@@ -39,7 +39,7 @@ from stoker.image import (
     TrivialAugment,
     VerticalFlip,
 )
-from stoker.plan.fields import size_after
+from stoker.plan.field_effects import size_after
 from stoker.plan.nodes import describe
 
 EXAMPLES: list[Operation] = [

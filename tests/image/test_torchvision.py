@@ -47,9 +47,9 @@ from stoker.image import (
     VerticalFlip,
 )
 from stoker.image.autoaugment import POLICIES
+from stoker.image.batch_mixing import draw
 from stoker.image.draws import Drawn, Place, drawn, policy
 from stoker.image.lower import lower
-from stoker.image.mixing import draw
 from stoker.kernel.native import Augment, AugmentKind
 
 from ..kernel.images import difference, picture

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stoker.errors import KernelError
 from stoker.kernel import native
-from stoker.kernel.blend import blend, paste
+from stoker.kernel.blend_rows import blend, paste
 
 SHAPES = [(2, 1), (2, 31), (3, 32), (5, 7, 9, 3), (17, 3, 16, 16), (4, 224, 5)]
 

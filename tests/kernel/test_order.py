@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import KernelError
-from stoker.kernel import native, reference
+from stoker.kernel import native
+from stoker.kernel import twins as reference
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1000, 1023, 1024, 1025, 50_000]
 

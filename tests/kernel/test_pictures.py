@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from stoker.errors import KernelError
 from stoker.kernel import native
-from stoker.kernel.files import Arena, Paths
+from stoker.kernel.file_reads import Arena, Paths
 from stoker.kernel.native import ROW_DTYPE, Decoder, Program
-from stoker.kernel.pictures import _ANSWER_AT, _TOLD, Pictures
 from stoker.kernel.records import RecordTable, crc32c, decimals
+from stoker.kernel.render import _ANSWER_AT, _TOLD, Pictures
 from stoker.kernel.status import Status
 
 from .images import hflip, jpeg, random_resized_crop

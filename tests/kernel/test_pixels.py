@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from stoker.errors import KernelError
-from stoker.kernel import native, reference
+from stoker.kernel import native
+from stoker.kernel import twins as reference
 from stoker.kernel.native import Op, Program, Status
 
 from .images import (

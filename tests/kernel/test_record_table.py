@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
-from stoker.kernel.files import Arena
+from stoker.kernel.file_reads import Arena
 from stoker.kernel.records import RecordTable, crc32c
 
 DATA = [bytes(np.random.default_rng(seed).bytes(5000)) for seed in range(3)]

@@ -76,7 +76,7 @@ def test_arrays_that_do_not_match_are_refused(fds: list[int]) -> None:
 def test_a_child_forked_while_a_worker_takes_memory_does_not_wait_for_that_worker() -> None:
     script = """
 import os, signal
-from stoker.kernel import files
+from stoker.kernel import file_reads as files
 with files._buffers._lock:
     child = os.fork()
     if not child:

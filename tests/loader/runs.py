@@ -15,7 +15,7 @@ import numpy as np
 
 import stoker
 from stoker import Pipeline
-from stoker.batch.fields import Batch, Sample
+from stoker.batch.batch import Batch, Sample
 from stoker.batch.strings import ByteStrings
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandomResizedCrop, Resize
 from stoker.loader import Loader

@@ -21,7 +21,7 @@ import stoker.loader.front as front_module
 import stoker.loader.loader as loader_module
 from stoker.engine.inline import InlineExecutor
 from stoker.image import RandomResizedCrop
-from stoker.source.stream import StreamSource
+from stoker.source.streams.stream import StreamSource
 from stoker.storage.scratch import Scratch
 
 from .runs import hash_of, no_workers, numbers, odd

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from stoker.errors import ClosedError, WriteError
-from stoker.pack import atomic
-from stoker.pack.atomic import AtomicFile, sweep
+from stoker.pack.writers import atomic
+from stoker.pack.writers.atomic import AtomicFile, sweep
 
 LEFT = ".stoker-{host}-123-0123456789abcdef.part"
 
@@ -234,7 +234,7 @@ def test_a_file_larger_than_allowed_is_told_and_removed(tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
         "from stoker.errors import WriteError\n"
-        "from stoker.pack.atomic import AtomicFile\n"
+        "from stoker.pack.writers.atomic import AtomicFile\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
         "try:\n"
         "    with AtomicFile(sys.argv[1]) as file:\n"

@@ -15,18 +15,18 @@ from PIL import Image
 
 import stoker
 from stoker.errors import ConfigError, DataLossError, ImageTooLarge, WriteError
-from stoker.pack.convert import Conversion, Moved, Shard, Stopped, convert_stream
-from stoker.pack.fields import choose_fields
-from stoker.pack.keys import UniqueKeys, safe_key
-from stoker.pack.pictures import picture_kind, shrink
-from stoker.pack.planning import Options, shuffled, split
-from stoker.source.base import Source
+from stoker.pack.jobs.convert import Conversion, Moved, Shard, Stopped, convert_stream
+from stoker.pack.jobs.planning import Options, shuffled, split
+from stoker.pack.values.field_choice import choose_fields
+from stoker.pack.values.stored_images import picture_kind, shrink
+from stoker.pack.writers.keys import UniqueKeys, safe_key
 from stoker.source.chunk import BYTES
-from stoker.source.files import FilesSource
-from stoker.source.index import ShardIndex
-from stoker.source.sequential import TarStream
-from stoker.source.tar import TarSource
-from stoker.source.tfrecordstream import TfrecordStream
+from stoker.source.files.labelled_files import FilesSource
+from stoker.source.shards.shard_index import ShardIndex
+from stoker.source.shards.tar_source import TarSource
+from stoker.source.source import Source
+from stoker.source.streams.sequential import TarStream
+from stoker.source.streams.tfrecord_stream import TfrecordStream
 from stoker.storage.local import LocalBlob
 
 from ..support import image_bytes, jpeg_bytes, read
@@ -223,7 +223,7 @@ def test_no_key_leads_out_of_its_folder(key: bytes, safe: bytes) -> None:
 
 
 def test_keys_that_agree_only_in_their_hash_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.pack.keys._hash", len)
+    monkeypatch.setattr("stoker.pack.writers.keys._hash", len)
     keys = [b"ab", b"cd", b"ab", b"x"]
     unique = UniqueKeys(4, keys.__getitem__)
     assert [unique[row] for row in range(4)] == [b"ab", b"cd", b"ab-2", b"x"]

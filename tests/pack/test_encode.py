@@ -14,8 +14,8 @@ from PIL import Image
 
 import stoker
 from stoker.errors import ConfigError
-from stoker.pack.encode import FORMATS, QUALITY, encode_value
-from stoker.pack.tar import TarWriter
+from stoker.pack.values.encode import FORMATS, QUALITY, encode_value
+from stoker.pack.writers.tar_writer import TarWriter
 
 from ..support import image_bytes, picture
 

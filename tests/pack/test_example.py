@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import ConfigError
-from stoker.pack.example import ExampleEncoder, packed_ints, varint
+from stoker.pack.values.example import ExampleEncoder, packed_ints, varint
 
 from . import wire
 

@@ -16,7 +16,7 @@ DRIVER = r"""
 import fcntl, json, os, signal, sys
 from pathlib import Path
 import numpy as np
-import stoker.pack.lmdb
+import stoker.pack.writers.lmdb_writer
 from stoker.pack import TarWriter, write_lmdb, write_tar, write_tfrecord
 
 os.fsync = lambda fd: None  # what is written outlives a process anyway, and this is done hundreds of times
@@ -35,7 +35,7 @@ def write():
     elif kind == "tfrecord":
         write_tfrecord(folder / "a-{}.tfrecord", samples, max_samples=5, overwrite=True)
     else:
-        stoker.pack.lmdb._GATHER = 2000
+        stoker.pack.writers.lmdb_writer._GATHER = 2000
         write_lmdb(folder / "a.lmdb", samples + [{"__key__": "again", "txt": "", "cls": None}], overwrite=True)
 
 def listing():
@@ -59,7 +59,7 @@ def kill_at(point):
     for module, names in ((os, "open write fsync link replace rename unlink close"), (fcntl, "flock")):
         for name in names.split():
             setattr(module, name, counting(getattr(module, name)))
-    stoker.pack.lmdb._Store._flush = counting(stoker.pack.lmdb._Store._flush)
+    stoker.pack.writers.lmdb_writer._Store._flush = counting(stoker.pack.writers.lmdb_writer._Store._flush)
 
 def clear():
     for path in folder.iterdir():

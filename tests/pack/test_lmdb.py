@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from stoker.errors import ConfigError, MissingExtra, SourceEmpty, WriteError
-from stoker.pack.lmdb import write_lmdb
-from stoker.source.lmdb import LmdbSource
+from stoker.pack.writers.lmdb_writer import write_lmdb
+from stoker.source.shards.lmdb_source import LmdbSource
 from tests.support import read, value
 
 from . import wire
@@ -108,7 +108,7 @@ def test_not_a_number_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", [1, 3000])
 def test_a_field_that_changes_late_is_stored_anew(tmp_path: Path, late: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.pack.lmdb._GATHER", 10_000)
+    monkeypatch.setattr("stoker.pack.writers.lmdb_writer._GATHER", 10_000)
     samples: list[dict[str, Any]] = [{"x": n, "y": np.full(3, n), "z": b"z%d" % n} for n in range(late)]
     samples += [{"x": 0.5, "y": np.zeros((2, 2)), "z": b"end"}, {"x": "text", "y": np.zeros(3), "z": b""}]
     write_lmdb(tmp_path / "a", samples)
@@ -136,7 +136,7 @@ def test_other_keys_get_a_number_so_that_the_order_stays(tmp_path: Path, keys: l
 
 
 def test_order_is_kept_also_when_the_first_unordered_key_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.pack.lmdb._GATHER", 10_000)
+    monkeypatch.setattr("stoker.pack.writers.lmdb_writer._GATHER", 10_000)
     write_lmdb(tmp_path / "a", [{"__key__": f"{n:05d}", "x": n} for n in range(2000)] + [{"__key__": "00000", "x": -1}])
     assert [row["x"] for row in rows(tmp_path / "a")] == [*range(2000), -1]
 

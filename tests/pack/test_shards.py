@@ -15,8 +15,8 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, SourceEmpty, WriteError
-from stoker.pack.shards import Pattern
-from stoker.pack.tar import write_tar
+from stoker.pack.writers.shard_writer import Pattern
+from stoker.pack.writers.tar_writer import write_tar
 
 
 def samples(count: int, size: int = 1000) -> list[dict[str, Any]]:

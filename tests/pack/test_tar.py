@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 import stoker
 from stoker.errors import ClosedError, ConfigError, WriteError
 from stoker.kernel.records import TarScan
-from stoker.pack.tar import MAX_FIELDS, TarWriter, member_headers
-from stoker.source.index import ShardIndex
-from stoker.source.indexing import build_index
-from stoker.source.tarstream import tar_samples
+from stoker.pack.writers.tar_writer import MAX_FIELDS, TarWriter, member_headers
+from stoker.source.shards.indexing import build_index
+from stoker.source.shards.shard_index import ShardIndex
+from stoker.source.streams.tar_stream import tar_samples
 from stoker.storage.local import LocalBlob
 
 needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs the tar command")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from stoker.errors import ClosedError, ConfigError, WriteError
-from stoker.pack.tfrecord import TfrecordWriter, write_tfrecord
-from stoker.source.index import ShardIndex
-from stoker.source.indexing import build_index
+from stoker.pack.writers.tfrecord_writer import TfrecordWriter, write_tfrecord
+from stoker.source.shards.indexing import build_index
+from stoker.source.shards.shard_index import ShardIndex
 from stoker.storage.local import LocalBlob
 
 from . import wire

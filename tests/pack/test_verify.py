@@ -13,11 +13,11 @@ import pytest
 
 import stoker
 from stoker.errors import StokerError
-from stoker.pack.convert import Moved, Stopped
-from stoker.pack.verify import Findings, Verifier, lacking, repeated
-from stoker.source.base import Source
-from stoker.source.files import FilesSource
-from stoker.source.lmdb import LmdbSource
+from stoker.pack.jobs.convert import Moved, Stopped
+from stoker.pack.jobs.verification import Findings, Verifier, lacking, repeated
+from stoker.source.files.labelled_files import FilesSource
+from stoker.source.shards.lmdb_source import LmdbSource
+from stoker.source.source import Source
 from stoker.storage.local import LocalBlob
 
 from ..support import jpeg_bytes
@@ -219,7 +219,7 @@ def test_every_flip_and_every_cut_of_a_tfrecord_is_found(tmp_path: Path) -> None
 
 
 def test_a_cut_between_records_is_told_by_the_index(tfrecord: Path) -> None:
-    from stoker.source.tfrecord import TfrecordSource
+    from stoker.source.shards.tfrecord_source import TfrecordSource
 
     source = stoker.tfrecord(tfrecord).plan.source
     assert isinstance(source, TfrecordSource)

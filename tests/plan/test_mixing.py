@@ -12,7 +12,7 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.errors import ConfigError
-from stoker.plan.mixing import MAX_PATTERN, drawn, mixed_rows, pattern_of
+from stoker.plan.mix_pattern import MAX_PATTERN, drawn, mixed_rows, pattern_of
 
 
 def numbers(first: int, count: int) -> Pipeline:

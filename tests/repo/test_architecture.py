@@ -11,7 +11,7 @@ from ..loader.runs import ROOT
 from .test_layers import MAY_IMPORT
 
 #: what every layer may import, and the page leaves out
-EVERYWHERE = {"errors", "units"}
+EVERYWHERE = {"errors", "sizes"}
 #: where files named in short may be
 FOLDERS = ("", "src/stoker", "src/stoker/*", "native", "native/*", "tests", "tests/*", "docs", "benchmarks")
 

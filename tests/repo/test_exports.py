@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 import stoker.image
-from stoker.batch.fields import Batch, Sample
+from stoker.batch.batch import Batch, Sample
 from stoker.loader import Loader
 from stoker.observe.meters import Stats
 

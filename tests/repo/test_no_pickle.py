@@ -52,7 +52,7 @@ def faults(text: str) -> list[str]:
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_nothing_in_the_package_runs_what_it_reads(path: Path) -> None:
     found = faults(path.read_text())
-    if path == PACKAGE / "source" / "unpickle.py":
+    if path == PACKAGE / "source" / "shards" / "unpickle.py":
         assert all("pickle" in fault for fault in found)  # for the fields the user names in allow_pickle, and no others
         return
     if path.relative_to(PACKAGE).parts[0] == "cli":

@@ -14,7 +14,7 @@ import pytest
 
 from stoker.errors import ConfigError, RecordError, StokerError
 from stoker.source.chunk import BYTES, OBJECT
-from stoker.source.codecs import JSONS, NUMBERS, PICKLES, TEXTS, decode_field, encode_field, kind_of, spec_of
+from stoker.source.shards.codecs import JSONS, NUMBERS, PICKLES, TEXTS, decode_field, encode_field, kind_of, spec_of
 
 
 def npy(array: Any, **options: Any) -> bytes:

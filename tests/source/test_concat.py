@@ -13,8 +13,8 @@ import pytest
 import stoker
 from stoker.errors import ConfigError, RecordError
 from stoker.source.arrays import ArraysSource
-from stoker.source.base import Source, Span
 from stoker.source.concat import ConcatSource
+from stoker.source.source import Source, Span
 from stoker.storage.scratch import Scratch
 
 from ..storage.server import Server

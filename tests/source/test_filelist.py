@@ -11,8 +11,8 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
-from stoker.source.filelist import FilelistSource
-from stoker.source.lines import Lines
+from stoker.source.files.filelist import FilelistSource
+from stoker.source.files.lines import Lines
 from tests.source.test_files import fill
 from tests.support import read
 

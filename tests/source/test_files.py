@@ -12,8 +12,8 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, FunctionError, ReadError, SourceEmpty, SourceNotFound
-from stoker.source.filelist import FilelistSource
-from stoker.source.files import FilesSource
+from stoker.source.files.filelist import FilelistSource
+from stoker.source.files.labelled_files import FilesSource
 from tests.conftest import CLASSES, PER_CLASS
 from tests.source.test_paths import NAMES
 from tests.support import read, value

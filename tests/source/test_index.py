@@ -15,7 +15,17 @@ import pytest
 
 from stoker.errors import CorruptIndex
 from stoker.kernel.records import crc32c
-from stoker.source.index import TAIL_VERSION, VERSION, Keys, SeekColumn, SeekStrings, ShardIndex, Tail, _Beginning, seek_columns
+from stoker.source.shards.shard_index import (
+    TAIL_VERSION,
+    VERSION,
+    Keys,
+    SeekColumn,
+    SeekStrings,
+    ShardIndex,
+    Tail,
+    _Beginning,
+    seek_columns,
+)
 from stoker.storage.local import LocalBlob
 
 PREFIX = struct.Struct("<8sIIIIQ")
@@ -351,7 +361,7 @@ def test_a_field_without_a_single_seek_index_takes_no_column() -> None:
 
 
 def test_a_large_index_is_read_without_its_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.source.index._FIRST", 64)
+    monkeypatch.setattr("stoker.source.shards.shard_index._FIRST", 64)
     index = with_seeks({"jpg": [b"x" * 100_000, b"", b"y" * 100_000]})
     blob, asked = stored(tmp_path, index.to_bytes()), 0
     read_into = LocalBlob.read_into

@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from stoker.errors import CorruptIndex, CorruptShard, ShardChanged, SourceNotFound, WriteError
-from stoker.source import indexing
-from stoker.source.index import IndexHeader, ShardIndex
-from stoker.source.indexing import build_index, find_index, index_of, keep_index
+from stoker.source.shards import indexing
+from stoker.source.shards.indexing import build_index, find_index, index_of, keep_index
+from stoker.source.shards.shard_index import IndexHeader, ShardIndex
 from stoker.storage import publish as publishing
 from stoker.storage.home import cache_home, index_home
 from stoker.storage.local import LocalBlob
@@ -399,7 +399,7 @@ def test_a_length_of_two_to_the_sixty_three_takes_no_memory(tmp_path: Path) -> N
 
 SCRIPT = """
 import json, os, sys, time
-from stoker.source import indexing
+from stoker.source.shards import indexing
 from stoker.storage.local import LocalBlob
 builds = []
 build = indexing.build_index
@@ -434,7 +434,7 @@ def test_of_processes_that_start_together_one_makes_the_index(shard: Path) -> No
 
 KILLED = """
 import errno, os, signal, sys
-from stoker.source import indexing
+from stoker.source.shards import indexing
 from stoker.storage.local import LocalBlob
 _, path, moment, count, nameless = sys.argv
 keep, opened, left = indexing.keep_index, os.open, [int(count)]

@@ -11,7 +11,7 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, ReadError, SourceEmpty
-from stoker.source.listed import ListedFiles, open_listed
+from stoker.source.files.listed import ListedFiles, open_listed
 from tests.source.test_files import KINDS, fill
 from tests.source.test_paths import NAMES
 from tests.support import read, value

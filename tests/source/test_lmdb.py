@@ -19,7 +19,7 @@ import stoker
 from stoker.errors import ConfigError, CorruptShard, ReadError, RecordError, ShardChanged, SourceEmpty, SourceNotFound
 from stoker.image import RandomResizedCrop
 from stoker.kernel.records import crc32c
-from stoker.source.lmdb import ABOUT, MAGIC, LmdbSource
+from stoker.source.shards.lmdb_source import ABOUT, MAGIC, LmdbSource
 
 from ..loader.runs import run_python
 from ..support import image_bytes, read, value

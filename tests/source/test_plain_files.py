@@ -14,7 +14,7 @@ import pytest
 import stoker
 from stoker.errors import AnnotationError, ConfigError, ReadError, SourceNotFound
 from stoker.image import Resize
-from stoker.kernel.files import MAX_FILE_BYTES
+from stoker.kernel.file_reads import MAX_FILE_BYTES
 
 from ..support import jpeg_bytes
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stoker.source.chunk import BytesColumn, join_columns, take_rows
-from stoker.source.index import Keys, SeekStrings, ShardIndex, seek_columns
-from stoker.source.seekrows import Seeks, merged
-from stoker.source.seeks import SeekTable, seek_tables
+from stoker.source.shards.seekrows import Seeks, merged
+from stoker.source.shards.seeks import SeekTable, seek_tables
+from stoker.source.shards.shard_index import Keys, SeekStrings, ShardIndex, seek_columns
 from stoker.storage.local import LocalBlob
 from stoker.storage.scratch import Scratch
 

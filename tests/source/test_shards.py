@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import ConfigError, SourceEmpty, SourceNotFound
-from stoker.source.shards import MAX_SHARDS, braces, expand
+from stoker.source.shards.shard_source import MAX_SHARDS, braces, expand
 
 ENDINGS = (".tar", ".tgz")
 

@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError
-from stoker.source.stream import StreamSource
+from stoker.source.streams.stream import StreamSource
 
 
 def numbers(count: int = 3) -> Iterator[dict[str, Any]]:

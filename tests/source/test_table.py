@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import stoker
 from stoker.errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from stoker.image import Resize
-from stoker.source import csv_table
-from stoker.source.csv_table import CsvTable
-from stoker.source.table import TableSource
+from stoker.source.files import csv_table
+from stoker.source.files.csv_table import CsvTable
+from stoker.source.files.table import TableSource
 from tests.source.test_files import fill
 from tests.source.test_listed import Series
 from tests.support import jpeg_bytes, read, value

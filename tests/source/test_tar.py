@@ -14,8 +14,8 @@ import pytest
 import stoker
 from stoker.errors import ConfigError, RecordError, SampleError, ShardChanged, SourceEmpty
 from stoker.source.chunk import BytesColumn
-from stoker.source.indexing import build_index, index_of, keep_index
-from stoker.source.tar import TarSource
+from stoker.source.shards.indexing import build_index, index_of, keep_index
+from stoker.source.shards.tar_source import TarSource
 from stoker.storage.local import LocalBlob
 
 from ..loader.runs import run_python

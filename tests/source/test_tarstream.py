@@ -23,10 +23,11 @@ import zstandard
 
 import stoker
 from stoker.errors import ConfigError, CorruptShard, MissingExtra, RecordError, SourceEmpty, SourceNotFound
-from stoker.source import seen_keys, tarstream, unpack
-from stoker.source.sequential import TarStream
-from stoker.source.tarstream import is_compressed, open_pieces, tar_samples
-from stoker.source.tfrecordstream import whole_records
+from stoker.source.streams import seen_keys, unpack
+from stoker.source.streams import tar_stream as tarstream
+from stoker.source.streams.sequential import TarStream
+from stoker.source.streams.tar_stream import is_compressed, open_pieces, tar_samples
+from stoker.source.streams.tfrecord_stream import whole_records
 from stoker.storage.local import LocalBlob
 
 from ..loader.runs import ROOT, environment, run_python
@@ -237,9 +238,9 @@ def test_a_bomb_takes_no_memory() -> None:
     script = """
 import gzip, itertools, resource, struct, tarfile, zstandard
 from stoker.errors import StokerError
-from stoker.source.tarstream import tar_samples
-from stoker.source.tfrecordstream import whole_records
-from stoker.source.unpack import unpacked
+from stoker.source.streams.tar_stream import tar_samples
+from stoker.source.streams.tfrecord_stream import whole_records
+from stoker.source.streams.unpack import unpacked
 from tests.source.making import masked, sample_tar
 
 zeros = bytes(1 << 23)

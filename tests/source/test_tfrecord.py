@@ -20,9 +20,9 @@ from stoker import Feature
 from stoker.engine.feed import Pace
 from stoker.errors import ConfigError, CorruptIndex, CorruptShard, RecordError, SourceEmpty
 from stoker.image import Cutout, HorizontalFlip, Normalize, RandomCrop, Resize
-from stoker.source import unpack
-from stoker.source.indexing import build_index, index_of, keep_index
-from stoker.source.tfrecord import TfrecordSource
+from stoker.source.shards.indexing import build_index, index_of, keep_index
+from stoker.source.shards.tfrecord_source import TfrecordSource
+from stoker.source.streams import unpack
 from stoker.storage.local import LocalBlob
 
 from ..pack.wire import masked

@@ -13,7 +13,7 @@ import stoker
 from stoker.errors import AnnotationError, ConfigError, ImageError, ReadError, SourceEmpty, SourceNotFound
 from stoker.image import HorizontalFlip, Resize
 from stoker.kernel import native
-from stoker.source.voc import VocSource, open_voc
+from stoker.source.files.voc import VocSource, open_voc
 from tests.source.test_xml import thing
 from tests.support import image_bytes, jpeg_bytes, read
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from stoker.errors import ConfigError, ReadError
 from stoker.image.pillow import FORMATS
-from stoker.source.walk import IMAGE_EXTENSIONS, choose_keep, list_files
+from stoker.source.files.walk import IMAGE_EXTENSIONS, choose_keep, list_files
 from tests.source.test_paths import NAMES
 
 TREE = [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stoker import errors
 from stoker.errors import AnnotationError
-from stoker.source.xml import MAX_BYTES, MAX_OBJECTS, Annotation, parse_annotation, read_annotation
+from stoker.source.files.xml import MAX_BYTES, MAX_OBJECTS, Annotation, parse_annotation, read_annotation
 
 #: where the tested package is, for processes started here
 PACKAGES = str(Path(errors.__file__).resolve().parents[1])
@@ -187,7 +187,7 @@ def test_more_bytes_objects_or_depth_than_any_annotation_has_are_refused() -> No
 
 
 def test_objects_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.source.xml.MAX_OBJECTS", 3)
+    monkeypatch.setattr("stoker.source.files.xml.MAX_OBJECTS", 3)
     assert len(parse(*[thing()] * 3).names) == 3
     with pytest.raises(AnnotationError, match="more than 3 objects"):
         parse(*[thing()] * 4)
@@ -232,7 +232,7 @@ def test_bombs_cost_little_and_open_nothing(tmp_path: Path) -> None:
     program = f"""
         import resource, sys
         from stoker.errors import AnnotationError
-        from stoker.source.xml import read_annotation, parse_annotation
+        from stoker.source.files.xml import read_annotation, parse_annotation
         parse_annotation(b"<annotation/>", b"")
         opened = []
         sys.addaudithook(lambda event, about: opened.append((event, str(about))) if event in WATCHED else None)

@@ -26,7 +26,7 @@ from stoker.image import (
 )
 from stoker.kernel import native
 from stoker.kernel.native import Op, OpKind, Program
-from stoker.source.tar import TarSource
+from stoker.source.shards.tar_source import TarSource
 from stoker.stage.boxes import move_column
 
 from ..support import image_bytes

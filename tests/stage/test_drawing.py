@@ -12,8 +12,8 @@ import pytest
 import stoker
 from stoker import skip
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
-from stoker.source.files import LabelledFiles
-from stoker.source.tar import TarSource
+from stoker.source.files.labelled_files import LabelledFiles
+from stoker.source.shards.tar_source import TarSource
 
 from ..support import image_bytes, jpeg_bytes
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stoker.errors import ReadError, RemoteError, ShardChanged, SourceNotFound, StokerError
-from stoker.kernel.files import Arena
+from stoker.kernel.file_reads import Arena
 from stoker.storage.blob import Blob, Stat
 from stoker.storage.cache import Cache
 from stoker.storage.fetch import Fetched, fetch

@@ -15,8 +15,8 @@ import pytest
 
 from stoker.errors import ReadError, ShardChanged, SourceNotFound, StokerError
 from stoker.storage import local
+from stoker.storage.cache_entries import OpenUnits
 from stoker.storage.cache_file import UnitWriter, file_bytes
-from stoker.storage.cache_units import OpenUnits
 from stoker.storage.connections import pool_of
 from stoker.storage.local import HeldFiles, LocalBlob
 from stoker.storage.origin import Origin

@@ -27,7 +27,7 @@ import numpy as np
 
 import stoker
 from stoker import Pipeline
-from stoker.batch.fields import Batch as StokerBatch
+from stoker.batch.batch import Batch as StokerBatch
 from stoker.errors import ConfigError
 from stoker.loader import Loader
 

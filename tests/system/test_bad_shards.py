@@ -18,7 +18,7 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, CorruptShard, RecordError, StokerError
-from stoker.source import indexing
+from stoker.source.shards import indexing
 from stoker.storage.publish import publish
 
 from ..loader.runs import run_python

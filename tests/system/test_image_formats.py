@@ -23,7 +23,7 @@ from stoker.cli.peers import PillowImages
 from stoker.errors import UnsupportedImage
 from stoker.image import Resize
 from stoker.image.pillow import FORMATS, open_image
-from stoker.pack.pictures import shrink
+from stoker.pack.values.stored_images import shrink
 
 from ..support import image_bytes
 

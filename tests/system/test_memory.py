@@ -15,18 +15,19 @@ import pytest
 import stoker
 from stoker import Pipeline
 from stoker.batch import collate
-from stoker.device.output import Output
+from stoker.device.framework_output import Output
 from stoker.errors import BatchError, ConfigError, CorruptShard, ImageTooLarge, ReadError, SampleError
 from stoker.image import Resize, pillow
-from stoker.kernel import files
-from stoker.kernel.files import Buffers
+from stoker.kernel import file_reads as files
+from stoker.kernel.file_reads import Buffers
 from stoker.kernel.status import Status, error_of
 from stoker.loader import supply
-from stoker.pack.convert import Conversion, Options
-from stoker.pack.verify import Verifier
-from stoker.source import lmdb, tfrecordstream
-from stoker.source.base import Source
+from stoker.pack.jobs.convert import Conversion, Options
+from stoker.pack.jobs.verification import Verifier
 from stoker.source.chunk import BytesColumn
+from stoker.source.shards import lmdb_source as lmdb
+from stoker.source.source import Source
+from stoker.source.streams import tfrecord_stream as tfrecordstream
 from stoker.stage import ragged
 
 from ..support import image_bytes, jpeg_bytes

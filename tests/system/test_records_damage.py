@@ -22,13 +22,13 @@ import pytest
 import stoker
 from stoker.errors import CorruptIndex, CorruptShard, SampleError, ShardError, StokerError
 from stoker.kernel.records import walk_lmdb
-from stoker.source import indexing
-from stoker.source.base import Source
-from stoker.source.index import ShardIndex
-from stoker.source.indexing import build_index, index_of, keep_index
-from stoker.source.lmdb import LmdbSource
-from stoker.source.tar import TarSource
-from stoker.source.tfrecord import TfrecordSource
+from stoker.source.shards import indexing
+from stoker.source.shards.indexing import build_index, index_of, keep_index
+from stoker.source.shards.lmdb_source import LmdbSource
+from stoker.source.shards.shard_index import ShardIndex
+from stoker.source.shards.tar_source import TarSource
+from stoker.source.shards.tfrecord_source import TfrecordSource
+from stoker.source.source import Source
 from stoker.storage.local import LocalBlob
 from stoker.storage.scratch import Scratch
 

@@ -25,11 +25,11 @@ from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop,
 from stoker.kernel import native
 from stoker.kernel.native import SeekUse
 from stoker.kernel.records import crc32c
-from stoker.pack.notes import noted
-from stoker.pack.seeking import add_seeks, index_folder
-from stoker.source.index import IndexHeader, SeekStrings, ShardIndex, seek_columns
-from stoker.source.indexing import find_index, keep_index
-from stoker.source.sidecar import NAME, keep_sidecar, own_sidecar, sidecar_trouble
+from stoker.pack.jobs.notes import noted
+from stoker.pack.jobs.seeking import add_seeks, index_folder
+from stoker.source.shards.indexing import find_index, keep_index
+from stoker.source.shards.shard_index import IndexHeader, SeekStrings, ShardIndex, seek_columns
+from stoker.source.shards.sidecar import NAME, keep_sidecar, own_sidecar, sidecar_trouble
 from stoker.stage import image
 from stoker.storage.local import LocalBlob
 
@@ -141,7 +141,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 def drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Pictures are read and decoded in one call where that can be, and the other way where it cannot."""
     if request.param != "in one call":
-        monkeypatch.setattr("stoker.source.seeks.SeekTable.stored", lambda self, scratch: None)
+        monkeypatch.setattr("stoker.source.shards.seeks.SeekTable.stored", lambda self, scratch: None)
     return bool(request.param == "in one call")
 
 
@@ -291,8 +291,8 @@ def test_nothing_is_read_of_them_for_who_wants_bytes(made: Path, monkeypatch: py
     def refuse(*args: Any) -> None:
         raise AssertionError("seek indices were read")
 
-    monkeypatch.setattr("stoker.source.seeks.SeekTable.read", refuse)
-    monkeypatch.setattr("stoker.source.seeks.SeekTable.stored", refuse)
+    monkeypatch.setattr("stoker.source.shards.seeks.SeekTable.read", refuse)
+    monkeypatch.setattr("stoker.source.shards.seeks.SeekTable.stored", refuse)
     for name in SOURCES:
         opened = SOURCES[name](made)()
         assert sum(len(batch["image"]) for batch in opened.batch(6)) == SAMPLES
@@ -450,7 +450,7 @@ def test_a_sparse_sidecar_of_15_gb_is_refused_before_memory_is_taken(
 
 
 def test_a_sidecar_is_bounded_by_the_number_of_files(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.source.sidecar._FREE_BYTES", 100)
+    monkeypatch.setattr("stoker.source.shards.sidecar._FREE_BYTES", 100)
     assert stoker.files(photos).plan.source.seeks("image") == SOUGHT  # type: ignore[union-attr]
     assert own_sidecar(os.fsencode(photos)) is not None
 
@@ -470,7 +470,7 @@ def test_a_sparse_index_is_not_read_for_a_note(tmp_path: Path, monkeypatch: pyte
 def test_a_sidecar_of_a_stranger_is_not_believed(
     photos: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("stoker.source.sidecar._owners", lambda folder: frozenset([-7]))
+    monkeypatch.setattr("stoker.source.shards.sidecar._owners", lambda folder: frozenset([-7]))
     assert stoker.files(photos).plan.source.seeks("image") == 0  # type: ignore[union-attr]
     assert "belongs to user" in caplog.text
 
@@ -514,7 +514,7 @@ def test_where_a_folder_cannot_be_written_to_its_sidecar_is_kept_in_the_users_ca
     photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorder: Recorder
 ) -> None:
     from stoker.errors import WriteError
-    from stoker.source import sidecar
+    from stoker.source.shards import sidecar
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     (photos / NAME.decode()).unlink()

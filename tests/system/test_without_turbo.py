@@ -20,7 +20,7 @@ from stoker.errors import ImageTooLarge, TruncatedImage, UnsupportedImage
 from stoker.image import CenterCrop, HorizontalFlip, RandomResizedCrop, Resize
 from stoker.kernel import library, native
 from stoker.kernel.native import DecoderKind, Program
-from stoker.pack.pictures import check_picture
+from stoker.pack.values.stored_images import check_picture
 from stoker.storage.scratch import Scratch
 
 from ..support import jpeg_bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from .fields import brief
+from .batch import brief
 
 
 class NamedFields(tuple[Any, ...]):

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError
+from ..sizes import counted, show_bytes
 from ..source.chunk import FieldSpec
-from ..units import counted, show_bytes
 
 _ALIGN = 64
 

@@ -18,12 +18,12 @@ import stoker
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
 from ..observe.verdict import verdict
-from ..pack.pictures import picture_kind
-from ..source.base import Source
-from ..source.files import LabelledFiles
-from ..units import counted, show_bytes
+from ..pack.values.stored_images import picture_kind
+from ..sizes import counted, show_bytes
+from ..source.files.labelled_files import LabelledFiles
+from ..source.source import Source
 from .peers import Peer, choose_peers, peer_batches
-from .samples import spread_samples
+from .sample_choice import spread_samples
 from .screen import Ahead, AsJson, Bar, print_json, tell, tell_table
 from .sources import SourceName, open_source, stored_in
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..pack.atomic import AtomicFile
-from ..source.plain_file import read_plain
+from ..pack.writers.atomic import AtomicFile
+from ..source.files.plain_file import read_plain
 
 #: no list of classes is larger
 _MAX_BYTES = 1 << 24

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..pipeline import Pipeline
-from ..units import counted
+from ..sizes import counted
 from .pipelines import PipelineName, load_pipeline
 from .screen import AsJson, print_json, tell, tell_plan, tell_table
 

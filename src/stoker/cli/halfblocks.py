@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..image.pillow import open_image
-from .pictures import Picture
+from .thumbnails import Picture
 
 _BLOCK = "▀"
 #: characters across a picture, and lines of one at most

@@ -11,18 +11,18 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import CorruptIndex, StokerError
-from ..pack.convert import Moved, Stopped
-from ..pack.seeking import add_seeks, index_folder
-from ..source.index import SUFFIX, IndexHeader, ShardIndex
-from ..source.indexing import build_index, find_index, keep_index
+from ..pack.jobs.convert import Moved, Stopped
+from ..pack.jobs.seeking import add_seeks, index_folder
+from ..sizes import counted, show_bytes
 from ..source.paths import absolute
-from ..source.shards import is_remote
-from ..source.sidecar import NAME, keep_sidecar, own_sidecar
-from ..source.tarstream import is_compressed
+from ..source.shards.indexing import build_index, find_index, keep_index
+from ..source.shards.shard_index import SUFFIX, IndexHeader, ShardIndex
+from ..source.shards.shard_source import is_remote
+from ..source.shards.sidecar import NAME, keep_sidecar, own_sidecar
+from ..source.streams.tar_stream import is_compressed
 from ..storage.blob import Blob
 from ..storage.local import LocalBlob
 from ..storage.open import open_blob
-from ..units import counted, show_bytes
 from .guard import DATA, message
 from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress

@@ -10,7 +10,7 @@ import typer
 
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
-from ..source.shards import expand
+from ..source.shards.shard_source import expand
 from .guard import DATA
 from .map_pool import Pool, Task
 from .map_worker import Job, load_function

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..pack.atomic import sweep
+from ..pack.writers.atomic import sweep
+from ..sizes import counted
 from ..source.paths import printable
-from ..units import counted
 from .map_worker import STOP_S, Job, Status
 from .tar.inputs import told
 from .tar.meter import Meter

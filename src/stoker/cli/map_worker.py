@@ -23,12 +23,12 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 from ..errors import ConfigError, FunctionError, RecordError, StokerError, WriteError
-from ..pack.notes import noted
-from ..pack.tar import TarWriter
-from ..source.base import digest
-from ..source.codecs import decode_field
+from ..pack.jobs.notes import noted
+from ..pack.writers.tar_writer import TarWriter
 from ..source.paths import printable
-from ..source.tarstream import TarSample, open_pieces, tar_samples
+from ..source.shards.codecs import decode_field
+from ..source.source import digest
+from ..source.streams.tar_stream import TarSample, open_pieces, tar_samples
 from ..storage.blob import Blob
 from ..storage.names import spelled
 from ..storage.open import open_blob

@@ -15,12 +15,12 @@ import typer
 import stoker
 
 from ..errors import ConfigError, WriteError
-from ..pack.convert import Bad, Conversion, Moved, Shard, convert_stream
-from ..pack.planning import Options
-from ..pack.shards import Pattern
-from ..source.base import Source
-from ..source.stream import StreamSource
-from ..units import counted, parse_bytes, show_bytes
+from ..pack.jobs.convert import Bad, Conversion, Moved, Shard, convert_stream
+from ..pack.jobs.planning import Options
+from ..pack.writers.shard_writer import Pattern
+from ..sizes import counted, parse_bytes, show_bytes
+from ..source.source import Source
+from ..source.streams.stream import StreamSource
 from .classes import write_classes
 from .guard import DATA
 from .pool import Jobs, Pool

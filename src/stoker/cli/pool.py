@@ -15,7 +15,7 @@ import typer
 
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
-from ..pack.convert import Stopped
+from ..pack.jobs.convert import Stopped
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")

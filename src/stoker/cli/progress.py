@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..units import show_bytes
+from ..sizes import show_bytes
 from .screen import Bar
 
 ShowProgress = Annotated[

@@ -12,8 +12,8 @@ import typer
 from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
 from ..observe.verdict import verdict
+from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text
-from ..units import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .screen import Ahead, AsJson, Bar, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
 

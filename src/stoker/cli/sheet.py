@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from html import escape
 
 from ..observe.report import page
-from ..units import counted, show_bytes
-from .pictures import Picture
+from ..sizes import counted, show_bytes
+from .thumbnails import Picture
 
 _STYLE = """
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); gap: 14px; }

@@ -12,22 +12,22 @@ import typer
 
 import stoker
 
-from ..source.base import Source
+from ..sizes import show_bytes
 from ..source.chunk import BYTES, OBJECT, FieldSpec, array_spec
-from ..source.codecs import spec_of
-from ..source.sequential import TarStream
-from ..source.stream import StreamSource
+from ..source.shards.codecs import spec_of
+from ..source.source import Source
+from ..source.streams.sequential import TarStream
+from ..source.streams.stream import StreamSource
 from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from ..storage.text_files import write_text
-from ..units import show_bytes
 from .classes import read_classes
 from .guard import DATA
-from .pictures import Picture, look
-from .samples import LABELS, Sample, fields_of, first_samples, spread_samples, told_value
+from .sample_choice import LABELS, Sample, fields_of, first_samples, spread_samples, told_value
 from .screen import AsJson, check_writable, out, print_json, tell, tell_table
 from .sheet import sheet_page
 from .sources import SourceName, find_source, open_source
+from .thumbnails import Picture, look
 
 #: classes named in the text
 _CLASSES = 12

@@ -15,14 +15,14 @@ import stoker
 
 from ..errors import ConfigError, CorruptShard, SourceNotFound
 from ..pipeline import Pipeline
-from ..source.base import Source
-from ..source.index import SUFFIX
-from ..source.lines import Lines, split_number
+from ..source.files.lines import Lines, split_number
+from ..source.files.walk import is_image
 from ..source.paths import printable
-from ..source.shards import expand, is_remote
+from ..source.shards.shard_index import SUFFIX
+from ..source.shards.shard_source import expand, is_remote
 from ..source.sniff import BEGIN, GZIP, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, ZSTD, kind_of, seen_as
-from ..source.stream import StreamSource
-from ..source.walk import is_image
+from ..source.source import Source
+from ..source.streams.stream import StreamSource
 from ..storage.blob import Blob
 from ..storage.open import open_blob
 

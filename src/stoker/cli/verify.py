@@ -11,13 +11,13 @@ import numpy as np
 import typer
 
 from ..errors import SourceEmpty
-from ..pack.convert import Moved
-from ..pack.verify import Findings, Problem, Verifier, lacking, repeated
-from ..source.shards import is_remote
-from ..source.sidecar import sidecar_trouble
-from ..source.tarstream import is_compressed, standard_input
+from ..pack.jobs.convert import Moved
+from ..pack.jobs.verification import Findings, Problem, Verifier, lacking, repeated
+from ..sizes import counted, show_bytes
+from ..source.shards.shard_source import is_remote
+from ..source.shards.sidecar import sidecar_trouble
+from ..source.streams.tar_stream import is_compressed, standard_input
 from ..storage.open import open_blob
-from ..units import counted, show_bytes
 from .guard import DATA
 from .pool import Jobs, Pool
 from .progress import Progress, ShowProgress

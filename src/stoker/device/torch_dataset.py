@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..batch.fields import Fields
+from ..batch.batch import Fields
 from ..batch.named_fields import NamedFields, named
 from ..batch.strings import ByteStrings
 from ..errors import ConfigError
-from .torch import import_torch
+from .torch_output import import_torch
 
 _MOST_WORKERS = 1024
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .executor import Channel, Executor, Outcome, Task, Work
-from .run import run_task
+from .run_task import run_task
 
 
 class InlineExecutor(Executor):

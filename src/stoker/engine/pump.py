@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import StallError
 from .daemons import Daemons, ended
-from .run import presentable
+from .run_task import presentable
 
 _CLOSE_S = 1.0
 _POLL_S = 1.0

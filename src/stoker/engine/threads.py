@@ -22,7 +22,7 @@ from typing import Any
 from ..errors import ConfigError
 from .daemons import Daemons
 from .executor import Channel, Executor, Outcome, Task, Work
-from .run import run_task
+from .run_task import run_task
 
 _CLOSE_S = 1.0
 _Group = tuple["_ThreadChannel", list[Task]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .batch_mixing import CutMix, MixUp
 from .colour import (
     AutoContrast,
     ColorJitter,
@@ -29,9 +30,8 @@ from .geometry import (
     Rotate,
     VerticalFlip,
 )
-from .mixing import CutMix, MixUp
+from .normalize import Normalize, ToFloat
 from .operation import Operation
-from .output import Normalize, ToFloat
 from .policies import AutoAugment, RandAugment, TrivialAugment
 
 __all__ = [

@@ -12,8 +12,8 @@ from enum import Enum
 
 from ..kernel.native import Op, OpKind
 from .lower import is_effect, steps_of
+from .normalize import Normalize, ToFloat
 from .operation import Operation
-from .output import Normalize, ToFloat
 
 _FLIPS = (OpKind.HFLIP, OpKind.VFLIP)
 _RESIZES = (OpKind.RESIZE, OpKind.RESIZE_SHORT, OpKind.RANDOM_RESIZED_CROP)

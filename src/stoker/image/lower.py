@@ -9,8 +9,8 @@ from ..errors import ConfigError
 from ..kernel.native import MAX_OPS, MAX_PARAMS, Border, Op, OpKind, Program
 from . import colour, erase, geometry
 from .limits import MAX_PIXELS, MAX_SCANS
+from .normalize import Normalize, ToFloat
 from .operation import Operation
-from .output import Normalize, ToFloat
 from .policies import Choice, Policy
 
 

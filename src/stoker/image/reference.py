@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BoxError
-from ..kernel import reference as kernel
+from ..kernel import twins as kernel
 from ..kernel.native import Augment, AugmentKind, Border, Op, OpKind
 from .draws import Drawn, Place, drawn, policy
 from .fusion import Work, runs
 from .lower import lower
+from .normalize import Normalize, ToFloat
 from .operation import Operation
-from .output import Normalize, ToFloat
 
 Pixels = NDArray[np.uint8]
 #: where pixels go: x' = m0 x + m1 y + m2, y' = m3 x + m4 y + m5

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import ImageTooLarge, KernelError, StokerError
-from stoker.kernel.files import Arena as Arena
-from stoker.kernel.files import Paths as Paths
+from stoker.kernel.file_reads import Arena as Arena
+from stoker.kernel.file_reads import Paths as Paths
 from stoker.kernel.library import BRIEF_BYTES, Owned, address, contiguous, library
 from stoker.kernel.library import Bytes as Bytes
 from stoker.kernel.status import AugmentKind as AugmentKind

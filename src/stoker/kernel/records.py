@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
-from stoker.kernel.files import Arena
+from stoker.kernel.file_reads import Arena
 from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, place, reference, where
 
 Ints: TypeAlias = NDArray[np.int64]

@@ -11,16 +11,16 @@ from ..engine.inline import InlineExecutor
 from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
-from ..plan.fields import Specs, all_after
+from ..plan.field_effects import Specs, all_after
 from ..plan.nodes import Blend, MapBatch, draws
 from ..plan.plan import Plan
-from ..source.base import Source
 from ..source.chunk import BYTES
+from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.runner import Reader, Report, Runner, make_stages
 from ..storage.scratch import Scratch
+from .batch_units import BatchMaker, Observer
 from .thread_count import default_threads
-from .units import BatchMaker, Observer
 
 _log = logging.getLogger("stoker")
 #: single samples are worked on this many at a time

@@ -18,18 +18,18 @@ from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
-from ..engine.run import presentable
+from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import FunctionError, SampleError, StallError, StokerError, message_of
 from ..plan.nodes import Regroup
 from ..plan.order import Order
 from ..plan.plan import Plan, Segment
+from ..sizes import counted
 from ..source.chunk import Chunk, chunk_of, join_chunks
-from ..source.stream import StreamSource
+from ..source.streams.stream import StreamSource
 from ..stage.runner import Runner
 from ..stage.tail import Tails
-from ..units import counted
-from .units import ChunkUnit, Observer, chunk_work
+from .batch_units import ChunkUnit, Observer, chunk_work
 
 #: samples a task of a segment takes, when it may choose
 ROWS = 16

@@ -12,16 +12,16 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from ..batch.batch import Batch, Sample
 from ..batch.collate import STACK_EQUAL
 from ..batch.draft import Draft, column_bytes
-from ..batch.fields import Batch, Sample
 from ..batch.slab import SlabPool
 from ..device import choose_output
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
 from ..engine.resources import queued_seconds, usable_cores
-from ..engine.run import presentable
+from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.meters import Meters, Stats
@@ -30,19 +30,19 @@ from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
-from ..source.base import Source
+from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
+from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
-from ..units import counted, parse_bytes
+from .batch_units import BatchUnit, Cursors, EpochEnd, Failure
 from .budget import SkipBudget
 from .build import compile_work, group_of, layout_of, make_executor, observer
-from .foresight import Forerunner
 from .front import Flow, open_front
+from .look_ahead import Forerunner
 from .step_count import check_steps, epoch_steps
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
-from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 #: memory the automatic look-ahead fills, and the most batches it holds
 _AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
@@ -391,7 +391,7 @@ class Loader:
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping a row."""
-        from .explain import explain_step
+        from .explain_step import explain_step
 
         return explain_step(self._plan, self._deal, self._cursor.epoch if epoch is None else epoch, step)
 

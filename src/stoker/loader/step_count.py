@@ -8,7 +8,7 @@ from ..errors import ConfigError
 from ..plan.deal import Deal
 from ..plan.nodes import OrderNode, Skip, Take, written
 from ..plan.plan import Plan
-from ..units import counted
+from ..sizes import counted
 
 
 def epoch_steps(plan: Plan, deal: Deal) -> int | None:

@@ -13,8 +13,8 @@ from ..plan.cursor import Cursor
 from ..plan.deal import Deal
 from ..plan.plan import Plan
 from ..source.chunk import Chunk, Ints, join_chunks, numbers
+from .batch_units import BatchUnit, Cursors, EpochEnd, Failure
 from .front import Flow
-from .units import BatchUnit, Cursors, EpochEnd, Failure
 
 #: the rows of an epoch without end
 ENDLESS = 1 << 61

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ..engine.resources import is_bound, usable_cores
 from ..plan.plan import Plan
 from ..plan.ranks import local_processes
-from ..source.base import Source
-from ..units import counted
+from ..sizes import counted
+from ..source.source import Source
 
 #: threads beside one a core, where reading waits for a network; each of them asks for many records at once
 _WAITING = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..units import counted, show_bytes
+from ..sizes import counted, show_bytes
 from .meters import Stats
 
 _STYLE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..units import counted, show_bytes
+from ..sizes import counted, show_bytes
 from .meters import Stats
 
 #: steps that compute, and do not wait for anything

@@ -6,9 +6,9 @@ from: GNU tar, Python's tarfile and webdataset; TensorFlow; py-lmdb.
 
 from __future__ import annotations
 
-from .lmdb import write_lmdb
-from .shards import Written
-from .tar import TarWriter, write_tar
-from .tfrecord import TfrecordWriter, write_tfrecord
+from .writers.lmdb_writer import write_lmdb
+from .writers.shard_writer import Written
+from .writers.tar_writer import TarWriter, write_tar
+from .writers.tfrecord_writer import TfrecordWriter, write_tfrecord
 
 __all__ = ["TarWriter", "TfrecordWriter", "Written", "write_lmdb", "write_tar", "write_tfrecord"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
+from ..image.batch_mixing import Mixing
 from ..image.limits import MAX_PIXELS
-from ..image.mixing import Mixing
 from ..image.operation import Operation
 
 Function = Callable[..., Any]

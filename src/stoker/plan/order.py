@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..kernel import native
 from ..source.chunk import Ints
-from .mixing import drawn, mixed_rows
+from .mix_pattern import drawn, mixed_rows
 from .nodes import Member, Mix, OrderNode, Repeat, Shuffle, Skip, Take
 from .seeds import key_of
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Union, cast
 
 from ..errors import ConfigError
-from ..source.base import Source, digest
 from ..source.chunk import OBJECT, FieldSpec
-from ..source.stream import StreamSource
+from ..source.source import Source, digest
+from ..source.streams.stream import StreamSource
 from .deal import Deal
-from .fields import Specs, all_after, fields_after, fields_read, varying_fields, wanted_fields
+from .field_effects import Specs, all_after, fields_after, fields_read, varying_fields, wanted_fields
 from .nodes import (
     RAGGED,
     Batch,

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, SourceEmpty, message_of
 from ..kernel import native
+from ..sizes import counted
 from ..storage.scratch import Scratch
-from ..units import counted
-from .base import Drawing, Rows, Source, digest
 from .chunk import Column, FieldSpec, Ints, array_spec
+from .source import Drawing, Rows, Source, digest
 
 
 class ArraysSource(Source):

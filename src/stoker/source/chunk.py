@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BatchError, ReadError, SampleError
-from ..kernel.files import Arena
+from ..kernel.file_reads import Arena
 from .sample_names import KEY, ListedNames, NamedSample, Names, join_names
-from .seekrows import Seeks, merged
+from .shards.seekrows import Seeks, merged
 
 Ints = NDArray[np.int64]
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..sizes import counted
 from ..storage.scratch import Scratch
-from ..units import counted
-from .base import Rows, Source, Span, digest
 from .chunk import OBJECT, Column, FieldSpec, Ints, spread_columns
+from .source import Rows, Source, Span, digest
 
 
 class ConcatSource(Source):

@@ -14,17 +14,17 @@ from ..storage.local import LocalBlob, descriptors_at_once
 from ..storage.once import Once
 from ..storage.open import open_blob
 from ..storage.retry import Patience
-from .index import ShardIndex
-from .indexing import index_of
-from .records import RecordSource
-from .sequential import TarStream
-from .shards import Spec, expand
+from .shards.indexing import index_of
+from .shards.record_source import RecordSource
+from .shards.shard_index import ShardIndex
+from .shards.shard_source import Spec, expand
+from .shards.tar_source import TarSource
+from .shards.tfrecord_source import TfrecordSource
 from .sniff import BEGIN, PACKED_TAR, PACKINGS, TAR_ENDINGS, TFRECORD_ENDINGS, is_packed_tar, packing_by_content
-from .tar import TarSource
-from .tarstream import is_compressed
-from .tfrecord import TfrecordSource
-from .tfrecordstream import TfrecordStream
-from .unpack import packing_of
+from .streams.sequential import TarStream
+from .streams.tar_stream import is_compressed
+from .streams.tfrecord_stream import TfrecordStream
+from .streams.unpack import packing_of
 
 #: how many shards, or records, are asked for at once
 _LOCAL, _REMOTE = 8, 64

@@ -13,7 +13,7 @@ from ..errors import BatchError
 from .paths import printable
 
 if TYPE_CHECKING:
-    from .base import Source
+    from .source import Source
 
 #: the entry of a sample that is its key, not a field
 KEY = "__key__"

@@ -10,9 +10,9 @@ import zlib
 from itertools import islice
 
 from ..kernel.records import crc32c, mask_crc
-from .index import MAGIC as INDEX_MAGIC
+from .files.walk import is_image
 from .paths import inside, is_file, is_folder
-from .walk import is_image
+from .shards.shard_index import MAGIC as INDEX_MAGIC
 
 #: the bytes that are enough to know a kind by, also compressed
 BEGIN = 1024

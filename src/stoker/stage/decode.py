@@ -14,8 +14,8 @@ from ..image.pillow import is_image
 from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
-from .base import Stage, Targets
 from .image import as_pixels, decode_bytes, encoded, is_encoded, note_damage, place_error
+from .stage import Stage, Targets
 
 
 class DecodeStage(Stage):

@@ -9,7 +9,7 @@ from ..errors import BatchError
 from ..plan.nodes import Drop, Rename, Select, verb_of
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
-from .base import Stage, Targets
+from .stage import Stage, Targets
 
 
 class FieldsStage(Stage):

@@ -11,11 +11,11 @@ from typing import Any
 from ..batch.strings import ByteStrings
 from ..errors import BatchError
 from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
+from ..sizes import counted
 from ..source.sample_names import KEY
-from ..units import counted
-from .blend import Place, blend
+from .blend_batch import Place, blend
 from .fields import arrange
-from .map import short_name
+from .map_functions import short_name
 from .ragged import Keys, map_batch
 from .runner import Report
 

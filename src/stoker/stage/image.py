@@ -17,14 +17,14 @@ from ..image.operation import Size
 from ..image.orient import upright
 from ..kernel import native
 from ..kernel.native import SeekUse, Status
-from ..kernel.pictures import Pictures
-from ..plan.fields import crop_fields, image_spec, pixels_size, size_after
+from ..kernel.render import Pictures
+from ..plan.field_effects import crop_fields, image_spec, pixels_size, size_after
 from ..plan.nodes import Image
-from ..source.base import Drawing, Source
 from ..source.chunk import BytesColumn, Chunk, Column, FieldSpec, Ints, numbers
+from ..source.source import Drawing, Source
 from ..storage.scratch import Scratch
-from .base import Stage, Targets
 from .boxes import move_column
+from .stage import Stage, Targets
 
 _REMEDY = "replace it, or leave bad samples out with .on_error(stoker.skip(...))"
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from ..batch.batch import Batch
 from ..batch.collate import collate
-from ..batch.fields import Batch
 from ..errors import BatchError, RecordError, StokerError, message_of
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
+from ..sizes import counted
 from ..source.chunk import OBJECT, Chunk, Ints
 from ..source.sample_names import KEY, NamedColumns, Names, key_text
 from ..storage.scratch import Scratch
-from ..units import counted
-from .base import Stage, Targets, each_row, function_error, samples_of
 from .fields import arrange
-from .map import fill
+from .map_functions import fill
 from .pytrees import introduce
+from .stage import Stage, Targets, each_row, function_error, samples_of
 
 
 class FilterStage(Stage):

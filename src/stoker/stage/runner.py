@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..batch.draft import column_bytes
 from ..errors import ReadError, SampleError
-from ..plan.fields import Specs, fields_after
+from ..plan.field_effects import Specs, fields_after
 from ..plan.nodes import (
     Decode,
     Drop,
@@ -30,17 +30,17 @@ from ..plan.nodes import (
     draws,
 )
 from ..plan.order import Places
-from ..source.base import Rows as SourceRows
-from ..source.base import Source
 from ..source.chunk import Chunk, join_chunks, numbers
 from ..source.sample_names import SourceNames
+from ..source.source import Rows as SourceRows
+from ..source.source import Source
 from ..storage.scratch import Notes, Scratch
-from .base import Stage, Targets
 from .decode import DecodeStage
 from .fields import FieldsStage
 from .image import ImageStage
-from .map import MapFieldsStage, MapStage
+from .map_functions import MapFieldsStage, MapStage
 from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
+from .stage import Stage, Targets
 
 NO_TARGETS: Mapping[str, NDArray[Any]] = {}
 _NOTHING = Notes()

@@ -24,15 +24,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import ConfigError, CorruptShard, StokerError
-from ..units import parse_bytes, show_bytes
+from ..sizes import parse_bytes, show_bytes
 from .blob import Blob
 from .cache_blob import CachedBlob as CachedBlob
 from .cache_blob import Unit as Unit
 from .cache_blob import pieces
+from .cache_entries import OpenUnits
 from .cache_file import Damaged, Identity, UnitFile, UnitWriter, file_bytes, identity_of
 from .cache_flight import Flight
 from .cache_folder import BOOKS_BYTES, Claim, Folder, Refusal
-from .cache_units import OpenUnits
 from .foresight import Foresight
 from .fork import after_fork
 from .names import AnyPath, path_bytes

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ReadError, RemoteError, StokerError
-from ..kernel.files import Arena
+from ..kernel.file_reads import Arena
 from ..kernel.records import read_spans
 from .blob import Blob
 

@@ -13,7 +13,7 @@ import pytest
 
 from stoker.cli.tar.folders import collect, lay_out, safe_name
 from stoker.cli.tar.shell import Workshop
-from stoker.source.tarstream import TarSample
+from stoker.source.streams.tar_stream import TarSample
 
 from .conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
 

@@ -10,7 +10,7 @@ from .create import create
 from .first import first
 from .pcat import pcat
 from .proc import proc
-from .show import show
+from .show_samples import show
 from .sort import sort
 from .split import split
 from .tsv import tsv

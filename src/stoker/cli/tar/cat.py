@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from ...source.tarstream import TarSample
-from ...units import parse_bytes
+from ...sizes import parse_bytes
+from ...source.streams.tar_stream import TarSample
+from .buffer_shuffle import Memory, Seed, shuffled
 from .inputs import Shards, samples_of, shard_names
 from .meter import Meter, Progress
-from .mixing import Memory, Seed, shuffled
 from .outputs import Output, Overwrite, archive
 
 Count = Annotated[int | None, typer.Option("-n", "-c", "--count", min=0, metavar="N", help="Stop after N samples.")]

@@ -12,10 +12,10 @@ from typing import Annotated, BinaryIO
 import typer
 
 from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
-from ...kernel.files import MAX_FILE_BYTES
+from ...kernel.file_reads import MAX_FILE_BYTES
+from ...source.files.plain_file import read_plain
 from ...source.paths import joined, printable
-from ...source.plain_file import read_plain
-from ...source.tarstream import TarSample
+from ...source.streams.tar_stream import TarSample
 from .meter import Meter, Progress
 from .outputs import Output, Overwrite, archive
 from .tables import READERS, Row

@@ -13,10 +13,10 @@ import typer
 
 from ...errors import ConfigError, SourceEmpty
 from ...source.paths import printable
-from ...source.tarstream import TarSample
+from ...source.streams.tar_stream import TarSample
 from .inputs import Shards, samples_of, shard_names
 from .outputs import Output, Overwrite, archive, check_output
-from .show import describe
+from .show_samples import describe
 
 Matches = Callable[[TarSample], bool]
 
@@ -78,7 +78,7 @@ def _condition(key: str | None, field: str | None, match: str | None) -> Matches
 
 
 def _give_field(sample: TarSample, field: str, output: str, overwrite: bool) -> None:
-    from ...pack.atomic import AtomicFile
+    from ...pack.writers.atomic import AtomicFile
 
     if field.lower() not in sample.fields:
         raise SourceEmpty(f"the sample {printable(sample.key)} has no field {field!r}; it has {', '.join(sample.fields)}")

@@ -14,10 +14,10 @@ import stat
 from collections.abc import Iterable, Mapping
 
 from ...errors import ConfigError, FunctionError
+from ...source.files.plain_file import read_plain
 from ...source.paths import printable
-from ...source.plain_file import read_plain
-from ...source.tarstream import TarSample
-from ...source.unpack import MAX_MEMBER
+from ...source.streams.tar_stream import TarSample
+from ...source.streams.unpack import MAX_MEMBER
 
 #: what stands for the key in names of files
 BASE = b"sample"

@@ -12,10 +12,10 @@ import typer
 
 from ...errors import ConfigError, ReadError, SourceNotFound
 from ...source.paths import printable
-from ...source.shards import expand, is_remote
+from ...source.shards.shard_source import expand, is_remote
 from ...source.sniff import GZIP, ZSTD
-from ...source.tarstream import TarSample, is_compressed, open_pieces, standard_input, tar_samples
-from ...source.unpack import Piece
+from ...source.streams.tar_stream import TarSample, is_compressed, open_pieces, standard_input, tar_samples
+from ...source.streams.unpack import Piece
 from ...storage.blob import Blob, Stat
 from ...storage.open import open_blob
 

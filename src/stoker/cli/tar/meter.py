@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from ...source.tarstream import TarSample
-from ...units import counted, show_bytes
+from ...sizes import counted, show_bytes
+from ...source.streams.tar_stream import TarSample
 
 Progress = Annotated[
     bool | None,

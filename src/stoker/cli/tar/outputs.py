@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from ...errors import ConfigError, RecordError
-from ...pack.tar import Encoded, TarWriter
+from ...pack.writers.tar_writer import Encoded, TarWriter
 from ...source.paths import printable
-from ...source.tarstream import TarSample
+from ...source.streams.tar_stream import TarSample
 from ...storage.names import spelled
 from ..screen import check_writable
 from ..signals import uninterrupted

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 
 from ...engine.pump import Pump
-from ...source.tarstream import TarSample
-from ...units import parse_bytes
+from ...sizes import parse_bytes
+from ...source.streams.tar_stream import TarSample
+from .buffer_shuffle import Memory, Seed, permuted, shuffled
 from .cat import Count, complain
 from .inputs import Shards, shard_names, shard_samples
 from .meter import Meter, Progress
-from .mixing import Memory, Seed, permuted, shuffled
 from .outputs import Output, Overwrite, archive
 
 #: samples and bytes that each reader may be ahead, and how long it may give nothing

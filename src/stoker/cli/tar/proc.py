@@ -13,9 +13,9 @@ import typer
 
 from ...engine.resources import usable_cores
 from ...errors import ConfigError, FunctionError, RecordError, SampleError, StokerError, WriteError
+from ...sizes import counted
 from ...source.paths import printable
-from ...source.tarstream import TarSample
-from ...units import counted
+from ...source.streams.tar_stream import TarSample
 from ..guard import DATA
 from ..signals import uninterrupted
 from .folders import collect, lay_out

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...errors import CorruptShard, ShardChanged, WriteError
 from ...source.paths import printable
-from ...source.tarstream import TarSample, open_pieces, tar_samples
-from ...source.unpack import Piece
+from ...source.streams.tar_stream import TarSample, open_pieces, tar_samples
+from ...source.streams.unpack import Piece
 from ...storage.blob import Blob
 from .inputs import plain_file, shard_pieces, told
 

@@ -10,12 +10,12 @@ import typer
 
 from ...errors import ConfigError, RecordError
 from ...plan.seeds import key_of, mix
+from ...sizes import counted
 from ...source.paths import printable
-from ...source.tarstream import TarSample
-from ...units import counted
+from ...source.streams.tar_stream import TarSample
+from .buffer_shuffle import Seed
 from .inputs import Shards, shard_names
 from .meter import Meter, Progress
-from .mixing import Seed
 from .outputs import Output, Overwrite, archive
 from .shelf import Order, Shelf
 

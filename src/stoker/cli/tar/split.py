@@ -11,12 +11,12 @@ from typing import Annotated, BinaryIO, cast
 import typer
 
 from ...errors import ConfigError, CorruptIndex, ShardChanged, WriteError
-from ...pack.shards import Pattern, write_shards
-from ...pack.tar import TarWriter
-from ...source.index import SUFFIX
+from ...pack.writers.shard_writer import Pattern, write_shards
+from ...pack.writers.tar_writer import TarWriter
+from ...sizes import counted, parse_bytes
 from ...source.paths import printable
+from ...source.shards.shard_index import SUFFIX
 from ...storage.local import LocalBlob
-from ...units import counted, parse_bytes
 from ..screen import check_writable, tell
 from ..signals import uninterrupted
 from .inputs import Shards, samples_of, shard_names
@@ -129,7 +129,7 @@ class _Compared(TarWriter):
 
     def _check_index(self) -> None:
         """A run that was killed may have left a shard without its index."""
-        from ...source.indexing import build_index, find_index, keep_index
+        from ...source.shards.indexing import build_index, find_index, keep_index
 
         blob = LocalBlob(self._place)
         try:

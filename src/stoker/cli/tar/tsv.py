@@ -12,7 +12,7 @@ import typer
 
 from ...errors import ConfigError, RecordError
 from ...source.paths import printable
-from ...source.tarstream import TarSample
+from ...source.streams.tar_stream import TarSample
 from .cat import Count
 from .inputs import Shards, samples_of, shard_names
 from .meter import Meter, Progress

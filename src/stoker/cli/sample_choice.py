@@ -1,0 +1,165 @@
+"""Some samples of a source to look at: from all over it, or, where it comes in sequence, its first ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ..errors import StokerError
+from ..pack.jobs.rawtar import is_absent, raw_tar
+from ..pack.values.stored_images import EXTENSIONS, picture_kind
+from ..sizes import show_bytes
+from ..source.chunk import FieldSpec
+from ..source.sample_names import KEY
+from ..source.shards.codecs import PICKLES, decode_field, kind_of, spec_of
+from ..source.shards.record_source import RecordSource
+from ..source.shards.tar_source import TarSource
+from ..source.source import Source
+from ..source.streams.sequential import TarStream
+from ..source.streams.stream import StreamSource
+from ..storage.scratch import Scratch
+
+#: fields whose whole number is a label
+LABELS = ("label", "cls")
+#: characters of a value in JSON
+_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample as it is stored; `problem` says why it cannot be read, or nothing. A field it lacks is None.
+
+    Fields that are `opaque` hold no pictures, whatever they are called: raw pixels, for instance.
+    """
+
+    index: int
+    key: str
+    values: Mapping[str, Any]
+    problem: str = ""
+    opaque: tuple[str, ...] = ()
+
+    @property
+    def pictures(self) -> list[str]:
+        """The fields that hold pictures, by name or by content."""
+        held = ((name, value) for name, value in self.values.items() if isinstance(value, bytes) and name not in self.opaque)
+        return [name for name, value in held if is_picture(name, value)]
+
+    @property
+    def label(self) -> int | None:
+        """Its label, where a field holds one."""
+        found = (self.values.get(name) for name in LABELS)
+        return next((int(value) for value in found if isinstance(value, (int, np.integer))), None)
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"index": self.index, "key": self.key, "problem": self.problem, "fields": dict(map(_fact, self.values.items()))}
+
+    def about(self, width: int) -> str:
+        """All fields but pictures and label, in a line."""
+        left = [name for name in self.values if name not in (*self.pictures, *LABELS)]
+        return ", ".join(f"{name} {told_value(self.values[name], width)}" for name in left)
+
+
+def is_picture(name: str, value: bytes) -> bool:
+    """Whether a field is a picture, or should be."""
+    return bool(picture_kind(value)) or kind_of(name) in EXTENSIONS or name == "image"
+
+
+def fields_of(source: Source) -> dict[str, FieldSpec]:
+    """What users meet, also where the source was opened for its bytes."""
+    return {name: spec_of(name) for name in source.fields} if isinstance(source, TarSource) else dict(source.fields)
+
+
+def spread_samples(source: Source, count: int) -> list[Sample]:
+    """Some samples, spread evenly over the source. Fields of a tar that cannot be decoded are the sample's problem."""
+    indices = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(np.int64))
+    raw = isinstance(source, TarSource)
+    if isinstance(source, TarSource):
+        source = raw_tar(source.blobs, source.indexes)
+    rows = source.read(indices, tuple(source.fields), {}, Scratch())
+    samples = []
+    for row, index in enumerate(indices.tolist()):
+        if row in rows.errors:
+            samples.append(Sample(index, source.key(index), {}, str(rows.errors[row])))
+            continue
+        values = {name: None if is_absent(value := rows.columns[name][row]) else value for name in source.fields}
+        samples.append(_decoded(Sample(index, source.key(index), values)) if raw else Sample(index, source.key(index), values))
+    opaque = _opaque(samples) if isinstance(source, RecordSource) else ()
+    return [replace(sample, opaque=opaque) for sample in samples]
+
+
+def _opaque(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Fields of records that are pictures by their name, but not by the content of a single sample."""
+    names = {name for sample in samples for name in sample.pictures if kind_of(name) not in EXTENSIONS}
+    seen = {name for name in names for sample in samples if picture_kind(_bytes(sample.values.get(name)))}
+    return tuple(sorted(names - seen))
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else b""
+
+
+def first_samples(source: StreamSource, count: int) -> list[Sample]:
+    """The first samples of what comes in sequence; a tar is opened for its bytes."""
+    samples = []
+    for index, sample in enumerate(islice(source.open(), count)):
+        values = {name: value for name, value in sample.items() if name != KEY}
+        found = Sample(index, source.key(sample, index), values)
+        samples.append(_decoded(found) if isinstance(source, TarStream) else found)
+    return samples
+
+
+def told_value(value: Any, width: int) -> str:
+    """A value in a line of at most so many characters."""
+    if value is None:
+        return "—"
+    if isinstance(value, (bytes, bytearray)):
+        text = _short_text(bytes(value)) if len(value) <= width else ""
+        return text or show_bytes(len(value))
+    if isinstance(value, np.ndarray) and value.ndim:
+        text = f"{value.dtype}{list(value.shape)}"
+        return f"{text} {value.reshape(-1)[:4].tolist()}"[:width] if value.size <= 4 else text
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.item()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_of_bytes)
+    line = "".join(character if character.isprintable() else " " for character in text[: width + 1])
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _short_text(data: bytes) -> str:
+    """Bytes that are text, as text; nothing of others."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
+    return text if text.isprintable() else ""
+
+
+def _decoded(sample: Sample) -> Sample:
+    """The sample with a tar's fields decoded by their extension."""
+    values: dict[str, Any] = {}
+    for name, data in sample.values.items():
+        try:
+            values[name] = data if data is None or kind_of(name) in PICKLES else decode_field(name, data)
+        except StokerError as error:
+            return Sample(sample.index, sample.key, sample.values, str(error))
+    return Sample(sample.index, sample.key, values, sample.problem)
+
+
+def _fact(named: tuple[str, Any]) -> tuple[str, Any]:
+    name, value = named
+    if isinstance(value, (bytes, bytearray)):
+        kind = picture_kind(bytes(value[:64]))
+        return name, {"bytes": len(value), **({"picture": kind} if kind else {})}
+    return name, None if value is None else {"value": told_value(value, _VALUE)}
+
+
+def _of_bytes(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes"
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)

@@ -1,0 +1,21 @@
+"""The seam a framework fills: what memory slabs are made of, and how a batch is handed over."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..batch.batch import Batch
+from ..batch.slab import plain_memory
+
+
+class Output:
+    """NumPy: the slab's own arrays, as they are."""
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Memory for a slab."""
+        return plain_memory(nbytes)
+
+    def hand_over(self, batch: Batch) -> Batch:
+        """The batch in the form the user asked for."""
+        return batch

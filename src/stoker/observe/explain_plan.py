@@ -1,0 +1,118 @@
+"""What a pipeline will do, as text: the way of the data from source to batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..errors import ConfigError
+from ..plan.field_effects import Specs, all_after, fields_after, image_spec, passes_told
+from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
+from ..plan.plan import Plan
+from ..plan.ranks import one_of_several, rank_of
+from ..sizes import counted, show_bytes
+from ..source.chunk import FieldSpec
+from ..source.source import Source
+
+
+def explain_plan(plan: Plan, threads: int, reason: str) -> str:
+    """Source, order, stages, batch and the memory it takes, ranks; and the default number of threads, with its reason."""
+    lines = [f"source   {plan.source.describe()}"]
+    specs: Specs = plan.source.fields
+    if isinstance(plan.source, Source):
+        fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
+        lines.append(f"         reads {fields or 'no field'}")
+        lines += [f"         {told}" for told in _seeks(plan, plan.source)]
+    lines.append(f"order    {_order(plan)}")
+    for segment in plan.segments:
+        lines += _stages(segment.nodes, specs)
+        lines += [f"         {written(node)}" for node in segment.tail]
+        lines.append("         samples are numbered again from here")
+        specs = all_after(segment.nodes, specs)
+    lines += _stages(plan.stages, specs)
+    lines.append(f"batch    {_batch(plan)}")
+    lines.append(f"ranks    {_ranks(plan)}")
+    lines.append(f"threads  {threads}: {reason}")
+    lines += [f"finish   {written(node)}" for node in plan.finish]
+    lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
+    lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
+    return "\n".join(lines)
+
+
+def _seeks(plan: Plan, source: Source) -> list[str]:
+    """Which images are decoded with the help of seek indices: those whose bytes reach the image stage as they are stored."""
+    names = {name: name for name in plan.wanted}  # present name -> name in the source
+    told = []
+    for node in [node for segment in plan.segments for node in segment.nodes] + list(plan.stages):
+        if isinstance(node, Image):
+            field = names.pop(node.field, None)
+            count = source.seeks(field) if field is not None and image_spec(node).fixed else 0
+            if count:
+                share = "all" if count == len(source) else f"{count:,} of {len(source):,}"
+                told.append(f"seek index for {share} pictures in {field}")
+        elif isinstance(node, Rename):
+            renamed = dict(node.names)
+            names = {renamed.get(name, name): field for name, field in names.items()}
+        elif isinstance(node, (Decode, MapFields)):
+            for name in [node.field] if isinstance(node, Decode) else [name for name, _ in node.fields]:
+                names.pop(name, None)
+        elif not isinstance(node, (Select, Drop, Filter)):
+            return told  # a function over whole samples, or a batch: what comes out are other bytes
+    return told
+
+
+def describe_policy(plan: Plan) -> str:
+    assert plan.policy is not None
+    budget = plan.policy.budget
+    amount = f"{budget:.2%} of samples" if budget < 1 else f"{budget:g} samples an epoch"
+    listed = f", listed in {plan.policy.quarantine}" if plan.policy.quarantine else ""
+    return f"skip up to {amount}{listed}"
+
+
+def _order(plan: Plan) -> str:
+    if plan.order is None:
+        return "as the stream gives them"
+    verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
+    length = plan.order.length
+    told = "endless" if length is None else f"{counted(length, 'sample')} an epoch"
+    return f"{verbs}: {told}"
+
+
+def _ranks(plan: Plan) -> str:
+    if plan.shard is None:
+        several = one_of_several()
+        return f"not sharded: this process is {several}, and every rank gets all samples; add .shard()" if several else "alone"
+    try:
+        rank = rank_of(plan.shard)
+    except ConfigError as error:
+        return f"not known: {error}"
+    if not rank.where:
+        return "alone: no process group and no launcher found, so shard() changes nothing"
+    return f"{rank}, remainder {plan.shard.remainder}"
+
+
+def _stages(nodes: Iterable[StageNode], specs: Specs) -> Iterator[str]:
+    """The stages one after the other; `specs` are the fields in front of them."""
+    for node in nodes:
+        told = [written(node)]
+        if isinstance(node, Image):
+            given = None if specs is None else specs[node.field]
+            told = [f"{told[0]}: {_decoding(node, given)}gives {image_spec(node, given)}", *passes_told(node, given)]
+        yield from (f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told))
+        specs = fields_after(node, specs)
+
+
+def _decoding(node: Image, given: FieldSpec | None) -> str:
+    if given is not None and given.kind == "array":
+        return ""  # pixels already
+    return "decodes only what the crop needs; " if node.fast else "exact decode; "
+
+
+def _batch(plan: Plan) -> str:
+    if plan.batch is None:
+        return "none: single samples"
+    fields = plan.specs
+    told = "fields decided by a function" if fields is None else ", ".join(f"{name} {spec}" for name, spec in fields.items())
+    nbytes = sum(spec.nbytes for spec in (fields or {}).values()) * plan.batch.size
+    size = f"; {show_bytes(nbytes)} laid out beforehand" if nbytes else ""
+    last = "" if plan.batch.drop_last else ", the last one may be shorter"
+    return f"{plan.batch.size} x ({told}){last}{size}"

@@ -1,0 +1,1 @@
+"""Work over whole data sets: conversion, verification, seek indices."""

@@ -1,0 +1,24 @@
+"""A tar's samples as they are stored: all fields as bytes, and samples that lack some are no errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...source.shards.shard_index import ShardIndex
+from ...source.shards.tar_source import TarSource
+from ...storage.blob import Blob
+
+#: stands for a field that a sample has not. It is this very object: what is read from a shard is always another.
+_ABSENT = b"(no such field)"
+
+
+def raw_tar(blobs: Sequence[Blob], indexes: Sequence[ShardIndex]) -> TarSource:
+    """A source of bytes; what it gives is to be asked `is_absent`."""
+    stored = dict.fromkeys(name for index in indexes if len(index) for name in index.fields)
+    return TarSource(blobs, indexes, dict.fromkeys(stored, _ABSENT), decode=False)
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a value of `raw_tar` stands for a field that the sample has not."""
+    return value is _ABSENT

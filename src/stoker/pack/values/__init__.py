@@ -1,0 +1,1 @@
+"""What values become when they are stored."""

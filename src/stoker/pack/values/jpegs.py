@@ -1,0 +1,58 @@
+"""Seek indices of JPEGs as they are written: what makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...kernel import native
+from ...kernel.library import Bytes
+from ...kernel.records import BYTES as BYTES_LIST
+from ...kernel.records import ExampleStats, Wanted, parse_examples
+from ...source.paths import printable
+from ...source.shards.tfrecord_source import RECORD
+from ...storage.scratch import Scratch
+from ..jobs.spares import Spares
+
+_JPEG = b"\xff\xd8\xff"
+_PROGRAM = native.Program()
+
+
+def make_seek(data: Bytes, scratch: Scratch) -> bytes:
+    """The seek index of a JPEG; nothing for whatever is none, or none that can have one, or is damaged."""
+    if bytes(memoryview(data)[:3]) != _JPEG:  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
+        return b""
+    return scratch.decoder.seek_index(_PROGRAM, data)[0]
+
+
+class SeekMaker:
+    """Makes seek indices, in any number of threads at once."""
+
+    def __init__(self) -> None:
+        self._spares = Spares()
+
+    def __call__(self, data: Bytes) -> bytes:
+        """See `make_seek`."""
+        with self._spares.one() as scratch:
+            return make_seek(data, scratch)
+
+    def fields(self, fields: Any) -> dict[str, bytes]:
+        """Those of the JPEGs among some fields, (name, value) each."""
+        made = ((name, self(value)) for name, value in fields if isinstance(value, bytes))
+        return {name: seek for name, seek in made if seek}
+
+    def example(self, record: bytes) -> dict[str, bytes]:
+        """Those of a tf.train.Example's features that are a single JPEG, by the features' names; or of a record that is one."""
+        if whole := self(record):
+            return {RECORD: whole}
+        data, span = np.frombuffer(record, np.uint8), (np.zeros(1, np.int64), np.array([len(record)], np.int64))
+        stats = ExampleStats()
+        stats.add(data, *span)
+        if stats.others:
+            return {}
+        wanted = [Wanted(found.name, BYTES_LIST, 1) for found in stats.features if found.kind == BYTES_LIST and found.most == 1]
+        columns = parse_examples(data, *span, wanted).columns
+        spans = [(wish.name, int(starts[0]), int(lengths[0])) for wish, (starts, lengths) in zip(wanted, columns)]
+        made = ((name, self(record[start : start + length])) for name, start, length in spans)
+        return {printable(name): seek for name, seek in made if seek}

@@ -1,0 +1,1 @@
+"""Writers of shards: files that appear whole or not at all."""

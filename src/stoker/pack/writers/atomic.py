@@ -1,0 +1,280 @@
+"""A file that appears whole or not at all.
+
+It is written under a name of its own beside its place, and gets its real name when it is complete and on the disk. The temporary
+name begins with a dot and ends in ``.part``, so that no ``*.tar`` matches it. Its writer holds a lock on it, which the kernel
+lets go when the process ends, however it ends; so the next writer in that folder can tell what a dead process left, and removes
+it. Nothing else is ever removed, and an existing file is replaced only when asked for.
+"""
+# pathlib takes no bytes, so
+# ruff: noqa: PTH104, PTH105, PTH108, PTH114, PTH118, PTH120, PTH208
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+
+from ...errors import ClosedError, WriteError
+from ...kernel.library import Bytes
+from ...sizes import show_bytes
+from ...source.paths import AnyPath, absolute, printable
+
+_LEFTOVER = re.compile(rb"\.stoker-([0-9a-f]{8})-[0-9]+-[0-9a-f]{16}\.part")
+#: what another machine left is removed when it was not touched for so long: not every network file system shares its locks
+_FOREIGN_NS = 24 * 3600 * 10**9
+#: what a file system answers that has no hard links
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EMLINK}
+_REMEDIES = {
+    errno.EDQUOT: "your disk quota is used up; free some of it, or write elsewhere",
+    errno.EROFS: "the file system is read-only; write elsewhere",
+    errno.EACCES: "you may not write into this folder; change its permissions, or write elsewhere",
+    errno.EPERM: "you may not write into this folder; change its permissions, or write elsewhere",
+    errno.ENOENT: "the folder does not exist; make it first",
+    errno.ENOTDIR: "a part of the path is no folder; check the spelling",
+    errno.ENAMETOOLONG: "the name is too long for this file system; choose a shorter one",
+    errno.EFBIG: "the file system, or `ulimit -f`, allows no larger file; write smaller ones with max_bytes",
+    errno.EPIPE: "whoever was to read it has gone",
+    errno.EIO: "the disk reported an error; check it before you trust it with data",
+}
+
+
+class AtomicFile:
+    """A file being written; `publish` makes it appear, `abandon` removes every trace; a ``with`` block does one or the other.
+
+    Not for several threads at once. Every failure is a WriteError that names the path and what to do, and leaves nothing behind.
+
+    >>> import tempfile, pathlib
+    >>> place = pathlib.Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with AtomicFile(place) as file:
+    ...     file.write(b"all of it")
+    >>> place.read_text()
+    'all of it'
+    """
+
+    def __init__(self, path: AnyPath, *, overwrite: bool = False, clean: bool = True) -> None:
+        self.path = absolute(path)
+        if overwrite and os.path.islink(self.path):
+            self.path = os.path.realpath(self.path)  # what the link points to is replaced, not the link
+        self.told = printable(self.path)
+        self.size = 0
+        self.temporary = b""
+        self._overwrite, self._fd, self._finished = overwrite, -1, False
+        self._folder = os.path.dirname(self.path)
+        self.refuse_existing()
+        with self._failing(0):
+            while not self._create():
+                pass
+        if clean:
+            sweep(self._folder, os.fstat(self._fd).st_mtime_ns)
+
+    def fileno(self) -> int:
+        """The descriptor, for writing through it; -1 when closed."""
+        return self._fd
+
+    def write(self, data: Bytes) -> None:
+        """Append bytes, all of them."""
+        if self._fd < 0 or self._finished:
+            raise ClosedError(f"{self.told}: this file is complete, or was given up; nothing can be written to it any more")
+        view = memoryview(data)  # type: ignore[arg-type]  # NumPy's arrays are buffers before Python 3.12 says so
+        with self._failing(len(view)):
+            while view:
+                done = os.write(self._fd, view)
+                self.size += done
+                view = view[done:]
+
+    def finish(self) -> os.stat_result:
+        """Bring all bytes to the disk; what the file is then, and will be when it has appeared."""
+        with self._failing(0):
+            os.fsync(self._fd)
+            about = os.fstat(self._fd)
+        self._finished = True
+        return about
+
+    def publish(self) -> None:
+        """Make the file appear under its name, for good."""
+        if not self._finished:
+            self.finish()
+        with self._failing(0):
+            self._appear()
+        self._net.detach()
+        self._close()
+        sync_folder(self._folder)
+
+    def abandon(self) -> None:
+        """Remove what was written so far; nothing when the file has appeared, or was abandoned before."""
+        if self._fd < 0:
+            return
+        self._net()
+        self._close()  # behind the removal: while the lock is held nobody else takes the file for left over
+
+    def __enter__(self) -> AtomicFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None and self._fd >= 0:
+            self.publish()
+        else:
+            self.abandon()
+
+    def refuse_existing(self) -> None:
+        """Raise WriteError, and give this one up, when something is in its place that may not be replaced."""
+        try:
+            mode = os.lstat(self.path).st_mode
+        except OSError:
+            return  # nothing there; why nothing can be, will be told when it is tried
+        if stat.S_ISDIR(mode):
+            self.abandon()
+            raise WriteError(f"{self.told}: is a folder; give the name of a file")
+        if not self._overwrite:
+            self.abandon()
+            raise WriteError(f"{self.told}: exists already, and is left as it is; give another name, or overwrite=True")
+
+    def _create(self) -> bool:
+        """Make a new file and lock it; False when it was swept away before it was locked."""
+        name = b".stoker-%b-%d-%b.part" % (_host(), os.getpid(), secrets.token_hex(8).encode())
+        self.temporary = os.path.join(self._folder, name)
+        # Before there is a file: a signal may end the program at any moment from here to the `with` of a caller. At exit too.
+        self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
+        self._fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.abandon()  # somebody sweeps, and was faster than our lock: it removes the file
+                return False
+        if os.fstat(self._fd).st_nlink:
+            return True
+        self.abandon()  # swept before our lock
+        return False
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1  # first: should a signal end this, the number may be another file's when it is tried again
+        os.close(fd)
+
+    def _appear(self) -> None:
+        if self._overwrite:
+            os.replace(self.temporary, self.path)
+            return
+        try:
+            os.link(self.temporary, self.path)  # unlike a rename, this replaces nothing
+        except FileExistsError:
+            self.refuse_existing()
+            raise
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.refuse_existing()
+            os.rename(self.temporary, self.path)
+            return
+        with contextlib.suppress(OSError):  # the file is there; its second name goes with the next sweep at the latest
+            os.unlink(self.temporary)
+
+    @contextlib.contextmanager
+    def _failing(self, more: int) -> Iterator[None]:
+        """Turn whatever ends this into a file that was never there, and an OSError into a WriteError."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, WriteError):
+                raise
+            self.abandon()
+            raise write_error(error, self.told, self._folder, self.size, more) from error
+        except BaseException:
+            self.abandon()
+            raise
+
+
+def write_error(error: OSError, told: str, folder: bytes | None, written: int, more: int) -> WriteError:
+    """What an OSError means for somebody who writes `told`: after so many bytes, with (at least) so many to go.
+
+    `folder` None: it goes down a pipe, from which nothing can be taken back, and whose disk, if it ends on one, is not known.
+    """
+    if error.errno == errno.ENOSPC:
+        remedy = f"the disk is full{_free(folder)}; make room, or write elsewhere"
+    else:
+        remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+    where = (
+        f"after {show_bytes(written)}" + (f", with {show_bytes(more)} more at hand" if more else "") if written or more else ""
+    )
+    left = "Nothing of it is left behind" if folder is not None else "What went out of it is not whole"
+    return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. {left}")
+
+
+def _remove(temporary: bytes, process: int) -> None:
+    """Remove a file that is not to appear; a forked child leaves its parent's alone."""
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def sweep(folder: bytes, now_ns: int) -> int:
+    """Remove what dead writers left in a folder; how many files that were.
+
+    A file is theirs when its name says so and its lock is free. `now_ns` is the time by the clock that dates the folder's files.
+    """
+    removed = 0
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0  # a folder may be written to and not listed
+    for name in names:
+        found = _LEFTOVER.fullmatch(name)
+        if found is not None:
+            removed += _remove_dead(os.path.join(folder, name), found[1] != _host(), now_ns)
+    return removed
+
+
+def sync_folder(folder: bytes) -> None:
+    """Bring the names in a folder to the disk, where the file system can."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return  # a folder may be written to and not read
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            told = printable(folder)
+            raise WriteError(f"{told}: its files are written, but may be gone after a power cut: {error.strerror}") from error
+    finally:
+        os.close(fd)
+
+
+def _remove_dead(path: bytes, foreign: bool, now_ns: int) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or (foreign and about.st_mtime_ns > now_ns - _FOREIGN_NS):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError:
+        return False  # its writer lives, or it is not ours to remove
+    finally:
+        os.close(fd)
+    return True
+
+
+def _host() -> bytes:
+    return hashlib.blake2s(os.fsencode(os.uname().nodename), digest_size=4).hexdigest().encode()
+
+
+def _free(folder: bytes | None) -> str:
+    try:
+        about = None if folder is None else os.statvfs(folder)
+    except OSError:
+        about = None
+    if about is None:
+        return ""
+    return f" ({show_bytes(about.f_bavail * about.f_frsize)} free)"

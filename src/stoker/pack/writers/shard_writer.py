@@ -1,0 +1,153 @@
+"""Samples split over numbered shards, by bytes or by count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ...errors import ConfigError, SourceEmpty, WriteError
+from ...sizes import counted, parse_bytes, show_bytes
+from ...source.paths import AnyPath, printable
+from ..values.written_samples import each
+
+_NUMBER = re.compile(r"\{(?P<braces>:0(?P<width>\d+)d?|:d)?\}|%(?:0(?P<percent>\d+))?d")
+#: digits of ``{}``: enough that the shards' order is the order of their names
+_DIGITS = 6
+
+_Encoded = TypeVar("_Encoded")
+_Takes = TypeVar("_Takes", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written: the files in order, and how many samples and bytes they hold (indexes not counted)."""
+
+    paths: tuple[str, ...]
+    samples: int
+    bytes: int
+
+
+class Writer(Protocol[_Takes]):
+    """A shard being written."""
+
+    samples: int
+
+    @property
+    def size(self) -> int: ...
+    def size_with(self, encoded: _Takes) -> int: ...
+    def add(self, encoded: _Takes) -> None: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class Pattern:
+    """The names of shards: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits), or ``out.tar`` for a single one.
+
+    >>> Pattern("out-{:04d}.tar").name(7), Pattern("out-%03d.tar").name(7), Pattern("out-{}.tar").name(7)
+    ('out-0007.tar', 'out-007.tar', 'out-000007.tar')
+    """
+
+    def __init__(self, pattern: AnyPath) -> None:
+        if not isinstance(pattern, (str, bytes, os.PathLike)):
+            raise ConfigError(
+                f"a {type(pattern).__name__} is no name for shards; give a path (TarWriter takes file objects, too)"
+            )
+        self.text = os.fsdecode(pattern)
+        found = list(_NUMBER.finditer(self.text))
+        rest = _NUMBER.sub("", self.text)
+        if len(found) > 1 or re.search(r"\{.*\}|%\d+d", rest):
+            raise ConfigError(
+                f"{self.text}: give one place for the shard's number, as in out-{{:06d}}.tar, out-%06d.tar or out-{{}}.tar"
+            )
+        self.single = not found
+        if found:
+            self._before, self._after = self.text[: found[0].start()], self.text[found[0].end() :]
+            plain = _DIGITS if found[0][0] == "{}" else 1
+            self._width = int(found[0]["width"] or found[0]["percent"] or plain)
+            if "/" in self._after:
+                raise ConfigError(f"{self.text}: the number belongs into the name of the file, not of a folder")
+
+    def name(self, number: int) -> str:
+        """The path of a shard."""
+        return self.text if self.single else f"{self._before}{number:0{self._width}d}{self._after}"
+
+    def existing(self, first: int = 0) -> list[str]:
+        """The shards of these names that are there, from a number on."""
+        if self.single:
+            return []
+        folder, begin = os.path.split(self._before)
+        try:
+            names = os.listdir(folder or ".")  # noqa: PTH208  names may be any bytes
+        except OSError:
+            return []  # told when it is written to
+        wanted = re.compile(f"{re.escape(begin)}([0-9]{{{self._width},}}){re.escape(self._after)}", re.DOTALL)
+        numbers = [int(found[1]) for found in map(wanted.fullmatch, names) if found]
+        return [name for number in sorted(numbers) if number >= first and os.path.lexists(name := self.name(number))]
+
+
+def write_shards(
+    pattern: AnyPath,
+    samples: Iterable[Any],
+    encode: Callable[[Any, int], _Encoded],
+    open_writer: Callable[[str], Writer[_Encoded]],
+    *,
+    max_bytes: int | str | None,
+    max_samples: int | None,
+    overwrite: bool,
+) -> Written:
+    """Write samples to as many shards as it takes. Each appears when it is full; when something fails, those before it stay."""
+    names = Pattern(pattern)
+    most_bytes = None if max_bytes is None else parse_bytes(max_bytes, "max_bytes")
+    if max_samples is not None and (not isinstance(max_samples, int) or isinstance(max_samples, bool) or max_samples < 1):
+        raise ConfigError(f"max_samples={max_samples!r}: must be an integer >= 1")
+    if names.text == "-":
+        most_bytes = max_samples = None  # a pipe is one shard, however long
+    if not overwrite and (there := names.existing()):
+        raise WriteError(f"{_told(there)} there already; give another name, or overwrite=True")
+    paths: list[str] = []
+    total_bytes, number = 0, 0
+    writer = open_writer(names.name(0))
+    try:
+        with contextlib.closing(each(samples)) as stream:
+            for number, sample in enumerate(stream, 1):
+                encoded = encode(sample, number - 1)
+                full = writer.samples == max_samples or (most_bytes is not None and writer.size_with(encoded) > most_bytes)
+                if full and writer.samples:
+                    if names.single:
+                        raise _too_small(names.text, writer.samples, writer.size)
+                    writer.close()
+                    paths.append(names.name(len(paths)))
+                    total_bytes += writer.size
+                    writer = open_writer(names.name(len(paths)))
+                writer.add(encoded)
+        if not number:
+            raise SourceEmpty(f"{names.text}: there was no sample to write; check where they come from")
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    paths.append(names.name(len(paths)))
+    if overwrite and (stale := names.existing(len(paths))):
+        raise WriteError(
+            f"{names.text}: {counted(len(paths), 'shard')} written; but {_told(stale)} left from an earlier run, and would be "
+            "read with them: delete what you do not want"
+        )
+    return Written(tuple(paths), number, total_bytes + writer.size)
+
+
+def _too_small(name: str, samples: int, size: int) -> ConfigError:
+    stem, dot, ending = name.rpartition(".")
+    numbered = f"{stem}-{{:06d}}.{ending}" if dot and "/" not in ending else f"{name}-{{:06d}}"
+    return ConfigError(
+        f"{name}: more than one shard is needed (one is full with {counted(samples, 'sample')}, {show_bytes(size)}); name them "
+        f"{numbered!r}, or raise the limit: max_bytes=None is none"
+    )
+
+
+def _told(paths: list[str]) -> str:
+    first = printable(os.fsencode(paths[0]))
+    return f"{first} is" if len(paths) == 1 else f"{first} and {len(paths) - 1:,} more like it are"

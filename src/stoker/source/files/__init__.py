@@ -1,0 +1,1 @@
+"""Sources of single files: folders, lists, tables, VOC annotations."""

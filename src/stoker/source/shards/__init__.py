@@ -1,0 +1,1 @@
+"""Sources of shards, whose records are found by an index."""

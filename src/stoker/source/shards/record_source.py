@@ -1,0 +1,284 @@
+"""Records in shards, by index: what tar, TFRecord and LMDB share."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import RecordError, SourceEmpty
+from ...kernel.file_reads import Arena
+from ...kernel.records import RecordTable, crc32c, crc32c_spans
+from ...sizes import counted
+from ...storage.blob import Blob
+from ...storage.cache import CachedBlob
+from ...storage.fetch import Each, fetch, one_by_one
+from ...storage.local import HeldFiles, LocalBlob
+from ...storage.scratch import Scratch
+from ..chunk import BytesColumn, Column, Ints
+from ..paths import printable
+from ..source import Drawing, Source, Span, digest
+from .seekrows import Seeks
+from .seeks import seek_tables
+from .shard_index import ShardIndex
+
+#: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
+#: where parts of shards are
+_WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
+
+
+@dataclass(slots=True)
+class Read:
+    """Bytes of some records: field f of row r is ``data[at[r, f] : at[r, f] + lengths[r, f]]``; a length of -1: it has none."""
+
+    data: NDArray[np.uint8]
+    at: Ints
+    lengths: Ints
+    errors: dict[int, Exception]
+    arena: Arena
+    checked: bool  # whether every checksum the shard itself holds was compared
+    whole: bool = False  # known to have every field of every row
+
+    def column(self, field: int) -> BytesColumn:
+        lengths = self.lengths[:, field]
+        return BytesColumn(self.data, self.at[:, field], lengths if self.whole else np.maximum(lengths, 0), self.arena)
+
+
+class _Held:
+    """Descriptors by shard, and what to give back."""
+
+    __slots__ = ("_given", "fds")
+
+    def __init__(self, fds: NDArray[np.int32], given: Any) -> None:
+        self.fds, self._given = fds, given
+
+    def add(self, shard: int, blob: Blob) -> None:
+        fd = blob.hold()
+        self.fds[shard] = fd
+        if fd >= 0:
+            self._given.append((blob, fd))
+
+    def release(self) -> None:
+        for blob, fd in self._given:
+            blob.release(fd)
+
+
+def _in_order(shards: Ints) -> list[int]:
+    """Each shard once, in the order they first come."""
+    return list(dict.fromkeys(shards.tolist()))
+
+
+class RecordSource(Source):
+    """Records of some shards, one shard after the other, with their indexes.
+
+    `stored` names the fields as they are stored; what users meet is up to the format. Without `seek` the seek indices of JPEGs
+    are left alone.
+    """
+
+    kind: str
+    #: asks for many spans at once, where that is mostly waiting
+    each: Each = staticmethod(one_by_one)
+    #: whether the four bytes behind a record are its checksum, in TFRecord's mask
+    masked = False
+
+    def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], seek: bool = True) -> None:
+        self.blobs, self.indexes = tuple(blobs), tuple(indexes)
+        self.stored = tuple(dict.fromkeys(name for index in indexes if len(index) for name in index.fields))
+        self._ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
+        self._firsts = self._ends - [len(index) for index in indexes]
+        if not len(self):
+            raise SourceEmpty(
+                f"{self._told()}: {counted(len(self.blobs), 'shard')} without a single sample; check what wrote them"
+            )
+        self._start = self._joined([index.start for index in indexes], 0)
+        self._length = self._joined([index.length for index in indexes], -1)
+        self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)
+        self._cached = [blob for blob in self.blobs if isinstance(blob, CachedBlob)]
+        if self._cached:
+            whole = self._cached[0].cache.block is None
+            self.foresight = Span(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
+        self._mean = np.maximum(self._length, 0).mean(axis=0)
+        told = [index.about["classes"] for index in indexes if "classes" in index.about]
+        named = {tuple(names) for names in told if isinstance(names, list) and all(isinstance(name, str) for name in names)}
+        self.classes = named.pop() if len(named) == 1 else ()
+        sums = [index.crc for index in indexes]
+        self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
+        self._table = RecordTable(self._start, self._length, self._crc, self._ends, masked=self.masked)
+        self._files = HeldFiles(self.blobs)
+        self._seeks = seek_tables(indexes, self._ends) if seek else {}
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def key(self, index: int) -> str:
+        shard = self.shard_of(index)
+        keys, number = self.indexes[shard].keys, index - int(self._firsts[shard])
+        return f"{self.blobs[shard].name}#{number}" if keys is None else printable(keys[number])
+
+    def origin(self, index: int) -> str:
+        here = self._start[index][self._length[index] >= 0]
+        return f"{self.blobs[self.shard_of(index)].url}, byte {int(here.min(initial=np.iinfo(np.int64).max)):,}"
+
+    def shard_of(self, index: int) -> int:
+        """The number of the shard a record lies in."""
+        return int(np.searchsorted(self._ends, index, side="right"))
+
+    def shards_of(self, indices: Ints) -> Ints:
+        """The same for many."""
+        return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
+
+    def foresee(self, indices: Ints) -> None:
+        cache = self._cached[0].cache
+        shards = self.shards_of(indices)
+        if cache.block is None:
+            changes = np.flatnonzero(np.diff(shards, prepend=-1))
+            # Where all shards are needed all the time, it is enough to say so once.
+            order = shards[changes].tolist() if len(changes) <= 4 * len(self.blobs) else _in_order(shards)
+            units = [unit for shard in order for unit in (*self._tail_units(shard), *self._units(shard))]
+        else:
+            starts = self._start[indices].min(axis=1, where=self._length[indices] >= 0, initial=np.iinfo(np.int64).max)
+            ends = (self._start + np.maximum(self._length, 0))[indices].max(axis=1)
+            units = [
+                unit
+                for shard, start, end in zip(shards.tolist(), starts.tolist(), ends.tolist())
+                for unit in self._units(shard, start, max(0, end - start))
+            ]
+        cache.foresee(units)
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        self._cached[0].cache.fetch_ahead(stop)
+
+    def _units(self, shard: int, *span: int) -> Sequence[Any]:
+        blob = self.blobs[shard]
+        return blob.units(*span) if isinstance(blob, CachedBlob) else ()
+
+    def _tail_units(self, shard: int) -> Sequence[Any]:
+        """What the cache is to hold of a shard's seek indices, once somebody has asked for some: not every pipeline decodes."""
+        tail = self.indexes[shard].tail
+        if not isinstance(tail.blob, CachedBlob) or not any(table.asked for table in self._seeks.values()):
+            return ()
+        return tail.blob.units(tail.at)
+
+    def size_of(self, field: str) -> int:
+        if field in self.stored:
+            return int(self._mean[self.stored.index(field)])
+        return int(self._mean.sum()) // max(1, len(self.fields))  # a part of a record that is parsed: all parts alike
+
+    def seeks(self, field: str) -> int:
+        return self._seeks[field].count if field in self._seeks else 0
+
+    def _with_seeks(self, columns: Mapping[str, Column], indices: Ints) -> None:
+        """Pictures among the columns of these records get the way to their seek indices."""
+        for name, table in self._seeks.items():
+            column = columns.get(name)
+            if isinstance(column, BytesColumn):
+                column.seeks = Seeks((table,), indices)
+
+    def fingerprint(self) -> str:
+        """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""
+        parts: list[str | int | bytes] = [*self._identity()]
+        for blob, index in zip(self.blobs, self.indexes):
+            value = crc32c(np.ascontiguousarray(index.length).view(np.uint8).reshape(-1))
+            if index.crc is not None:
+                value = crc32c(np.ascontiguousarray(index.crc).view(np.uint8).reshape(-1), value)
+            if index.keys is not None:
+                value = crc32c(index.keys.data, value)
+            parts += [blob.name, len(index), index.size, value, *index.fields]
+        return digest(self.kind, *parts)
+
+    def describe(self) -> str:
+        return f"{self._told()}: {counted(len(self), 'sample')} in {counted(len(self.blobs), 'shard')}"
+
+    @abstractmethod
+    def _identity(self) -> tuple[str, ...]:
+        """What of the source's options changes its samples."""
+
+    def _told(self) -> str:
+        first, last = self.blobs[0].url, self.blobs[-1].url
+        return f"{self.kind}({first}{f' … {last}' if len(self.blobs) > 1 else ''})"
+
+    def _read(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int = 0) -> Read:
+        """The stored fields of some records, and `behind` bytes more of each, checked against the index's checksums."""
+        held = self._hold(indices)
+        if held is not None:
+            try:
+                columns, arena = np.asarray(fields, np.int64), scratch.arena
+                at, lengths, status = self._table.read(held.fds, indices, columns, arena, behind, LocalBlob.gap)
+            finally:
+                held.release()
+            if not status.any():
+                return Read(arena.buffer, at, lengths, {}, arena, True)
+        return self._read_carefully(indices, fields, scratch, behind)
+
+    def _draw(self, indices: Ints, fields: Sequence[int], image: int, scratch: Scratch, drawing: Drawing) -> Read | None:
+        """The same as `_read`, with pictures made of the field ``fields[image]``; None where that has to be read by itself.
+
+        What it gives has no errors, and no record that lacks a field.
+        """
+        known = self._seeks.get(drawing.field)
+        seeks = None if known is None else known.stored(scratch)
+        held = self._hold(indices) if known is None or seeks is not None else None
+        if held is None:
+            return None
+        arena, drawing.sought = scratch.arena, seeks is not None
+        try:
+            spots = drawing.pictures.records(
+                self._table, held.fds, indices, np.asarray(fields, np.int64), image, drawing.epoch, drawing.positions,
+                drawing.out, gap=LocalBlob.gap, seeks=seeks,
+            )  # fmt: skip
+        finally:
+            held.release()
+        return None if spots is None else Read(arena.buffer, spots[0], spots[1], {}, arena, True, True)
+
+    def _hold(self, indices: Ints) -> _Held | None:
+        """Descriptors of the files these records lie in; None when some are not on this machine."""
+        fds = self._files.descriptors()
+        if fds is not None:
+            return _Held(fds, ())
+        if len(self._cached) < len(self.blobs) or not len(indices):
+            return None
+        held = _Held(np.full(len(self.blobs), -1, np.int32), [])
+        for shard in _in_order(self.shards_of(indices)):
+            held.add(shard, self.blobs[shard])
+        return held
+
+    def _read_carefully(self, indices: Ints, fields: Sequence[int], scratch: Scratch, behind: int) -> Read:
+        """The same for whatever has no descriptor, or failed: which span failed, and why, is found out."""
+        where = (indices[:, None], np.asarray(fields, np.int64))
+        start, length = self._start[where], self._length[where]
+        shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)
+        spans = np.where(length < 0, 0, length + behind).ravel()
+        got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
+        width = max(1, len(fields))
+        errors: dict[int, Exception] = {}
+        for span, error in got.errors.items():
+            errors.setdefault(span // width, error)
+        if self._crc is not None:
+            wrong = crc32c_spans(got.data, got.at, length.ravel()) != self._crc[where].ravel()
+            for span in np.flatnonzero(wrong).tolist():
+                if length.flat[span] >= 0:
+                    errors.setdefault(span // width, self._wrong_sum(int(indices[span // width]), fields[span % width]))
+        return Read(got.data, got.at.reshape(start.shape), length, errors, scratch.arena, False)
+
+    def _wrong_sum(self, index: int, field: int) -> RecordError:
+        blob = self.blobs[self.shard_of(index)]
+        return RecordError(
+            f"{blob.url}: the {self.stored[field]!r} of sample {self.key(index)!r} at byte {int(self._start[index, field]):,} "
+            "does not match the checksum in the shard's index: it was damaged, or changed after it was indexed; fetch it again, "
+            f"or, if it was changed on purpose, `stoker index --force {blob.url}`"
+        )
+
+    def _joined(self, columns: list[Any], missing: int) -> Any:
+        """The columns of all shards, with the stored fields in one order."""
+        if len(columns) == 1:
+            return columns[0]
+        joined = np.full((len(self), len(self.stored)), missing, columns[0].dtype)
+        for index, column, first, end in zip(self.indexes, columns, self._firsts.tolist(), self._ends.tolist()):
+            if end > first:
+                joined[first:end, [self.stored.index(name) for name in index.fields]] = column
+        return joined

@@ -1,0 +1,138 @@
+"""The seam every source fills: length, read by index, key, origin, fingerprint. No order, no decoding."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ..kernel.render import Pictures
+from ..storage.scratch import Scratch
+from .chunk import Column, FieldSpec, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over the rest."""
+
+    count: int
+    whole: bool
+
+
+class Source(ABC):
+    """Samples addressed by index.
+
+    A source is immutable after construction and may be read from many threads at once; what a worker needs for itself (an
+    arena, an open file) lives in the `Scratch` it is handed.
+    """
+
+    #: what each field holds, in the order users meet them
+    fields: Mapping[str, FieldSpec]
+    #: whether reading waits for a network, so that more workers than cores help
+    waits: bool = False
+    #: what `foresee` wants to be told; None: nothing
+    foresight: Span | None = None
+    #: class names, label i being classes[i]; empty when labels have no names
+    classes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many samples there are."""
+
+    @abstractmethod
+    def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        """Fetch the wanted fields of some samples.
+
+        A fixed field that is named in `out` should be written there (row i of it is sample indices[i]) and returned as that
+        very array, which saves a copy; a source may ignore this. A sample that cannot be read is reported in `Rows.errors`,
+        never raised, and never left out.
+        """
+
+    def draws(self, field: str) -> bool:
+        """Whether `draw` can make pictures of this field."""
+        return False
+
+    def draw(
+        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
+    ) -> Rows | None:
+        """The same as `read`, but with finished pictures in the place of the encoded images of `drawing.field`.
+
+        They are made in the native call that reads them, so that a task takes the GIL once. Errors are those of reading; what
+        became of the pictures, `drawing.pictures` tells. None: it cannot be done for these samples, and nothing was; read them.
+        """
+        raise AssertionError("a source that draws says how")
+
+    @abstractmethod
+    def key(self, index: int) -> str:
+        """The name of a sample, printable, the same in every run."""
+
+    def origin(self, index: int) -> str:
+        """Where a sample is stored, for messages."""
+        return self.key(index)
+
+    def foresee(self, indices: Ints) -> None:
+        """Samples that will be read, in this order; a source with `foresight` may begin to fetch them."""
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        """Fetch what was foreseen until `stop` is set: the work of threads that run beside the workers."""
+
+    def size_of(self, field: str) -> int:
+        """About how many bytes a sample's field of varying length takes, as far as that is known; 0: not known."""
+        return 0
+
+    def seeks(self, field: str) -> int:
+        """How many samples' pictures in this field have a seek index that can be used."""
+        return 0
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A short text that changes when the samples or their order do."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for `explain()`."""
+
+
+@dataclass(slots=True)
+class Drawing:
+    """Pictures to be made of the encoded images in `field`: written to `out`, for samples at these positions of an epoch."""
+
+    field: str
+    pictures: Pictures
+    epoch: int
+    positions: Ints
+    out: NDArray[Any]
+    sought: bool = False  # whether seek indices were at hand
+
+
+class Rows:
+    """What `Source.read` gives: columns, and the errors of the rows that could not be read (row -> error).
+
+    Where pictures were drawn, `encoded` gives the bytes of a row, for what the kernel left to others.
+    """
+
+    __slots__ = ("columns", "encoded", "errors")
+
+    def __init__(
+        self,
+        columns: dict[str, Column],
+        errors: Mapping[int, Exception] | None = None,
+        encoded: Callable[[int], bytes] | None = None,
+    ) -> None:
+        self.columns, self.encoded = columns, encoded
+        self.errors = errors or {}
+
+
+def digest(kind: str, *parts: bytes | str | int) -> str:
+    """A fingerprint: the kind and a hash over the parts."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return f"{kind}:{sha.hexdigest()[:16]}"

@@ -1,0 +1,1 @@
+"""Sources that can only be read in order."""

@@ -1,0 +1,103 @@
+"""`blend`: MixUp and CutMix over a finished batch, in its own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BatchError
+from ..image.batch_mixing import Mixture, draw
+from ..kernel import blend_rows as kernel
+from ..plan.field_effects import is_planar
+from ..plan.nodes import Blend
+
+
+class Place(NamedTuple):
+    """Where a batch stands, which is what its random numbers are made of: `position` is that of its first row."""
+
+    seed: int
+    epoch: int
+    position: int
+    stream: int
+
+
+def blend(
+    node: Blend, columns: dict[str, Any], place: Place, real: int, ours: Collection[int], keys: Callable[[], list[str]]
+) -> dict[str, Any]:
+    """The columns with images and labels mixed; `ours` are the ids of the columns that may be changed in place.
+
+    Rows from `real` on only pad: they keep their image, and are nobody's partner.
+    """
+    images = _images(node, _there(columns, node.image, node))
+    soft = soft_labels(_there(columns, node.label, node), node, len(images), keys)
+    planar = is_planar(images.shape[1:], node)
+    height, width = images.shape[2:] if planar else images.shape[1:3]
+    drawn = draw(node.ops, *place, (height, width))
+    if drawn is not None and real > 1:
+        if id(images) not in ours or not images.flags.carray or _shared(images, node.image, columns):
+            images = np.array(images, order="C")  # what a function returned may be in use elsewhere
+        _mix(images[:real], soft[:real], drawn[1], planar)
+    return {**columns, node.image: images, node.label: soft}
+
+
+def _mix(images: NDArray[Any], soft: NDArray[np.float32], mixture: Mixture, planar: bool) -> None:
+    if mixture.box is None:
+        kernel.blend(images, mixture.share)
+    else:
+        kernel.paste(images, mixture.box, planar)
+    share = np.float32(mixture.share)
+    other = np.roll(soft, 1, axis=0)
+    other *= np.float32(1) - share
+    soft *= share
+    soft += other
+
+
+def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str]]) -> NDArray[np.float32]:
+    """Whole numbers as rows with a 1 in their place; rows of numbers that are soft already, copied."""
+    classes = node.ops[0].classes
+    if isinstance(labels, np.ndarray) and labels.shape == (rows, classes) and labels.dtype.kind in "iuf":
+        return labels.astype(np.float32)
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.shape != (rows,):
+        told = f"{labels.dtype}{list(labels.shape)}" if isinstance(labels, np.ndarray) else f"a {type(labels).__name__}"
+        raise BatchError(
+            f"blend(label={node.label!r}): the field holds {told}; it takes one whole number a row, or {classes} numbers a row "
+            "(classes=...)"
+        )
+    bad = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(bad):
+        raise BatchError(
+            f"blend(label={node.label!r}): label {labels[bad[0]]} of sample {keys()[bad[0]]!r} is not a class: "
+            f"classes={classes} are 0 to {classes - 1}"
+        )
+    soft = np.zeros((rows, classes), np.float32)
+    soft[np.arange(rows), labels] = 1
+    return soft
+
+
+def _images(node: Blend, images: Any) -> NDArray[Any]:
+    if not isinstance(images, np.ndarray):
+        raise BatchError(
+            f"blend(image={node.image!r}): the field is a {type(images).__name__}, not one array: images that are mixed have one "
+            "size, so crop or resize them first"
+        )
+    if images.dtype not in (np.uint8, np.float32) or images.ndim not in (3, 4):
+        raise BatchError(
+            f"blend(image={node.image!r}): the field holds {images.dtype}{list(images.shape)}; it takes uint8 or float32 images, "
+            "(rows, height, width[, channels]) or (rows, channels, height, width)"
+        )
+    return images
+
+
+def _there(columns: Mapping[str, Any], name: str, node: Blend) -> Any:
+    if name not in columns:
+        raise BatchError(f"blend names the field {name!r}, but the batch has {', '.join(columns) or 'no fields'}")
+    return columns[name]
+
+
+def _shared(images: NDArray[Any], name: str, columns: Mapping[str, Any]) -> bool:
+    """Whether another field looks at the same memory."""
+    others = (column for field, column in columns.items() if field != name and isinstance(column, np.ndarray))
+    return any(np.may_share_memory(images, other) for other in others)

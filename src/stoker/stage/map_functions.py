@@ -1,0 +1,93 @@
+"""`map`: users' functions over samples or single fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import BatchError
+from ..plan.nodes import Function, Map, MapFields, describe_function
+from ..plan.seeds import SampleRandom
+from ..source.chunk import Chunk, Column
+from ..source.sample_names import KEY, RenamedNames, key_text
+from ..storage.scratch import Scratch
+from .stage import Stage, Targets, each_row, samples_of
+
+
+class MapStage(Stage):
+    """``fn(sample)`` or ``fn(sample, rng)`` gives the new sample."""
+
+    def __init__(self, node: Map, seed: int, stream: int) -> None:
+        self.name = f"map {short_name(node.fn)}"
+        self._fn, self._rng, self._seed, self._stream = node.fn, node.rng, seed, stream
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        fn, sample = self._fn, samples_of(chunk)
+        if self._rng:
+            random = scratch.keep(self, lambda: SampleRandom(self._seed, self._stream))
+            positions = chunk.positions.tolist()
+            samples = each_row(chunk, lambda row: _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn), fn)
+        else:
+            samples = each_row(chunk, lambda row: _mapping(fn(sample(row)), fn), fn)
+        fill(chunk, samples)
+        return chunk
+
+
+class MapFieldsStage(Stage):
+    """``field = fn(value)`` for some fields, several functions in turn."""
+
+    def __init__(self, node: MapFields, seed: int, stream: int) -> None:
+        self.name = f"map {', '.join(name for name, _ in node.fields)}"
+        self._node, self._seed, self._stream = node, seed, stream
+
+    def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+        stream = self._stream  # every function draws numbers of its own
+        for name, functions in self._node.fields:
+            if name not in chunk.columns:
+                raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
+            for fn in functions:
+                chunk.columns[name] = each_row(chunk, self._act(fn, chunk.columns[name], chunk, stream, scratch), fn)
+                stream += 1
+        return chunk
+
+    def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int, scratch: Scratch) -> Callable[[int], Any]:
+        if not self._node.rng:
+            return lambda row: fn(column[row])
+        random = scratch.keep((self, stream), lambda: SampleRandom(self._seed, stream))
+        positions = chunk.positions.tolist()
+        return lambda row: fn(column[row], random.at(chunk.epoch, positions[row]))
+
+
+def fill(chunk: Chunk, samples: list[Any]) -> None:
+    """Make samples the rows of a chunk; a ``__key__`` among their entries is their new key. Rows that failed hold None."""
+    good = [row for row in range(len(samples)) if row not in chunk.failures]
+    keyed = {row: samples[row][KEY] for row in good if KEY in samples[row]}
+    for row in keyed:
+        samples[row] = {name: value for name, value in samples[row].items() if name != KEY}
+    if keyed:
+        chunk.names = RenamedNames(chunk.names, {row: key_text(key) for row, key in keyed.items() if key is not None})
+    chunk.columns = _columns_of(samples, good, chunk) if good else dict.fromkeys(chunk.columns, [None] * len(samples))
+
+
+def _columns_of(samples: list[Any], good: list[int], chunk: Chunk) -> dict[str, Column]:
+    fields = list(samples[good[0]])
+    for row in good:
+        if samples[row].keys() != set(fields):
+            odd = sorted(set(samples[row]) ^ set(fields))[0]
+            raise BatchError(
+                f"samples must agree on their fields: {odd!r} is in only one of {chunk.name(good[0])!r} and {chunk.name(row)!r}"
+            )
+    return {name: [None if row in chunk.failures else samples[row][name] for row in range(len(samples))] for name in fields}
+
+
+def _mapping(result: Any, fn: Function) -> Mapping[str, Any]:
+    if isinstance(result, Mapping) and all(isinstance(name, str) for name in result):
+        return result
+    raise TypeError(
+        f"{describe_function(fn)} must return the new sample, a mapping of field names to values, not {type(result).__name__}; "
+        "to change one field use .map(field=fn)"
+    )
+
+
+def short_name(fn: Function) -> str:
+    return describe_function(fn).rsplit(".", 1)[-1]
