@@ -28,7 +28,7 @@ TAKES_NONE_OF_THESE: dict[str, Callable[[Any], object]] = {
     "mix(weights=)": lambda value: stoker.mix([numbers(), numbers()], weights=value),
     "batch(pad=)": lambda value: numbers().batch(2, pad=value),
     "batch(drop_last=)": lambda value: numbers().batch(2, drop_last=value),
-    "decode(as_=)": lambda value: numbers().decode("x", as_=value),
+    "decode(format=)": lambda value: numbers().decode("x", format=value),
     "skip(quarantine=)": lambda value: stoker.skip(quarantine=value),
     "torch_dataset(batches=)": lambda value: numbers().torch_dataset(batches=value),
     "loader(threads=)": lambda value: numbers().loader(threads=value),

@@ -389,7 +389,7 @@ def test_a_window_shuffle_mixes_and_epochs_differ(tmp_path: Path) -> None:
 def test_keys_come_with_the_samples(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(sample_tar([("x\n", {"cls": b"1"})]))
     [sample] = stoker.tar(tmp_path / "a.tar", index="never")
-    assert sample.key_ == r"x\x0a"
+    assert sample.key == r"x\x0a"
     assert dict(sample.items()) == {"cls": 1}
 
 

@@ -7,15 +7,21 @@ from typing import Any
 from ..errors import ConfigError
 from .framework_output import Output
 
-__all__ = ["Output", "choose_output"]
+__all__ = ["Output", "check_batches", "choose_output"]
 
 
-def choose_output(as_: str, device: Any) -> Output:
-    """The hand-over for ``loader(as_=..., device=...)``. A device implies torch."""
-    if as_ == "torch" or (as_ == "numpy" and device is not None):
+def choose_output(format: str, device: Any) -> Output:
+    """The hand-over for ``loader(format=..., device=...)``. A device implies torch."""
+    if format == "torch" or (format == "numpy" and device is not None):
         from .torch_output import choose_torch_output
 
         return choose_torch_output(device)
-    if as_ == "numpy":
+    if format == "numpy":
         return Output()
-    raise ConfigError(f"loader(as_={as_!r}): choose 'numpy' or 'torch'")
+    raise ConfigError(f"loader(format={format!r}): choose 'numpy' or 'torch'")
+
+
+def check_batches(call: str, batches: Any) -> None:
+    """Raise where `batches` is not a form that batches come in."""
+    if not isinstance(batches, str) or batches not in ("tuple", "dict"):
+        raise ConfigError(f"{call}(batches={batches!r}): must be 'tuple' or 'dict'")
