@@ -522,7 +522,7 @@ class _WorkerPart:
     def __init__(self, pipeline: Pipeline, carried: Rank | None = None) -> None:
         self._pipeline, self._carried = pipeline, carried
 
-    def __call__(self, epoch: int, number: int, count: int, batches: str) -> Iterator[Any]:
+    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple") -> Iterator[Any]:
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
         with Loader(
             self._pipeline.plan,

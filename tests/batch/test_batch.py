@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -23,6 +22,10 @@ NAMES = st.lists(
     ),
     unique=True,
 )
+
+
+def pickled(value: Any) -> Any:
+    return ForkingPickler.loads(ForkingPickler.dumps(value))
 
 
 @pytest.fixture
@@ -47,10 +50,9 @@ def test_with_any_names_it_is_a_tuple_and_a_mapping_and_survives_rebuilding(name
         batch.with_values(values),
         copy.copy(batch),
         copy.deepcopy(batch),
-        pickle.loads(pickle.dumps(batch)),
-        ForkingPickler.loads(ForkingPickler.dumps(batch)),
+        pickled(batch),
     )
-    for again in (*kept, type(batch)(*values), batch._make(values), pickle.loads(pickle.dumps(type(batch)(*values)))):
+    for again in (*kept, type(batch)(*values), batch._make(values), pickled(type(batch)(*values))):
         assert again == batch and type(again) is type(batch)
     for again in kept:
         assert (again.rows, again.sample_keys, again.valid.tolist()) == (rows, keys, valid.tolist())
@@ -84,7 +86,7 @@ def test_one_rebuilt_from_its_values_says_that_it_has_no_keys(batch: Batch) -> N
         with pytest.raises(AttributeError, match=rf"rebuilt from its values and has no {name}.*\.to\(device\) keeps"):
             getattr(type(batch)(*batch), name)
     sample = Sample.of(("x",), [1], "k")
-    assert sample.key == pickle.loads(pickle.dumps(sample)).key == "k" and not hasattr(type(sample)(1), "key")
+    assert sample.key == pickled(sample).key == "k" and not hasattr(type(sample)(1), "key")
 
 
 def test_all_rows_are_valid_unless_said_otherwise(batch: Batch) -> None:
@@ -165,8 +167,7 @@ def test_trees_are_mapped_over_a_batch_as_over_a_named_tuple(mixed: Batch) -> No
     plain = Batch.of({"seg.png": tensors["seg.png"], "to": tensors["to"]}, 2, ["k0", "k1"])
     sliced = operations.slice_tensors(operations.concatenate([plain, plain]), slice(0, 3))
     assert type(sliced) is type(plain) and operations.find_batch_size(sliced) == 3
-    shapes = ForkingPickler.loads(ForkingPickler.dumps(operations.get_data_structure(plain)))
-    assert type(operations.initialize_tensors(shapes)) is type(plain)
+    assert type(operations.initialize_tensors(pickled(operations.get_data_structure(plain)))) is type(plain)
 
 
 def test_byte_strings_survive_being_taken_apart(tmp_path: Any) -> None:

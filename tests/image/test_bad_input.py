@@ -240,7 +240,7 @@ def test_an_image_smaller_than_the_crop_is_padded_by_the_centre_and_an_error_at_
         BoxError, match=r"^sample '0': a random crop of 5x5 does not fit into a 6x4 image; pad or resize it before"
     ) as caught:
         run(small, RandomCrop(5))
-    assert caught.value.key == "0" and "stoker.skip" in str(caught.value)
+    assert caught.value.key == "0" and "on_error('skip')" in str(caught.value)
     (tmp_path / "tiny.jpg").write_bytes(jpeg_bytes(6, 4))
     with pytest.raises(BoxError, match=r"tiny\.jpg.* a random crop of 5x5 does not fit into a 6x4"):
         list(stoker.files(tmp_path, labels=None).image("image", RandomCrop(5)))

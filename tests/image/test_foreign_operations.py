@@ -100,7 +100,8 @@ def test_a_parameter_that_would_be_lost_is_named(op: Any, lost: str) -> None:
 
 @pytest.mark.parametrize("op", [v2.RandomPerspective(), v2.Compose([v2.Resize(8), v2.RandomPerspective()])])
 def test_a_transform_without_a_counterpart_runs_as_a_function(op: Any) -> None:
-    assert "RandomPerspective has no counterpart here: use .decode('image', format='pil') and .map(image=transform)" in refused(op)
+    told = "RandomPerspective has no counterpart here: use .decode('image', format='pil') and .map(image=transform)"
+    assert told in refused(op)
 
 
 def test_a_class_and_a_transform_of_batches_are_known_too() -> None:

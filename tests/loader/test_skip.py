@@ -112,7 +112,7 @@ def test_a_budget_is_kept_and_broken_at_the_same_batch_on_any_number_of_threads(
     if most is None:
         assert not error and seen == expected
     else:
-        assert f"skip(budget={budget:g})" in error or "every sample" in error
+        assert f"on_error('skip', budget={budget:g})" in error or "every sample" in error
         lost = sum(50 - len(batch) for batch in seen)
         assert lost < most <= lost + 50, "the batch that breaks the budget is not handed out"
 
@@ -272,4 +272,4 @@ def test_a_stream_that_breaks_cannot_be_skipped() -> None:
 @pytest.mark.parametrize("name", ["", b"", "a\0b"])
 def test_a_list_of_bad_samples_has_a_name(name: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a file"):
-        stoker.skip(quarantine=name)
+        numbers().on_error("skip", quarantine=name)

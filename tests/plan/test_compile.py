@@ -93,7 +93,7 @@ def test_two_fields_cannot_get_one_name() -> None:
     with pytest.raises(ConfigError, match="same name"):
         _ = abc().rename(b="a").plan
     with pytest.raises(ConfigError, match="each once"):
-        abc().rename(z="a", z="b")
+        abc().rename(z="a", y="a")
     with pytest.raises(stoker.errors.BatchError, match="same name"):
         list(abc().map(lambda s: s).rename(b="a"))
 
@@ -136,8 +136,13 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "select twice": (lambda: numbers().select("x", "x"), "each once"),
     "rename to a number": (lambda: numbers().rename(x=3), "field name"),  # type: ignore[arg-type]
     "on_error of text": (lambda: numbers().on_error("ignore"), "raise"),
-    "negative budget": (lambda: stoker.skip(budget=-0.1), "budget"),
-    "budget that is no number": (lambda: stoker.skip(budget=float("nan")), "budget"),
+    "negative budget": (lambda: numbers().on_error("skip", budget=-0.1), "budget"),
+    "budget that is no number": (lambda: numbers().on_error("skip", budget=float("nan")), "budget"),
+    "window of nothing": (lambda: numbers().on_error("skip", window=0), "window"),
+    "fill with what": (lambda: numbers().on_error("skip", fill="zeros"), "'repeat'"),
+    "a budget for errors that raise": (lambda: numbers().on_error("raise", budget=3), "skips nothing"),
+    "rename in the other direction": (lambda: numbers().rename(x="image").plan, r"new name comes first: rename\(image='x'\)"),
+    "rng that is neither": (lambda: numbers().map(x=abs, rng=3), "True or False"),  # type: ignore[arg-type]
     "operation that is none": (lambda: numbers().image("x", abs), "operation"),  # type: ignore[arg-type]
     "image of numbers": (lambda: numbers().image("y", Resize(4)).plan, "float32"),
     "decode to what": (lambda: numbers().decode("x", format="tf"), "'numpy' or 'pil' or 'torch'"),

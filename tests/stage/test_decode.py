@@ -262,7 +262,8 @@ def test_an_npy_of_too_many_pixels_is_refused_by_its_header() -> None:
 
 def test_parameters_are_checked() -> None:
     numbers = stoker.arrays(image=np.zeros(3))
-    for options in ({"format": "jax"}, {"color": "cmyk"}, {"out": "float16"}, {"format": "pil", "out": "float32"}, {"max_pixels": 0}):
+    wrong = {"format": "jax"}, {"color": "cmyk"}, {"out": "float16"}, {"format": "pil", "out": "float32"}, {"max_pixels": 0}
+    for options in wrong:
         with pytest.raises(ConfigError, match="decode"):
             numbers.decode("image", **options)
     with pytest.raises(ConfigError, match="give encoded bytes"):

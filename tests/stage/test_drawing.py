@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import skip
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
 from stoker.source.files.labelled_files import LabelledFiles
 from stoker.source.shards.tar_source import TarSource

@@ -222,7 +222,8 @@ def test_a_batch_function_gets_the_keys_of_its_rows() -> None:
     batches = list(numbers(8).shuffle(seed=1).batch(4).map_batch(look))
     assert all(batch["key"] == batch.sample_keys == [str(x) for x in batch["x"]] for batch in batches)
     inner = next(iter(numbers(8).shuffle(seed=1).batch(4).map_batch(look).unbatch().batch(8)))
-    assert inner["key"] == inner.sample_keys == [key for batch in batches for key in batch["key"]] and inner["rows"].tolist() == [4] * 8
+    assert inner["key"] == inner.sample_keys == [key for batch in batches for key in batch["key"]]
+    assert inner["rows"].tolist() == [4] * 8
 
 
 def test_keys_that_a_batch_function_returns_are_the_batchs() -> None:

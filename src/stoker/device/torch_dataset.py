@@ -37,7 +37,7 @@ class Part(Protocol):
     def __len__(self) -> int:
         """Batches or samples of one epoch; TypeError where that is not known."""
 
-    def __call__(self, epoch: int, number: int, count: int, batches: str) -> Iterator[Any]:
+    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple") -> Iterator[Any]:
         """What worker `number` of `count` makes of an epoch, as torch tensors in tuples or dicts."""
 
 
