@@ -141,3 +141,10 @@ def test_an_operation_of_another_library_is_answered_however_it_is_asked_for(nam
     with pytest.raises(AttributeError, match=f"stoker.image has no {name}; .*{told}"):
         getattr(stoker.image, name)
     assert not hasattr(stoker.image, name)
+
+
+def test_names_of_earlier_versions_are_answered_with_those_of_now() -> None:
+    with pytest.raises(AttributeError, match=r"module 'stoker' has no attribute 'skip'; use pipeline\.on_error\('skip', budget="):
+        _ = stoker.skip
+    with pytest.raises(ArgumentError, match=r"loader\(as_='torch'\): use loader\(format='torch'\)"):
+        PIPELINE.loader(as_="torch")

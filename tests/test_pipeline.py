@@ -282,3 +282,22 @@ def test_an_iterator_nobody_asks_for_a_batch_is_not_an_epoch() -> None:
     iter(pipeline)
     assert [batch["x"].tolist() for batch in pipeline] == first
     assert [batch["x"].tolist() for batch in pipeline] == second
+
+
+def test_fields_may_be_called_like_parameters() -> None:
+    odd = stoker.arrays(**{name: np.arange(3) for name in ("fn", "rng", "self", "x")})
+    mapped = odd.map(fn=lambda v: v + 1, rng=[lambda v: v + 2], self=lambda v: v + 3)
+    assert mapped.sample(0) == {"fn": 1, "rng": 2, "self": 3, "x": 0}
+    drawn = odd.map(fn=lambda v, rng: rng.random(), rng=True).sample(0)
+    assert 0 < drawn["fn"] < 1 and drawn["rng"] == 0
+    assert odd.rename(self="x", x="self", rng="fn", fn="rng").batch(3).plan.specs.keys() == {"fn", "rng", "self", "x"}  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"map names the field 'fn', .*passed as map\(fn\)"):
+        _ = stoker.arrays(x=np.arange(3)).map(fn=abs).plan
+
+
+def test_how_a_pipeline_is_written_says_the_new_names() -> None:
+    written = repr(
+        stoker.arrays(x=np.arange(3)).rename(y="x").on_error("skip", budget=3, window=9, fill="repeat").on_error("raise")
+    )
+    assert "rename(y='x')" in written and "on_error('skip', budget=3.0, window=9, fill='repeat')" in written
+    assert written.endswith("on_error('raise')")

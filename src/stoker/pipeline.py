@@ -297,7 +297,7 @@ class Pipeline:
             raise ConfigError("select() keeps fields, by name; to keep samples use .filter(fn)")
         return self._with(n.Select(_names("select", fields)))
 
-    def rename(self, **names: str) -> Pipeline:
+    def rename(self, /, **names: str) -> Pipeline:
         """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``."""
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))

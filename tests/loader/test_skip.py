@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import stoker
 from stoker import Pipeline
@@ -54,7 +56,7 @@ def test_bad_rows_are_left_out_and_batches_stay_where_they_were(
     assert seen == [[x for x in range(first, first + 4) if x not in bad] for first in range(0, 60, 4)]
 
 
-def test_keys_and_mask_of_a_shortened_batch_fit_its_rows() -> None:
+def test_keys_and_valid_rows_of_a_shortened_batch_fit() -> None:
     pipeline = numbers(10).map(x=failing(lambda x: x in (1, 9))).shard(1, 2, "pad").batch(4).on_error("skip", budget=9)
     batches = list(pipeline)
     assert [batch["x"].tolist() for batch in batches] == [[4, 5, 6, 7], [8, 8]]
@@ -115,6 +117,32 @@ def test_a_budget_is_kept_and_broken_at_the_same_batch_on_any_number_of_threads(
         assert f"on_error('skip', budget={budget:g})" in error or "every sample" in error
         lost = sum(50 - len(batch) for batch in seen)
         assert lost < most <= lost + 50, "the batch that breaks the budget is not handed out"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sets(st.integers(0, 119), max_size=40), st.sampled_from([0, 0.1, 0.25, 1, 2, 5]), st.integers(1, 60), st.integers(3, 20)
+)
+def test_a_budget_for_a_window_is_that_of_any_samples_in_sequence(bad: set[int], budget: float, window: int, size: int) -> None:
+    allowed = budget if budget >= 1 else max(1 if budget else 0, budget * window)
+    broken = [x for x in sorted(bad) if len(bad & set(range(x - window + 1, x + 1))) > allowed]
+    batches = [range(first, first + size) for first in range(0, 120 // size * size, size)]
+    lost = [number for number, rows in enumerate(batches) if bad.issuperset(rows) or any(x in rows for x in broken)]
+    pipeline = numbers(120).map(x=failing(bad.__contains__)).batch(size).on_error("skip", budget=budget, window=window)
+    seen, error = run(pipeline, executor="inline")
+    assert seen == [[x for x in rows if x not in bad] for rows in batches[: lost[0] if lost else None]]
+    assert bool(error) == bool(lost)
+    assert "every sample" in error or not lost or f"of the last {window} samples of epoch 0 were bad" in error
+
+
+def test_a_window_finds_many_bad_samples_late_in_an_epoch_and_each_rank_counts_its_own() -> None:
+    source = stoker.arrays(x=np.arange(20_000)).map(x=failing(lambda x: 19_000 <= x < 19_008))
+    assert not run(source.batch(50).on_error("skip", budget=0.001))[1]
+    for how in HOW:
+        seen, error = run(source.batch(50).on_error("skip", budget=0.001, window=2000), **how)
+        assert error.startswith("3 of the last 2,000 samples of epoch 0 were bad") and len(seen) == 380
+        seen, error = run(source.shard(1, 2).batch(4).on_error("skip", budget=1, window=4), **how)
+        assert len(seen) == 19_000 // 8 and "2 of the last 4 samples" in error
 
 
 def test_the_default_raises_and_so_does_raise() -> None:

@@ -59,7 +59,7 @@ def test_the_names_of_the_contract_are_there() -> None:
     for name in (*pipeline.split(), "explain", "fingerprint", "sample", "__len__", "loader", "torch_dataset", "classes"):
         assert hasattr(stoker.Pipeline, name), name
     loader = "__iter__ __len__ __enter__ close epoch state_dict load_state_dict stats why trace explain"
-    sources = "files filelist voc arrays stream skip errors"
+    sources = "files filelist voc arrays stream errors"
     image = "Resize CenterCrop RandomResizedCrop HorizontalFlip Normalize CropBox"
     for owner, names in ((Loader, loader), (stoker, sources), (stoker.image, image)):
         for name in names.split():

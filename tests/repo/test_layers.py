@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "source": {"errors", "sizes", "kernel", "storage", "image"},
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
     "engine": {"errors", "sizes"},
-    "batch": {"errors", "sizes", "source"},
+    "batch": {"errors", "foreign_names", "sizes", "source"},
     "observe": {"errors", "sizes", "source", "plan"},
     "stage": {"errors", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "sizes", "batch"},
