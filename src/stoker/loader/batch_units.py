@@ -213,10 +213,10 @@ class Marker(Unit):
 
 
 class EpochEnd(Marker):
-    """The border between two epochs; `skipped` are bad samples that came after the last batch."""
+    """The border between two epochs; `skipped` are bad samples that came after the last batch, `left` rows that filled none."""
 
-    def __init__(self, epoch: int, skipped: Sequence[SampleError] = ()) -> None:
-        self.epoch, self.skipped = epoch, list(skipped)
+    def __init__(self, epoch: int, skipped: Sequence[SampleError] = (), left: int = 0) -> None:
+        self.epoch, self.skipped, self.left = epoch, list(skipped), left
 
     def before_skipped(self) -> list[int]:
         return [*range(len(self.skipped))]

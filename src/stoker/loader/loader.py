@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -40,7 +41,7 @@ from .budget import SkipBudget
 from .build import compile_work, group_of, layout_of, make_executor, observer
 from .front import Flow, open_front
 from .look_ahead import Forerunner
-from .step_count import check_steps, epoch_steps
+from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
 
@@ -48,6 +49,8 @@ from .trainer_epochs import Trainer, TrainerSampler
 _AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
+
+_log = logging.getLogger("stoker")
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -141,7 +144,7 @@ class Loader:
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
         self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
-        self._closed = False
+        self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
 
@@ -239,6 +242,7 @@ class Loader:
             return None
         if isinstance(unit, EpochEnd):
             self._account(0, unit)
+            self._note_empty(unit)
             return None
         assert isinstance(unit, (BatchUnit, Failure))
         good = None
@@ -255,6 +259,13 @@ class Loader:
         if not rows and self._plan.batch is not None:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
         return unit
+
+    def _note_empty(self, end: EpochEnd) -> None:
+        """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
+        if self._cursor.row or self._part[0] or self._told_empty:
+            return  # a batch was handed out, perhaps before a state was saved; or other workers may have some
+        self._told_empty = True
+        _log.warning(nothing_came(self._plan, self._deal, end.epoch, end.left, len(end.skipped)))
 
     def _account(self, rows: int, unit: BatchUnit | EpochEnd) -> None:
         if self._skips is not None:
