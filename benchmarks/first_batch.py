@@ -57,9 +57,9 @@ STOKER_COMPOSE = f"""
 import stoker
 {COMPOSE}
 files = stoker.files(folder, labels=lambda path: 0)
-pipeline = files.repeat(passes).decode("image", as_="pil").map(image=compose).batch(size)
+pipeline = files.repeat(passes).decode("image", format="pil").map(image=compose).batch(size)
 ready = time.perf_counter()
-batches = pipeline.loader(as_="torch"{{options}})
+batches = pipeline.loader(format="torch"{{options}})
 """
 TORCH_COMPOSE = f"""
 from PIL import Image

@@ -80,7 +80,7 @@ def synthetic(options: argparse.Namespace) -> Iterator[Feed]:
 def fed(pipeline: stoker.Pipeline, options: argparse.Namespace) -> Iterator[Feed]:
     """Stoker's loader."""
     device = None if options.device == "cpu" else options.device
-    with pipeline.loader(threads=options.threads, ahead=options.ahead, as_="torch", device=device) as batches:
+    with pipeline.loader(threads=options.threads, ahead=options.ahead, format="torch", device=device) as batches:
         yield Feed(iter(batches), batches.why)
 
 

@@ -29,14 +29,14 @@ def fit(pipeline: stoker.Pipeline) -> tuple[int, list[str]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     keys: list[str] = []
     steps = 0
-    with pipeline.loader(as_="torch", threads=1) as batches:
+    with pipeline.loader(format="torch", threads=1) as batches:
         for batch in batches:
             images, labels = batch
             loss = torch.nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             loss.backward()  # waits for the other rank: unequal step counts would hang here
             optimizer.step()
-            keys += batch.keys_
+            keys += batch.sample_keys
             steps += 1
     return steps, keys
 

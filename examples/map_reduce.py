@@ -51,7 +51,7 @@ def map_shard(names: tuple[str, str]) -> tuple[Counter, dict[int, np.ndarray]]:
     counts, colours = Counter(), {}
     with stoker.TarWriter(result, overwrite=True) as shard:
         for sample in stoker.tar(source):
-            made = small({"__key__": sample.key_, **sample})
+            made = small({"__key__": sample.key, **sample})
             shard.write(made)
             with Image.open(io.BytesIO(made["jpg"]), formats=["JPEG"]) as image:
                 colours[sample["cls"]] = colours.get(sample["cls"], 0) + np.asarray(image).mean(axis=(0, 1))

@@ -37,7 +37,7 @@ def main(photos: str, checkpoint: Path, most_steps: int) -> None:
     torch.manual_seed(0)
     model = make_model(len(train.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    with train.loader(as_="torch") as batches:
+    with train.loader(format="torch") as batches:
         if checkpoint.exists():
             saved = torch.load(checkpoint, weights_only=True)
             model.load_state_dict(saved["model"])
@@ -53,7 +53,7 @@ def main(photos: str, checkpoint: Path, most_steps: int) -> None:
                 loss.backward()
                 optimizer.step()
                 steps += 1
-                print(f"epoch {epoch} loss {loss.item():.6f} first {batch.keys_[0]}")
+                print(f"epoch {epoch} loss {loss.item():.6f} first {batch.sample_keys[0]}")
                 if steps == most_steps:
                     # The data's state is JSON; it goes into the checkpoint as text.
                     data = json.dumps(batches.state_dict())

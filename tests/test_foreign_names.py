@@ -43,17 +43,17 @@ def double(x: Any) -> Any:
         (lambda p: p.map(double, num_parallel_calls=4), r"map\(num_parallel_calls=4\): omit it"),
         (lambda p: p.map(label=double, deterministic=False), r"map\(deterministic=False\): omit it"),
         (lambda p: p.map(double, batched=True), "map_batch"),
-        (lambda p: p.filter(double, handler=print), r"on_error\(stoker.skip"),
+        (lambda p: p.filter(double, handler=print), r"on_error\('skip'"),
         (lambda p: p.image("image", size=224), r"Resize\(224\)"),
         (lambda p: p.image("image", ops=[]), "one by one"),
-        (lambda p: p.decode("image", format="pil"), "as_='pil'"),
+        (lambda p: p.decode("image", as_="pil"), "format='pil'"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
         (lambda p: p.repeat(1, 2), "too many arguments; it takes count"),
         (lambda p: stoker.tfrecord("x", compression_type="GZIP"), r"tfrecord\(compression_type='GZIP'\): use compression='gzip'"),
         (lambda p: stoker.tfrecord("x", num_parallel_reads=4), "interleave="),
         (lambda p: stoker.tar("x", shardshuffle=100), r"\.shuffle\(\)"),
         (lambda p: stoker.tar("x", nodesplitter=double), r"\.shard\(\)"),
-        (lambda p: stoker.tar("x", handler=double), r"on_error\(stoker.skip"),
+        (lambda p: stoker.tar("x", handler=double), r"on_error\('skip'"),
         (lambda p: stoker.files("x", transform=double), r"\.image\("),
         (lambda p: stoker.files("x", label=None), "did you mean labels="),
         (lambda p: stoker.lmdb("x", ["a"], 3), "too many arguments; it takes path, fields"),
@@ -73,8 +73,8 @@ def test_a_field_may_have_the_name_of_such_an_argument() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda p: p.decode("pil").plan, r"decode\('image', as_='pil'\)"),
-        (lambda p: p.decode("torchrgb").plan, r"decode\('image', as_='torch', out='float32'\)"),
+        (lambda p: p.decode("pil").plan, r"decode\('image', format='pil'\)"),
+        (lambda p: p.decode("torchrgb").plan, r"decode\('image', format='torch', out='float32'\)"),
         (lambda p: p.select(double), r"filter\(fn\)"),
         (lambda p: p.map(function=double).plan, r"^map names the field 'function', .*passed as map\(fn\)"),
         (lambda p: p.image(stoker.image.Resize(4)), r"the first argument must be the name of a field, e\.g\. image\('image', "),
@@ -141,3 +141,10 @@ def test_an_operation_of_another_library_is_answered_however_it_is_asked_for(nam
     with pytest.raises(AttributeError, match=f"stoker.image has no {name}; .*{told}"):
         getattr(stoker.image, name)
     assert not hasattr(stoker.image, name)
+
+
+def test_names_of_earlier_versions_are_answered_with_those_of_now() -> None:
+    with pytest.raises(AttributeError, match=r"module 'stoker' has no attribute 'skip'; use pipeline\.on_error\('skip', budget="):
+        _ = stoker.skip
+    with pytest.raises(ArgumentError, match=r"loader\(as_='torch'\): use loader\(format='torch'\)"):
+        PIPELINE.loader(as_="torch")

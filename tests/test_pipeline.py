@@ -29,7 +29,7 @@ def test_a_pipeline_prints_as_it_was_written(image_folder: Path) -> None:
         .shuffle(seed=7, window=100)
         .image("image", RandomResizedCrop(64), HorizontalFlip(0.25), Normalize(0.5, 0.25), layout="chw")
         .map(label=double)
-        .rename(image="x")
+        .rename(x="image")
         .select("x", "label")
         .batch(4, drop_last=False)
         .map_batch(dict)
@@ -40,7 +40,7 @@ def test_a_pipeline_prints_as_it_was_written(image_folder: Path) -> None:
         ".shuffle(seed=7, window=100)",
         "image('image', RandomResizedCrop(64), HorizontalFlip(p=0.25), Normalize(mean=(0.5,), std=(0.25,)), layout='chw'",
         ".map(label=tests.test_pipeline.double)",
-        ".rename(image='x')",
+        ".rename(x='image')",
         ".select('x', 'label')",
         ".batch(4, drop_last=False)",
         ".map_batch(builtins.dict)",
@@ -62,8 +62,8 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.image("image", Normalize(0, 1), out="uint8"), "Normalize, which gives floats"),
         (lambda p: p.image("image", double), "not an operation"),
         (lambda p: p.image("image", max_pixels=0), "max_pixels=0"),
-        (lambda p: p.decode("image", as_="jax"), "as_='jax'"),
-        (lambda p: p.decode("image", as_="pil", out="float32"), "8-bit"),
+        (lambda p: p.decode("image", format="jax"), "format='jax'"),
+        (lambda p: p.decode("image", format="pil", out="float32"), "8-bit"),
         (lambda p: p.map(label=3), r"map\(label=...\) needs a function, not 3"),
         (lambda p: p.map(double, label=double), "either one function"),
         (lambda p: p.map(), "either one function"),
@@ -76,8 +76,8 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.shard(rank=2, world=2), "rank counts from 0"),
         (lambda p: p.shard(remainder="some"), "drop, pad, keep"),
         (lambda p: p.select(), "at least one field"),
-        (lambda p: p.on_error("ignore"), "'raise' or stoker.skip"),
-        (lambda p: stoker.skip(budget=-1), "budget=-1"),
+        (lambda p: p.on_error("ignore"), "'raise' or 'skip'"),
+        (lambda p: p.on_error("skip", budget=-1), "budget=-1"),
         (lambda p: p.select("x").plan, "select names the field 'x', but the fields here are image, label"),
         (lambda p: p.batch(2).batch(2).plan, "batch.. appears twice"),
         (lambda p: p.map_batch(dict).plan, "map_batch.. needs a batch"),
@@ -85,7 +85,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.loader(executor="fibers"), "executor='fibers'"),
         (lambda p: p.loader(watchdog_s=None), "watchdog_s=None"),
         (lambda p: p.loader(memory="much"), "memory"),
-        (lambda p: p.loader(as_="jax"), "as_='jax'"),
+        (lambda p: p.loader(format="jax"), "format='jax'"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(wrong: Any, told: str, image_folder: Path) -> None:
@@ -143,7 +143,7 @@ def test_only_the_sample_that_is_looked_at_is_worked_on_after_a_filter() -> None
 
 def test_a_sample_that_cannot_be_made_says_why_it_cannot() -> None:
     with pytest.raises(DataLossError, match="sample '4'"):
-        numbers().map(x=lambda x: 1 // (x - 4)).on_error(stoker.skip(budget=9)).sample(4)
+        numbers().map(x=lambda x: 1 // (x - 4)).on_error("skip", budget=9).sample(4)
 
 
 def test_a_stream_cannot_be_repeated_and_says_what_to_do() -> None:
@@ -166,19 +166,19 @@ def encoded(*images: bytes) -> stoker.Pipeline:
 def test_images_of_varying_size_are_a_list_whatever_they_are_decoded_to() -> None:
     pytest.importorskip("torch")
     pictures = encoded(jpeg_bytes(20, 10), jpeg_bytes(12, 14, seed=1))
-    for as_, shape in (("numpy", (10, 20, 3)), ("torch", (3, 10, 20))):
-        images = next(iter(pictures.decode("image", as_=as_).batch(2)))["image"]
+    for format, shape in (("numpy", (10, 20, 3)), ("torch", (3, 10, 20))):
+        images = next(iter(pictures.decode("image", format=format).batch(2)))["image"]
         assert isinstance(images, list)
         assert tuple(images[0].shape) == shape
-    assert next(iter(pictures.decode("image", as_="pil").batch(2)))["image"][0].size == (20, 10)
+    assert next(iter(pictures.decode("image", format="pil").batch(2)))["image"][0].size == (20, 10)
 
 
-@pytest.mark.parametrize("as_", ["numpy", "torch"])
-def test_images_of_one_size_are_stacked_batch_by_batch_though_nothing_says_their_size(as_: str) -> None:
+@pytest.mark.parametrize("format", ["numpy", "torch"])
+def test_images_of_one_size_are_stacked_batch_by_batch_though_nothing_says_their_size(format: str) -> None:
     pytest.importorskip("torch")
     sizes = [(20, 10), (20, 10), (12, 14), (20, 10)]
     pictures = encoded(*(image_bytes(*size, seed=at, format="PNG") for at, size in enumerate(sizes)))
-    for pipeline in (pictures.image("image", Normalize(0.5, 0.5)), pictures.decode("image", as_=as_)):
+    for pipeline in (pictures.image("image", Normalize(0.5, 0.5)), pictures.decode("image", format=format)):
         equal, mixed = (batch["image"] for batch in pipeline.batch(2))
         assert isinstance(equal, np.ndarray) and len(equal) == 2
         assert isinstance(mixed, list)
@@ -212,7 +212,7 @@ def test_pixels_that_are_decoded_already_are_not_decoded_again() -> None:
     for source in (stoker.stream(lambda: [{"image": pixels}]), stoker.arrays(image=pixels[None])):
         (passed,) = source.decode("image")
         np.testing.assert_array_equal(passed["image"], pixels)
-        (picture,) = source.decode("image", as_="pil")
+        (picture,) = source.decode("image", format="pil")
         np.testing.assert_array_equal(np.asarray(picture["image"]), pixels)
     with pytest.raises(ConfigError, match=r"decode\('image'\): the field holds float64"):
         stoker.arrays(image=np.zeros((2, 8, 8, 3))).decode("image").explain()
@@ -229,7 +229,7 @@ def test_pixels_whose_size_the_source_knows_come_out_stacked() -> None:
         rows.image("image"): (4, 8, 6, 3),
         rows.image("image", HorizontalFlip(0), layout="chw"): (4, 3, 8, 6),
         rows.image("image", Pad(2), Resize(4)).image("image", Invert()): (4, 4, 4, 3),
-        rows.rename(image="i").image("i", Invert(), color="gray").rename(i="image"): (4, 8, 6, 1),
+        rows.rename(i="image").image("i", Invert(), color="gray").rename(image="i"): (4, 8, 6, 1),
         rows.filter(lambda sample: True).image("image", Invert()): (4, 8, 6, 3),
         stoker.arrays(image=pixels[:, :, :, 0]).image("image", Invert()): (4, 8, 6, 3),
     }
@@ -262,7 +262,7 @@ def test_a_batch_that_drops_nothing_drops_nothing_on_any_number_of_ranks(world: 
     ):
         ranks = [list(write(stoker.arrays(x=np.arange(n)), rank)) for rank in range(world)]
         assert len({len(batches) for batches in ranks}) == 1, "every rank takes the same number of steps"
-        seen = [int(x) for batches in ranks for batch in batches for x in batch["x"][batch.mask]]
+        seen = [int(x) for batches in ranks for batch in batches for x in batch["x"][batch.valid]]
         assert sorted(seen) == list(range(n))
 
 
@@ -282,3 +282,22 @@ def test_an_iterator_nobody_asks_for_a_batch_is_not_an_epoch() -> None:
     iter(pipeline)
     assert [batch["x"].tolist() for batch in pipeline] == first
     assert [batch["x"].tolist() for batch in pipeline] == second
+
+
+def test_fields_may_be_called_like_parameters() -> None:
+    odd = stoker.arrays(**{name: np.arange(3) for name in ("fn", "rng", "self", "x")})
+    mapped = odd.map(fn=lambda v: v + 1, rng=[lambda v: v + 2], self=lambda v: v + 3)
+    assert mapped.sample(0) == {"fn": 1, "rng": 2, "self": 3, "x": 0}
+    drawn = odd.map(fn=lambda v, rng: rng.random(), rng=True).sample(0)
+    assert 0 < drawn["fn"] < 1 and drawn["rng"] == 0
+    assert odd.rename(self="x", x="self", rng="fn", fn="rng").batch(3).plan.specs.keys() == {"fn", "rng", "self", "x"}  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match=r"map names the field 'fn', .*passed as map\(fn\)"):
+        _ = stoker.arrays(x=np.arange(3)).map(fn=abs).plan
+
+
+def test_how_a_pipeline_is_written_says_the_new_names() -> None:
+    written = repr(
+        stoker.arrays(x=np.arange(3)).rename(y="x").on_error("skip", budget=3, window=9, fill="repeat").on_error("raise")
+    )
+    assert "rename(y='x')" in written and "on_error('skip', budget=3.0, window=9, fill='repeat')" in written
+    assert written.endswith("on_error('raise')")

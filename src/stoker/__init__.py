@@ -10,14 +10,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Union
 
 from . import errors
 from .errors import StokerError
-from .foreign_names import advised
-from .pipeline import Pipeline, skip
+from .foreign_names import advised, unknown_attribute
+from .pipeline import Pipeline
 from .pipeline import mix as _mix
 from .registry import Registry
 from .storage.names import AnyPath as Path
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Cache", "Feature", "Patience", "Pipeline", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist",
-    "files", "lmdb", "mix", "skip", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
+    "files", "lmdb", "mix", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
 ]  # fmt: skip
 
 Paths = Iterable[Path]
@@ -249,4 +250,4 @@ if not TYPE_CHECKING:  # type checkers know what is there, and what is not
         """What is imported when it is first used, so that `import stoker` stays quick."""
         if name in _LATER:
             return _LATER.get(name, name)
-        raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+        raise unknown_attribute(sys.modules[__name__], name)

@@ -32,7 +32,7 @@
     ├── ClosedError (RuntimeError)        a loader or iterator used after its end
     └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
 
-An error that concerns one sample can be skipped with ``pipeline.on_error(stoker.skip(...))``; the others cannot.
+An error that concerns one sample can be skipped with ``pipeline.on_error("skip")``; the others cannot.
 """
 
 from __future__ import annotations

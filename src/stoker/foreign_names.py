@@ -28,7 +28,7 @@ _ALWAYS = "omit it: workers always run in parallel, and results always come in o
 _WORLD = "use shard(rank=..., world={value})"
 _RANK = "use shard(rank={value}, world=...)"
 _OPERATIONS = "operations are given one by one: image(field, Resize(224), ...), from stoker.image"
-_SKIP = "use .on_error(stoker.skip(budget=...))"
+_SKIP = "use .on_error('skip', budget=...)"
 
 _COMPRESSION = "use compression='gzip' or compression='zlib', or omit it to have it found out"
 _TOGETHER = "shards are read in parallel; for those read in sequence, interleave=... is how many are open at once"
@@ -39,12 +39,12 @@ _TRANSFORM = "what happens to samples belongs to the pipeline: .image('image', R
 #: arguments, by the method or source they were given to
 _ARGUMENTS: dict[str, dict[str, str]] = {
     "loader": {
+        "as_": "use loader(format={value})",
         "batch_sampler": _ORDER,
         "batch_size": "batches belong to the pipeline: .batch({value}).loader()",
         "buffer_size": _AHEAD,
         "collate_fn": _COLLATE,
         "drop_last": "it belongs to the pipeline: .batch(size, drop_last={value}).loader()",
-        "format": "use loader(as_={value})",
         "generator": _RANDOM,
         "in_order": "omit it: batches always come in order",
         "multiprocessing_context": "omit it: workers are threads; for processes use pipeline.torch_dataset() in a DataLoader",
@@ -100,10 +100,10 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
         "transforms": _OPERATIONS,
     },
     "decode": {
+        "as_": "use decode(field, format={value})",
         "channels": "use decode(field, color='rgb') or color='gray'",
         "dtype": "use decode(field, out='uint8') or out='float32'",
-        "format": "use decode(field, as_={value})",
-        "mode": "use decode(field, as_=...), one of 'numpy', 'pil' and 'torch', and color='rgb' or color='gray'",
+        "mode": "use decode(field, format=...), one of 'numpy', 'pil' and 'torch', and color='rgb' or color='gray'",
     },
     "files": {
         "extensions": "use pattern='**/*.jpg'; without a pattern, all image files count",
@@ -173,38 +173,45 @@ _METHODS = {
     "ragged_batch": "use .batch(size, pad={'field': list})",
     "rebatch": "use .unbatch().batch(size)",
     "remove_columns": "use .drop(...)",
-    "rename_column": "use .rename(old='new')",
-    "rename_columns": "use .rename(old='new')",
-    "rename_keys": "use .rename(old='new')",
+    "rename_column": "use .rename(new='old')",
+    "rename_columns": "use .rename(new='old')",
+    "rename_keys": "use .rename(new='old')",
     "resampled": "use .repeat()",
-    "set_format": "use .loader(as_='torch')",
+    "set_format": "use .loader(format='torch')",
     "slice": "use .take(n) and .skip(n)",
     "snapshot": _NOT_CACHED,
     "to": "use .loader(device='cuda')",
     "to_tuple": "use .select(...): batches unpack in that order",
     "unbatched": "use .unbatch()",
     "with_epoch": "omit it: an epoch's length is known; .repeat().batch(size).take(n) makes one of n batches",
-    "with_format": "use .loader(as_='torch')",
+    "with_format": "use .loader(format='torch')",
     "with_length": "omit it: len(pipeline) is counted",
     "with_options": "omit it: there are no global options; see .loader(...)",
     "xdecode": "use .decode(field), once for each field",
     "zip": "use one source with all fields, or look the other value up in a function: .map(fn)",
 }
 
+#: attributes, by what they were asked of; a pipeline's are `_METHODS`
+_ATTRIBUTES = {
+    "Batch": {"keys_": "use batch.sample_keys", "mask": "use batch.valid"},
+    "Sample": {"key_": "use sample.key"},
+    "module": {"skip": "use pipeline.on_error('skip', budget=...)"},
+}
+
 #: what WebDataset's `decode` takes in the place of a field
 _IMAGE_SPECS = {
     "l": "color='gray', out='float32'",
     "l8": "color='gray'",
-    "pil": "as_='pil'",
-    "pilrgb": "as_='pil'",
-    "pill": "as_='pil', color='gray'",
+    "pil": "format='pil'",
+    "pilrgb": "format='pil'",
+    "pill": "format='pil', color='gray'",
     "rgb": "out='float32'",
     "rgb8": "",
-    "torch": "as_='torch', out='float32'",
-    "torchl": "as_='torch', color='gray', out='float32'",
-    "torchl8": "as_='torch', color='gray'",
-    "torchrgb": "as_='torch', out='float32'",
-    "torchrgb8": "as_='torch'",
+    "torch": "format='torch', out='float32'",
+    "torchl": "format='torch', color='gray', out='float32'",
+    "torchl8": "format='torch', color='gray'",
+    "torchrgb": "format='torch', out='float32'",
+    "torchrgb8": "format='torch'",
 }
 
 
@@ -257,10 +264,12 @@ def _too_many(verb: str, extra: tuple[Any, ...], known: list[str]) -> ArgumentEr
 
 
 def unknown_attribute(owner: Any, name: str) -> AttributeError:
-    """The error for a method or attribute that a pipeline does not have."""
-    told = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    if name in _METHODS:
-        return AttributeError(f"{told}; {_METHODS[name]}")
+    """The error for a method or attribute that a pipeline, a batch or a sample does not have."""
+    kind = type(owner).__name__
+    what = f"module {owner.__name__!r}" if kind == "module" else f"{kind!r} object"
+    told, advice = f"{what} has no attribute {name!r}", _ATTRIBUTES.get(kind, _METHODS).get(name)
+    if advice is not None:
+        return AttributeError(f"{told}; {advice}")
     return AttributeError(told, name=name, obj=owner)  # Python itself suggests names that are spelled alike
 
 

@@ -39,17 +39,6 @@ from .source.source import Source, digest
 _log = logging.getLogger("stoker")
 
 
-def skip(budget: float = 0.001, quarantine: AnyPath | None = None) -> n.SkipPolicy:
-    """Leave bad samples out, for `pipeline.on_error`.
-
-    `budget` is how many: a share of the samples seen (below 1; judged over at least 1,000), or a number an epoch (1 and more);
-    beyond it a `DataLossError` is raised. `quarantine` names a file that gets a JSON line for each sample left out.
-    """
-    if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
-        raise ConfigError(f"skip(budget={budget!r}): give a share below 1, or a number of samples")
-    return n.SkipPolicy(float(budget), None if quarantine is None else os.fsdecode(file_name(quarantine)))
-
-
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions; see `stoker.mix`."""
     members = list(pipelines) if isinstance(pipelines, Iterable) and not isinstance(pipelines, Pipeline) else []
@@ -142,7 +131,7 @@ class Pipeline:
 
         Unless given, rank and world are found when a loader is made: from an initialised `torch.distributed` process group, or
         as torchrun, Lightning, Horovod, MPI, SLURM or JAX say. All ranks get the same number of batches. Samples that do not
-        fill a global batch are dropped (`drop`), filled up with repeated rows that `batch.mask` marks (`pad`), or dealt out as
+        fill a global batch are dropped (`drop`), filled up with repeated rows, False in `batch.valid` (`pad`), or dealt out as
         they are (`keep`). `pad` and `keep` lose nothing, and neither does ``batch(drop_last=False)``, which means `keep`.
         """
         if (rank is None) != (world is None):
@@ -231,7 +220,7 @@ class Pipeline:
     def decode(
         self,
         field: str,
-        as_: str = "numpy",
+        format: str = "numpy",
         color: str = "rgb",
         out: str = "uint8",
         max_pixels: int = MAX_PIXELS,
@@ -240,41 +229,50 @@ class Pipeline:
     ) -> Pipeline:
         """Decode an image field at full size: JPEG, JPEG 2000, PNG, WebP, AVIF, GIF, TIFF, BMP, PPM, ICO, TGA, or npy.
 
-        `as_` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
+        `format` is ``"numpy"`` (height, width, channels), ``"pil"``, or ``"torch"`` (channels first); `out` is ``"uint8"`` or
         ``"float32"`` (0 to 1). With ``orient=True`` images are turned upright, as EXIF says. Where sizes vary within a batch, it
         holds a list of images. `lenient` as for `image`.
         """
         _field("decode", field)
-        _choice("decode", "as_", as_, ("numpy", "pil", "torch"))
+        _choice("decode", "format", format, ("numpy", "pil", "torch"))
         _choice("decode", "color", color, ("rgb", "gray"))
         _choice("decode", "out", out, ("uint8", "float32"))
-        if as_ == "torch" and find_spec("torch") is None:
-            raise MissingExtra("decode(as_='torch') needs PyTorch: pip install 'stoker[torch]'")
-        if as_ == "pil" and out != "uint8":
-            raise ConfigError("decode(as_='pil') gives 8-bit images; use as_='numpy' for floats")
+        if format == "torch" and find_spec("torch") is None:
+            raise MissingExtra("decode(format='torch') needs PyTorch: pip install 'stoker[torch]'")
+        if format == "pil" and out != "uint8":
+            raise ConfigError("decode(format='pil') gives 8-bit images; use format='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
         flags = _flag("decode", "orient", orient), _flag("decode", "lenient", lenient)
-        return self._with(n.Decode(field, as_, color, out, max_pixels, *flags))
+        return self._with(n.Decode(field, format, color, out, max_pixels, *flags))
 
-    def map(self, fn: Function | None = None, *, rng: bool | str = False, **fields: Function | Sequence[Function]) -> Pipeline:
+    def map(
+        self,
+        fn: Function | None = None,
+        /,
+        *,
+        rng: bool | str | Function | Sequence[Function] = False,
+        **fields: Function | Sequence[Function],
+    ) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
 
         ``map(fn)`` calls ``fn(sample)`` with a dict and takes the dict it returns. ``map(label=fn)`` replaces one field by
         ``fn(value)``; a list of functions is applied in turn. With ``rng=True`` functions get a second argument, a NumPy
-        Generator keyed by the sample's place, so that results do not depend on who computes them. ``rng="name"`` names its random
-        stream: functions with the same name draw the same numbers for a sample.
+        Generator keyed by the sample's place, so that results do not depend on who computes them; ``rng="name"`` names the random
+        stream: functions with the same name draw the same numbers for a sample. (``map(rng=fn)`` is for a field called rng.)
 
         The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
         returns an entry ``"__key__"``, that is the sample's new key and not a field.
         """
+        if _is_function(rng):
+            fields, rng = {**fields, "rng": rng}, False  # type: ignore[dict-item]
+        if not isinstance(rng, (bool, str)) or rng == "":
+            raise ConfigError(f"map(rng={_short(rng)}): must be True, False or a name for the random numbers")
         for name, given in fields.items():
             advice = argument_advice("map", name, given) if fn is not None or not _is_function(given) else None
             if advice is not None:
                 raise ArgumentError(f"map({name}={_short(given)}): {advice}")
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
-        if not isinstance(rng, (bool, str)) or rng == "":
-            raise ConfigError(f"map(rng={_short(rng)}): give True or False, or a name for the random numbers")
         if fn is not None:
             return self._with(n.Map(_callable("map()", fn), rng))
         return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
@@ -300,11 +298,11 @@ class Pipeline:
             raise ConfigError("select() keeps fields, by name; to keep samples use .filter(fn)")
         return self._with(n.Select(_names("select", fields)))
 
-    def rename(self, **names: str) -> Pipeline:
-        """Rename fields: ``rename(old="new")``."""
+    def rename(self, /, **names: str) -> Pipeline:
+        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``."""
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
-        return self._with(n.Rename(tuple(names.items())))
+        return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:
         """Leave these fields out."""
@@ -363,16 +361,38 @@ class Pipeline:
         return self._with(n.Blend(ops, image, label, layout, stream))
 
     @advised
-    def on_error(self, policy: str | n.SkipPolicy) -> Pipeline:
-        """What a bad sample means: ``"raise"`` (the default), or ``stoker.skip(...)``.
+    def on_error(
+        self,
+        policy: str,
+        *,
+        budget: float = 0.001,
+        window: int | None = None,
+        quarantine: AnyPath | None = None,
+        fill: str | None = None,
+    ) -> Pipeline:
+        """What a bad sample means: ``"raise"`` an error (the default), or ``"skip"`` it.
 
-        A skipped sample leaves its batch one row shorter; all other batches, and their number, stay as they are.
+        `budget` is how many may be skipped: a share of the samples (below 1), or a number of them (1 and more); beyond it a
+        `DataLossError` is raised. It is judged over the epoch so far (a share over at least 1,000 samples), or over the last
+        `window` samples. `quarantine` names a file that gets a JSON line for each bad sample.
+
+        A skipped sample leaves its batch one row shorter, or with ``fill="repeat"`` its row is filled with a good row of the same
+        batch and False in ``batch.valid``. All other batches, and their number, stay as they are.
         """
-        if policy == "raise":
-            return self._with(n.OnError(None))
-        if isinstance(policy, n.SkipPolicy):
-            return self._with(n.OnError(policy))
-        raise ConfigError(f"on_error({policy!r}): give 'raise' or stoker.skip(...)")
+        _choice("on_error", "policy", policy, ("raise", "skip"))
+        if not isinstance(budget, (int, float)) or isinstance(budget, bool) or not budget >= 0:
+            raise ConfigError(f"on_error(budget={budget!r}): must be a share below 1, or a number of samples")
+        if window is not None:
+            window = _whole("on_error", "window", window, 1)
+        if fill is not None:
+            _choice("on_error", "fill", fill, ("repeat",))
+        listed = None if quarantine is None else os.fsdecode(file_name(quarantine))
+        skipping = n.SkipPolicy(float(budget), window, listed, fill)
+        if policy == "skip":
+            return self._with(n.OnError(skipping))
+        if skipping != n.SkipPolicy():
+            raise ConfigError("on_error('raise') skips nothing: omit budget, window, quarantine and fill, or use 'skip'")
+        return self._with(n.OnError(None))
 
     # ---- running -----------------------------------------------------------------------------------------------------------
 
@@ -384,7 +404,8 @@ class Pipeline:
         executor: str = "auto",
         memory: int | str = "2GB",
         ahead: int | None = None,
-        as_: str = "numpy",
+        format: str = "numpy",
+        batches: str = "tuple",
         device: Any = None,
         epoch: int = 0,
         watchdog_s: float = 60.0,
@@ -393,9 +414,9 @@ class Pipeline:
 
         `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. `executor`
         is ``"auto"``, ``"threads"`` or ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
-        (default: about 64 MB worth, at least 2). `as_` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there, and
-        implies torch. `epoch` is where to start. When nothing has moved for `watchdog_s` seconds, a `StallError` shows every
-        worker's stack.
+        (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
+        and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
+        nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
         """
         _warn_unsharded(self.plan)
         return Loader(
@@ -404,7 +425,8 @@ class Pipeline:
             executor=executor,
             memory=memory,
             ahead=ahead,
-            as_=as_,
+            format=format,
+            batches=batches,
             device=device,
             epoch=epoch,
             watchdog_s=watchdog_s,
@@ -428,8 +450,7 @@ class Pipeline:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
 
         With `batch` in the pipeline pass ``batch_size=None``. Each iteration is the next epoch; ``set_epoch`` chooses one.
-        Batches, and samples without `batch`, are named tuples: they unpack, and ``batch["label"]`` takes a field; with
-        ``batches="dict"`` they are dicts.
+        Batches, and samples without `batch`, are tuples with names, or with ``batches="dict"`` plain dicts, as those of `loader`.
         """
         from .device.torch_dataset import torch_dataset
 
@@ -512,10 +533,18 @@ class _WorkerPart:
     def __init__(self, pipeline: Pipeline, carried: Rank | None = None) -> None:
         self._pipeline, self._carried = pipeline, carried
 
-    def __call__(self, epoch: int, number: int, count: int) -> Iterator[Any]:
-        plan, part, carried = self._pipeline.plan, (number, count), self._carried
+    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple") -> Iterator[Any]:
         # A DataLoader worker is a process of its own and there are as many as the user wants: no threads inside.
-        with Loader(plan, executor="inline", as_="torch", epoch=epoch, once=True, part=part, carried=carried) as loader:
+        with Loader(
+            self._pipeline.plan,
+            executor="inline",
+            format="torch",
+            batches=batches,
+            epoch=epoch,
+            once=True,
+            part=(number, count),
+            carried=self._carried,
+        ) as loader:
             yield from loader
 
     def __reduce__(self) -> Any:

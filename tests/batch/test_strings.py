@@ -100,7 +100,7 @@ def test_small_batches_that_are_made_together_come_apart_right(tmp_path: Any) ->
     samples = [{"__key__": f"{number:04d}", "bin": f"value {number}".encode(), "cls": number} for number in range(203)]
     stoker.write_tar(str(tmp_path / "s-{:03d}.tar"), samples, max_samples=50)
     with stoker.tar(str(tmp_path)).batch(4, drop_last=False).loader(threads=2) as loader:
-        got = [(batch.keys_, list(batch["bin"]), batch["cls"].tolist()) for batch in loader]
+        got = [(batch.sample_keys, list(batch["bin"]), batch["cls"].tolist()) for batch in loader]
     assert [key for keys, _, _ in got for key in keys] == [sample["__key__"] for sample in samples]
     assert [value for _, values, _ in got for value in values] == [sample["bin"] for sample in samples]
     assert [label for _, _, labels in got for label in labels] == list(range(203))

@@ -20,7 +20,7 @@ def test_the_rows_are_those_of_the_batch(stoker_json: Any, module: Path) -> None
     told = stoker_json("explain", f"{module}:train", "--epoch", 2, "--step", 3)
     with load_pipeline(f"{module}:train").loader(epoch=2) as loader:
         batch = list(loader)[3]
-    assert [row["key"] for row in told["batch"]] == batch.keys_
+    assert [row["key"] for row in told["batch"]] == batch.sample_keys
     assert (told["seed"], told["epoch"], told["step"], told["rows"]) == (5, 2, 3, 6)
 
 

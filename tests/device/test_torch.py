@@ -20,13 +20,13 @@ torch = pytest.importorskip("torch")
 @pytest.mark.parametrize("kind", ["shuffled", "last batch kept", "map_batch", "pad", "filter", "stream"])
 def test_tensors_hold_what_arrays_would(kind: str) -> None:
     pipeline = PIPELINES[kind](4)
-    with pipeline.loader() as a, pipeline.loader(as_="torch") as b:
+    with pipeline.loader() as a, pipeline.loader(format="torch") as b:
         assert epochs_of(a, 2) == epochs_of(b, 2)
 
 
 def test_numbers_become_tensors_and_the_rest_stays() -> None:
     mixed = numbers(8).map(lambda s: {"n": s["x"], "f": 0.5, "b": True, "text": "t", "raw": b"r", "list": [1], "c": 1j})
-    batch = next(iter(mixed.batch(4).loader(as_="torch")))
+    batch = next(iter(mixed.batch(4).loader(format="torch")))
     kinds = {name: value.dtype if isinstance(value, torch.Tensor) else type(value) for name, value in batch.items()}
     assert kinds == {
         "n": torch.int64, "f": torch.float64, "b": torch.bool, "text": list, "raw": list, "list": list, "c": torch.complex128,
@@ -35,7 +35,7 @@ def test_numbers_become_tensors_and_the_rest_stays() -> None:
 
 def test_a_tensor_lies_in_the_slabs_own_memory(image_folder: Path) -> None:
     pipeline = stoker.files(image_folder).image("image", RandomResizedCrop(32)).batch(6)
-    with pipeline.loader(threads=2, as_="torch", ahead=2) as loader:
+    with pipeline.loader(threads=2, format="torch", ahead=2) as loader:
         addresses = {batch["image"].data_ptr() for _ in range(10) for batch in loader}
         assert len(addresses) <= 8, "slabs are used again under tensors too"
         iterator = iter(loader)
@@ -46,7 +46,7 @@ def test_a_tensor_lies_in_the_slabs_own_memory(image_folder: Path) -> None:
 
 
 def test_tensors_that_are_kept_are_not_overwritten() -> None:
-    with numbers(400).shuffle(seed=1).batch(4).loader(threads=2, as_="torch") as loader:
+    with numbers(400).shuffle(seed=1).batch(4).loader(threads=2, format="torch") as loader:
         kept = [(batch["y"], batch["y"].clone()) for _ in range(5) for batch in loader]
         slices = [(batch["y"][1:2, 2:].t(), batch["y"][1:2, 2:].t().clone()) for batch in loader]
     assert all(torch.equal(tensor, copy) for tensor, copy in kept + slices)
@@ -65,14 +65,14 @@ def test_tensors_that_are_kept_are_not_overwritten() -> None:
 )
 def test_arrays_of_any_layout_become_tensors(change: Any) -> None:
     pipeline = numbers().batch(4).map_batch(lambda c: {"y": change(c["y"])})
-    for array, tensor in zip(pipeline.loader(), pipeline.loader(as_="torch")):
+    for array, tensor in zip(pipeline.loader(), pipeline.loader(format="torch")):
         assert np.array_equal(array["y"], tensor["y"].numpy())
         tensor["y"].add_(1)  # it can be written to
 
 
 def test_a_type_torch_does_not_have_is_named() -> None:
     pipeline = numbers().batch(4).map_batch(lambda c: {"y": c["y"].astype(np.longdouble)})
-    with pipeline.loader(as_="torch") as loader:
+    with pipeline.loader(format="torch") as loader:
         iterator = iter(loader)
         with pytest.raises(BatchError, match=r"float128|longdouble"):
             next(iterator)
@@ -92,11 +92,11 @@ def test_single_samples_hold_what_they_would_as_arrays(kind: str) -> None:
         return sha.hexdigest()
 
     pipeline = SINGLES[kind]()
-    assert [contents(s) for s in pipeline.loader()] == [contents(s) for s in pipeline.loader(as_="torch")]
+    assert [contents(s) for s in pipeline.loader()] == [contents(s) for s in pipeline.loader(format="torch")]
 
 
 def test_a_device_implies_torch_and_the_cpu_is_one() -> None:
-    batch = next(iter(numbers().batch(4).loader(as_="torch", device="cpu")))
+    batch = next(iter(numbers().batch(4).loader(format="torch", device="cpu")))
     assert batch["x"].device.type == "cpu"
     for device in ("cpu", torch.device("cpu")):
         assert isinstance(next(iter(numbers().batch(4).loader(device=device)))["x"], torch.Tensor), "a device implies torch"
@@ -118,7 +118,7 @@ def test_a_list_of_arrays_is_a_list_of_tensors_and_other_lists_stay() -> None:
 
     names = ("boxes", "still", "tensor", "mixed", "texts", "list")
     pipeline = numbers(6).map(ragged).batch(3, pad=dict.fromkeys(names, list))
-    first = next(iter(pipeline.loader(as_="torch")))
+    first = next(iter(pipeline.loader(format="torch")))
     assert [boxes.tolist() for boxes in first["boxes"]] == [[], [[1.0] * 4], [[2.0] * 4] * 2]
     assert [(boxes.dtype, boxes.shape[1]) for boxes in first["boxes"]] == [(torch.float32, 4)] * 3
     assert [still.add_(1).tolist() for still in first["still"]] == [[1, 1], [2, 2], [3, 3]]
@@ -138,7 +138,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("out", ["uint8", "float32"])
 def test_whole_images_can_be_decoded_to_tensors(image_folder: Path, out: str) -> None:
     arrays = next(iter(stoker.files(image_folder).decode("image", out=out).batch(3)))
-    tensors = next(iter(stoker.files(image_folder).decode("image", as_="torch", out=out).batch(3, pad={"image": list})))
+    tensors = next(iter(stoker.files(image_folder).decode("image", format="torch", out=out).batch(3, pad={"image": list})))
     for array, tensor in zip(arrays["image"], tensors["image"]):
         assert np.array_equal(array.transpose(2, 0, 1), tensor.numpy())
 
@@ -147,6 +147,6 @@ def test_sparse_tensors_which_do_not_know_their_size_pass_through() -> None:
     made = torch.eye(4).to_sparse()
     listed = numbers(8).map(lambda sample: {"x": made}).batch(4, pad={"x": list})
     for pipeline in (listed, numbers(8).batch(4).map_batch(lambda columns: {"x": made})):
-        for as_ in ("numpy", "torch"):
-            with pipeline.loader(as_=as_) as loader:
+        for format in ("numpy", "torch"):
+            with pipeline.loader(format=format) as loader:
                 assert [batch.rows for batch in loader] == [4, 4] and loader.stats().batches == 2

@@ -86,7 +86,7 @@ def test_the_defaults_of_a_loader_are_those_of_its_table() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", PAGES["loader.md"].split("## Iterating")[0], re.MULTILINE))
     parameters = inspect.signature(Pipeline.loader).parameters
     assert rows.keys() == parameters.keys() - {"self"}
-    for name in ("executor", "memory", "as_", "device", "epoch", "watchdog_s"):
+    for name in ("executor", "memory", "format", "device", "epoch", "watchdog_s"):
         assert ast.literal_eval(rows[name].strip("`")) == parameters[name].default, name
 
 

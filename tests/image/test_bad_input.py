@@ -242,7 +242,7 @@ def test_an_image_smaller_than_the_crop_is_padded_by_the_centre_and_an_error_at_
         BoxError, match=r"^sample '0': a random crop of 5x5 does not fit into a 6x4 image; pad or resize it before"
     ) as caught:
         run(small, RandomCrop(5))
-    assert caught.value.key == "0" and "stoker.skip" in str(caught.value)
+    assert caught.value.key == "0" and "on_error('skip')" in str(caught.value)
     (tmp_path / "tiny.jpg").write_bytes(jpeg_bytes(6, 4))
     with pytest.raises(BoxError, match=r"tiny\.jpg.* a random crop of 5x5 does not fit into a 6x4"):
         list(stoker.files(tmp_path, labels=None).image("image", RandomCrop(5)))
@@ -284,7 +284,7 @@ def test_channels_that_stand_first_are_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match=first):
         len(stoker.arrays(image=PIXELS).image("image", layout="chw").image("image", Resize((4, 4))))
     with pytest.raises(ConfigError, match=r"uint8\[3, \?, \?\].* channels stand first"):
-        len(stoker.arrays(image=PIXELS).decode("image", as_="torch").image("image", Resize((4, 4))))
+        len(stoker.arrays(image=PIXELS).decode("image", format="torch").image("image", Resize((4, 4))))
     with pytest.raises(
         ConfigError, match=r"uint8\[8, 8, 2\]; give encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)$"
     ):
@@ -487,7 +487,7 @@ def photographs() -> stoker.Pipeline:
 
 def test_pillows_functions_drop_in() -> None:
     stage = (
-        photographs().decode("image", as_="pil").map(image=lambda image: image.filter(ImageFilter.BoxBlur(2)).resize((16, 16)))
+        photographs().decode("image", format="pil").map(image=lambda image: image.filter(ImageFilter.BoxBlur(2)).resize((16, 16)))
     )
     (batch,) = stage.map(image=np.asarray).batch(3)
     first = Image.fromarray(next(iter(photographs().decode("image")))["image"]).filter(ImageFilter.BoxBlur(2)).resize((16, 16))
@@ -506,6 +506,6 @@ def test_torchvisions_transforms_drop_in() -> None:
     from .vision import torch, v2
 
     steps = v2.Compose([v2.Resize((16, 16)), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.5] * 3, [0.25] * 3)])
-    (batch,) = photographs().decode("image", as_="torch").map(image=steps).batch(3)
-    first = steps(next(iter(photographs().decode("image", as_="torch")))["image"])
+    (batch,) = photographs().decode("image", format="torch").map(image=steps).batch(3)
+    first = steps(next(iter(photographs().decode("image", format="torch")))["image"])
     assert torch.equal(torch.as_tensor(batch["image"])[0], first) and tuple(batch["image"].shape) == (3, 3, 16, 16)

@@ -95,12 +95,13 @@ def test_what_is_written_does_the_same(op: Any, written: str) -> None:
     ids=lambda op: "" if isinstance(op, str) else type(op).__name__,
 )
 def test_a_parameter_that_would_be_lost_is_named(op: Any, lost: str) -> None:
-    assert f"{lost} has no counterpart here: use .decode('image', as_='pil')" in refused(op)
+    assert f"{lost} has no counterpart here: use .decode('image', format='pil')" in refused(op)
 
 
 @pytest.mark.parametrize("op", [v2.RandomPerspective(), v2.Compose([v2.Resize(8), v2.RandomPerspective()])])
 def test_a_transform_without_a_counterpart_runs_as_a_function(op: Any) -> None:
-    assert "RandomPerspective has no counterpart here: use .decode('image', as_='pil') and .map(image=transform)" in refused(op)
+    told = "RandomPerspective has no counterpart here: use .decode('image', format='pil') and .map(image=transform)"
+    assert told in refused(op)
 
 
 def test_a_class_and_a_transform_of_batches_are_known_too() -> None:

@@ -60,7 +60,7 @@ def test_decode_turns_images_upright_when_asked(kind: str, tmp_path: Path) -> No
     root = folder(tmp_path, kind)
     for color in ("rgb", "gray"):
         for sample in stoker.files(root, "**/*.img").decode("image", color=color, orient=True):
-            data = (root / sample.key_).read_bytes()
+            data = (root / sample.key).read_bytes()
             expected = as_pillow(data, "RGB" if color == "rgb" else "L")
             assert sample["image"].shape[:2] == expected.shape[:2]
             difference = np.abs(sample["image"].squeeze().astype(int) - expected)
@@ -79,7 +79,7 @@ def test_a_tiff_is_always_upright(tmp_path: Path) -> None:
     root = folder(tmp_path, "TIFF")
     for orient in (False, True):
         for sample in stoker.files(root, "**/*.img").decode("image", orient=orient):
-            np.testing.assert_array_equal(sample["image"], as_pillow((root / sample.key_).read_bytes()))
+            np.testing.assert_array_equal(sample["image"], as_pillow((root / sample.key).read_bytes()))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -92,7 +92,7 @@ def test_image_turns_before_its_operations(kind: str, tmp_path: Path) -> None:
     held = files.map(image=bytes).image("image", *ops, orient=True, fast=False)
     varying = files.image("image", orient=True, fast=False)
     for a, b, c in zip(drawn, held, varying):
-        whole = as_pillow((root / a.key_).read_bytes())
+        whole = as_pillow((root / a.key).read_bytes())
         top, left = round((whole.shape[0] - 20) / 2), round((whole.shape[1] - 28) / 2)
         expected = whole[top : top + 20, left : left + 28].astype(int)
         assert np.abs(a["image"] - expected).mean() < 1 and np.abs(a["image"] - expected).max() <= 6
@@ -104,7 +104,7 @@ def test_boxes_count_pixels_of_the_upright_image(tmp_path: Path) -> None:
     root = folder(tmp_path, "PNG")
     boxed = stoker.files(root, "**/*.img").map(lambda s: {**s, "box": (2, 3, 12, 20)})
     for sample in boxed.image("image", CropBox(), orient=True):
-        expected = as_pillow((root / f"a/{sample.key_.split('/')[-1]}").read_bytes())[2:12, 3:20]
+        expected = as_pillow((root / f"a/{sample.key.split('/')[-1]}").read_bytes())[2:12, 3:20]
         np.testing.assert_array_equal(sample["image"], expected)
 
 

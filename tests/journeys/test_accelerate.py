@@ -76,7 +76,7 @@ def main(folder: Path) -> dict[str, Any]:
             list(prepared(pipeline, arguments, dispatch))
         found[name] = str(refused.value)
     rank = accelerators[True].process_index
-    with ids(24).shard(rank, WORLD).batch(4).loader(as_="torch", threads=1) as loader:
+    with ids(24).shard(rank, WORLD).batch(4).loader(format="torch", threads=1) as loader:
         ours = accelerators[True].prepare(loader)
         found["a loader of our own"] = [[int(x) for batch in ours for x in batch["x"]] for _ in range(2)]
         accelerators[True].register_for_checkpointing(ours)

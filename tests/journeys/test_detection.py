@@ -85,14 +85,14 @@ def test_boxes_follow_random_crops_and_flips_to_the_detector(scenes: dict[str, l
     )
     assert train.classes == ("blue", "green", "red")
     flips = shown = 0
-    with train.loader(as_="torch") as loader:
+    with train.loader(format="torch") as loader:
         for _ in range(2):
             keys = []
             for batch in loader:
                 images, targets = as_targets(batch)
                 check_as_detectors_do(images, targets)
-                keys += batch.keys_
-                for key, image, labels, target in zip(batch.keys_, images, batch["label"], targets):
+                keys += batch.sample_keys
+                for key, image, labels, target in zip(batch.sample_keys, images, batch["label"], targets):
                     assert [train.classes[label] for label in labels] == [name for name, _ in scenes[key]]
                     for box, label in zip(target["boxes"].tolist(), (target["labels"] - 1).tolist()):
                         found = painted(image, label, train.classes)
@@ -111,9 +111,9 @@ def test_whole_images_of_any_size_come_as_lists_with_every_object(scenes: dict[s
         .batch(4)
     )
     found: dict[str, list[Object]] = {}
-    for batch in val.loader(as_="torch"):
+    for batch in val.loader(format="torch"):
         assert all(isinstance(value, torch.Tensor) for name in ("image", "box", "label") for value in batch[name])
-        for key, image, boxes, labels in zip(batch.keys_, batch["image"], batch["box"], batch["label"]):
+        for key, image, boxes, labels in zip(batch.sample_keys, batch["image"], batch["box"], batch["label"]):
             found[key] = [(val.classes[label], tuple(map(int, box))) for label, box in zip(labels, boxes)]
             for label, (ymin, xmin, ymax, xmax) in zip(labels, boxes.tolist()):
                 assert painted(image, label, val.classes) == (xmin, ymin, xmax, ymax)

@@ -65,10 +65,10 @@ def validate(model: Any, pipeline: stoker.Pipeline) -> tuple[Counter[str], int]:
     """How often each sample was seen, and how many were classified correctly."""
     seen: Counter[str] = Counter()
     correct = 0
-    with torch.no_grad(), pipeline.loader(as_="torch", threads=2) as batches:
+    with torch.no_grad(), pipeline.loader(format="torch", threads=2) as batches:
         for batch in batches:
             images, labels = batch
-            seen.update(batch.keys_)
+            seen.update(batch.sample_keys)
             correct += int((model(images).argmax(1) == labels).sum())
     return seen, correct
 
@@ -78,20 +78,20 @@ def test_samples_classes_and_labels_are_those_of_image_folder(photos: Path) -> N
         theirs, ours = datasets.ImageFolder(photos / part), stoker.files(photos / part)
         assert len(ours) == len(theirs) and list(ours.classes) == theirs.classes
         expected = {str(Path(path).relative_to(photos / part)): label for path, label in theirs.samples}
-        assert {sample.key_: int(sample["label"]) for sample in ours} == expected
+        assert {sample.key: int(sample["label"]) for sample in ours} == expected
 
 
 def test_the_transforms_that_are_there_go_on_working(photos: Path) -> None:
     compose = v2.Compose(
         [v2.Resize((SIDE, SIDE)), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
     )
-    val = stoker.files(photos / "val").decode("image", as_="pil").map(image=compose).batch(BATCH, drop_last=False)
+    val = stoker.files(photos / "val").decode("image", format="pil").map(image=compose).batch(BATCH, drop_last=False)
     theirs = datasets.ImageFolder(photos / "val", transform=compose)
     by_key = {str(Path(path).relative_to(photos / "val")): number for number, (path, _) in enumerate(theirs.samples)}
     rows = 0
-    with val.loader(as_="torch", threads=2) as batches:
+    with val.loader(format="torch", threads=2) as batches:
         for batch in batches:
-            for key, image, label in zip(batch.keys_, *batch):
+            for key, image, label in zip(batch.sample_keys, *batch):
                 expected, target = theirs[by_key[key]]
                 assert int(label) == target
                 assert torch.allclose(image, expected, atol=3 / 255 / min(STD)), "as near as two decoders of JPEG are"
@@ -112,7 +112,7 @@ def test_the_native_pipeline_trains_and_validates_every_sample_once(photos: Path
         .batch(BATCH, drop_last=False)
     )
     model = make_model()
-    with train.loader(as_="torch", threads=2) as batches:
+    with train.loader(format="torch", threads=2) as batches:
         assert train_one_epoch(model, iter(batches)) == len(batches) == len(CLASSES) * TRAIN // BATCH
     seen, correct = validate(model, val)
     assert len(seen) == len(CLASSES) * VAL and set(seen.values()) == {1}

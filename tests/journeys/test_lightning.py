@@ -85,7 +85,8 @@ def trainer_of(*callbacks: Any, **options: Any) -> Any:
 def fit(pipeline: Pipeline, *callbacks: Any, ckpt_path: Path | None = None, epoch: int = 0, **options: Any) -> Model:
     model = Model()
     validation = stoker.arrays(x=np.arange(12)).shuffle(seed=5).batch(4)
-    with pipeline.loader(as_="torch", threads=1, epoch=epoch) as batches, validation.loader(as_="torch", threads=1) as held_out:
+    how: dict[str, Any] = {"format": "torch", "threads": 1}
+    with pipeline.loader(epoch=epoch, **how) as batches, validation.loader(**how) as held_out:
         trainer_of(*callbacks, **options).fit(model, batches, held_out, ckpt_path=ckpt_path)
     return model
 
@@ -123,7 +124,7 @@ def test_a_batch_of_the_wrong_epoch_taken_ahead_is_refused_with_the_remedy(tmp_p
 
 def test_fitting_again_goes_on_with_the_trainers_epochs() -> None:
     model = Model()
-    with COUNTED.loader(as_="torch", threads=1) as batches, COUNTED.loader() as ours:
+    with COUNTED.loader(format="torch", threads=1) as batches, COUNTED.loader() as ours:
         every = [[tuple(batch["x"].tolist()) for batch in ours] for _ in range(4)]
         trainer = trainer_of()
         trainer.fit(model, batches)
@@ -136,5 +137,6 @@ def test_fitting_again_goes_on_with_the_trainers_epochs() -> None:
 
 
 def test_a_place_the_trainer_would_go_back_from_is_refused() -> None:
-    with COUNTED.loader(as_="torch", epoch=3) as batches, pytest.raises(ConfigError, match=r"put at epoch 3 .* begins epoch 0"):
+    refused = pytest.raises(ConfigError, match=r"put at epoch 3 .* begins epoch 0")
+    with COUNTED.loader(format="torch", epoch=3) as batches, refused:
         trainer_of().fit(Model(), batches)

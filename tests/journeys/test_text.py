@@ -49,14 +49,14 @@ def test_texts_become_padded_tensors_with_a_mask_and_each_is_seen_once(tmp_path:
         .batch(8, drop_last=False, pad={"tokens": PAD})
         .map_batch(with_mask)
     )
-    with pipeline.loader(as_="torch") as loader:
+    with pipeline.loader(format="torch") as loader:
         for _ in range(2):
             seen: dict[str, list[int]] = {}
             for batch in loader:
                 tokens, mask, label = batch
                 assert tokens.dtype == label.dtype == torch.int64 and mask.dtype == torch.bool and tokens.shape == mask.shape
                 assert tokens.shape[1] == int(mask.sum(1).max()), "padded to the longest text of the batch, and no further"
-                for key, row, real in zip(batch.keys_, tokens, mask):
+                for key, row, real in zip(batch.sample_keys, tokens, mask):
                     assert key not in seen
                     seen[key] = row[real].tolist()
             assert seen == {key: tokens_of(text) for key, text in documents.items()}

@@ -96,7 +96,7 @@ def groups() -> Pipeline:
 
 
 def forgiving(pipeline: Pipeline) -> Pipeline:
-    return pipeline.on_error(stoker.skip(budget=N))
+    return pipeline.on_error("skip", budget=N)
 
 
 #: batch size -> pipeline; they need nothing but memory, so every process can make them again
@@ -192,10 +192,10 @@ def hash_of(batch: Batch | Sample) -> str:
         sha.update(f"{name}:".encode())
         feed_hash(sha, value)
     if isinstance(batch, Batch):
-        sha.update(repr(batch.keys_).encode())
-        feed_hash(sha, batch.mask)
+        sha.update(repr(batch.sample_keys).encode())
+        feed_hash(sha, batch.valid)
     else:
-        sha.update(batch.key_.encode())
+        sha.update(batch.key.encode())
     return sha.hexdigest()
 
 
@@ -217,7 +217,7 @@ def sha_of_run(pipeline: Pipeline, epochs: int = 3, **arguments: Any) -> str:
 
 def real_ids(batch: Batch, field: str = "x") -> list[int]:
     """The ids of the rows that do not only pad."""
-    return [int(value) for value in np.asarray(batch[field])[batch.mask]]
+    return [int(value) for value in np.asarray(batch[field])[batch.valid]]
 
 
 def workers() -> list[str]:

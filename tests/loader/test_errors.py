@@ -271,7 +271,7 @@ def test_a_file_that_vanishes_is_named_with_its_folder(tmp_path: Any, image_fold
     with pipeline.loader(threads=2) as loader, pytest.raises(SampleError) as caught:
         list(loader)
     assert isinstance(caught.value, OSError) and "dog_03.jpg" in str(caught.value)
-    with pipeline.on_error(stoker.skip(budget=1)).loader(threads=2) as loader:
+    with pipeline.on_error("skip", budget=1).loader(threads=2) as loader:
         assert sum(batch.rows for batch in loader) == 23
 
 

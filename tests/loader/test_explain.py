@@ -47,7 +47,7 @@ def test_the_explanation_of_every_step_is_what_the_step_gave(pipeline: Pipeline)
 
 def test_crops_and_flips_are_told_and_they_are_the_ones_that_were_made(image_folder: Path) -> None:
     def pipeline(**how: bool) -> Pipeline:
-        return stoker.files(image_folder).shuffle(seed=4).rename(image="picture")
+        return stoker.files(image_folder).shuffle(seed=4).rename(picture="image")
 
     cut = pipeline().image("picture", RandomResizedCrop(16), HorizontalFlip()).batch(6)
     with cut.loader() as loader:
@@ -72,7 +72,7 @@ def test_functions_before_the_image_end_the_explanation_there() -> None:
 def test_every_image_stage_is_told_up_to_the_first_function() -> None:
     places = np.tile(np.stack(np.mgrid[:6, :9, :1], axis=3)[:, :, 0].astype(np.uint8), (8, 1, 1, 1))  # each pixel has its own
     arrays = stoker.arrays(a=places, b=np.zeros((8, 4, 4), np.uint8)).image("a", RandomCrop(5)).image("b", Rotate(9))
-    stages = arrays.rename(a="c").image("c", RandomCrop(3)).image("c", RandomCrop(2))
+    stages = arrays.rename(c="a").image("c", RandomCrop(3)).image("c", RandomCrop(2))
     (batch,) = stages.batch(8)
     with stages.map(c=np.flip).image("c", RandomCrop(1)).batch(8).loader() as loader:
         rows = loader.explain(0)
@@ -91,9 +91,9 @@ def test_a_bad_sample_is_told_and_the_others_of_its_batch_all_the_same(image_fol
     odd_one.write_bytes(b"<html>")
     crops = stoker.files(folder).image("image", RandomCrop(8)).image("image", Rotate(4)).batch(6)
     gone.unlink()
-    with crops.on_error(stoker.skip(budget=9)).loader() as loader:
+    with crops.on_error("skip", budget=9).loader() as loader:
         told = loader.explain(0)
-        kept = next(iter(loader)).keys_
+        kept = next(iter(loader)).sample_keys
     assert [row["key"] for row in told if "error" not in row] == kept and len(kept) == 3
     assert all(("image image" in row) != ("error" in row) and ("image image 2" in row) != ("error" in row) for row in told)
     assert [row["error"].count(row["origin"]) for row in told[:3]] == [1, 1, 1]

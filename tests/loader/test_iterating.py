@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stoker
+from stoker import Pipeline
 from stoker.errors import ClosedError, ConfigError
 
 from .runs import PIPELINES, SINGLES, epochs_of, hash_of, no_workers, numbers, odd, samples
@@ -315,3 +318,39 @@ def test_the_next_epochs_batches_are_ready_when_one_ends() -> None:
             time.sleep(0.005)
         assert len(made) > 8, "work on the next epoch begins before it is asked for"
         assert [batch["x"].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def never(sample: dict[str, Any]) -> bool:
+    return False
+
+
+NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
+    "a filter": (lambda: numbers().filter(never).batch(4), r"gave no sample: .* has none, or filter\(.*never\) let none through"),
+    "a stream": (lambda: stoker.stream(list).batch(4), r"gave no sample: stream.* has none; check"),
+    "a short rest": (lambda: numbers(8).filter(odd).batch(5), r"only 4 samples came, and one takes 5 samples; .*drop_last=False"),
+    "ranks": (lambda: numbers(8).filter(odd).shard(1, 4).batch(2), r"only 4 samples came, and one takes 8 samples on 4 ranks"),
+    "single samples": (lambda: numbers(8).filter(never), r"gave no sample"),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_an_epoch_that_gives_nothing_is_told_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, told = NOTHING[name]
+    with make().loader() as loader:
+        assert [len(list(loader)) for _ in range(3)] == [0, 0, 0]
+    assert len(caplog.messages) == 1 and re.match(f"epoch 0 .*{told}", caplog.messages[0])
+
+
+def test_an_epoch_whose_last_batch_was_taken_before_a_state_was_saved_is_not_called_empty(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pipeline = numbers(9).filter(odd).batch(2)
+    with pipeline.loader() as loader:
+        batches = iter(loader)
+        next(batches)
+        next(batches)
+        state = loader.state_dict()
+    with pipeline.loader() as loader:
+        loader.load_state_dict(state)
+        assert len(list(loader)) == 2 and loader.epoch == 2
+    assert not caplog.messages

@@ -52,7 +52,7 @@ def test_a_thousand_batches_that_are_kept_are_never_changed() -> None:
 def test_what_is_kept_of_a_batch_is_kept_however_little_it_is(image_folder: Path) -> None:
     torch = pytest.importorskip("torch")
     pipeline = stoker.files(image_folder).shuffle(seed=1).image("image", RandomResizedCrop(64)).batch(6)
-    with pipeline.loader(threads=2, as_="torch") as loader:
+    with pipeline.loader(threads=2, format="torch") as loader:
         kept: list[Any] = []
         hashes: list[str] = []
         for number in range(25):

@@ -49,7 +49,7 @@ def add(pipeline: Pipeline, verb: str, number: int) -> Pipeline:
     if verb.startswith("inner batch"):
         return pipeline.batch(number, drop_last=verb == "inner batch").map_batch(backwards).unbatch()
     if verb == "rename":
-        return pipeline.rename(x="z").select("z").rename(z="x")
+        return pipeline.rename(z="x").select("z").rename(x="z")
     return pipeline.take(number) if verb == "take" else pipeline.skip(number)
 
 
@@ -124,5 +124,5 @@ def test_ranks_share_a_pipeline_without_loss_or_repetition(n: int, verbs: list[t
     assume(expected)
     ranks = [list(base.shard(rank, world, "keep").batch(size)) for rank in range(world)]
     assert len({len(rank) for rank in ranks}) == 1
-    found = [int(x) for step in zip(*ranks) for batch in step for x in batch["x"][batch.mask]]
+    found = [int(x) for step in zip(*ranks) for batch in step for x in batch["x"][batch.valid]]
     assert found == expected

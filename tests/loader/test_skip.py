@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import stoker
 from stoker import Pipeline
@@ -48,18 +50,18 @@ def test_bad_rows_are_left_out_and_batches_stay_where_they_were(
 ) -> None:
     monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: rows)
     bad = {0, 5, 6, 7, 31, 59}
-    pipeline = numbers().map(x=failing(lambda x: x in bad)).batch(4).on_error(stoker.skip(budget=6))
+    pipeline = numbers().map(x=failing(lambda x: x in bad)).batch(4).on_error("skip", budget=6)
     seen, error = run(pipeline, **how)
     assert not error
     assert seen == [[x for x in range(first, first + 4) if x not in bad] for first in range(0, 60, 4)]
 
 
-def test_keys_and_mask_of_a_shortened_batch_fit_its_rows() -> None:
-    pipeline = numbers(10).map(x=failing(lambda x: x in (1, 9))).shard(1, 2, "pad").batch(4).on_error(stoker.skip(budget=9))
+def test_keys_and_valid_rows_of_a_shortened_batch_fit() -> None:
+    pipeline = numbers(10).map(x=failing(lambda x: x in (1, 9))).shard(1, 2, "pad").batch(4).on_error("skip", budget=9)
     batches = list(pipeline)
     assert [batch["x"].tolist() for batch in batches] == [[4, 5, 6, 7], [8, 8]]
-    assert [batch.keys_ for batch in batches] == [["4", "5", "6", "7"], ["8", "8"]]
-    assert [batch.mask.tolist() for batch in batches] == [[True] * 4, [False, False]]
+    assert [batch.sample_keys for batch in batches] == [["4", "5", "6", "7"], ["8", "8"]]
+    assert [batch.valid.tolist() for batch in batches] == [[True] * 4, [False, False]]
     assert all(len(batch["y"]) == batch.rows for batch in batches)
 
 
@@ -67,8 +69,8 @@ def test_keys_and_mask_of_a_shortened_batch_fit_its_rows() -> None:
 @pytest.mark.parametrize(
     "pipeline",
     [
-        numbers().map(lambda s: {"fresh": s["x"]}).rename(fresh="x"),
-        numbers().rename(y="z").map(x=lambda v: v).select("x"),
+        numbers().map(lambda s: {"fresh": s["x"]}).rename(x="fresh"),
+        numbers().rename(z="y").map(x=lambda v: v).select("x"),
         numbers().map(x=lambda v: v).drop("y"),
     ],
     ids=["new fields", "select", "drop"],
@@ -79,7 +81,7 @@ def test_a_task_all_of_whose_rows_are_bad_hinders_no_other(
     monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: 2)
     nodes = pipeline._nodes
     with_bad = Pipeline(pipeline._source, (*numbers().map(x=failing(lambda x: 4 <= x < 8))._nodes, *nodes))
-    seen, error = run(with_bad.batch(8, drop_last=False).on_error(stoker.skip(budget=6)), **how)
+    seen, error = run(with_bad.batch(8, drop_last=False).on_error("skip", budget=6), **how)
     assert not error and seen[0] == [0, 1, 2, 3] and seen[1] == list(range(8, 16))
 
 
@@ -103,7 +105,7 @@ RATES = {
 def test_a_budget_is_kept_and_broken_at_the_same_batch_on_any_number_of_threads(name: str) -> None:
     bad, budget, most = RATES[name]
     source = stoker.arrays(x=np.arange(2000))
-    pipeline = source.map(x=failing(bad)).batch(50).on_error(stoker.skip(budget=budget))
+    pipeline = source.map(x=failing(bad)).batch(50).on_error("skip", budget=budget)
     runs = [run(pipeline, **how) for how in HOW]
     assert all(one == runs[0] for one in runs)
     seen, error = runs[0]
@@ -112,9 +114,35 @@ def test_a_budget_is_kept_and_broken_at_the_same_batch_on_any_number_of_threads(
     if most is None:
         assert not error and seen == expected
     else:
-        assert f"skip(budget={budget:g})" in error or "every sample" in error
+        assert f"on_error('skip', budget={budget:g})" in error or "every sample" in error
         lost = sum(50 - len(batch) for batch in seen)
         assert lost < most <= lost + 50, "the batch that breaks the budget is not handed out"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sets(st.integers(0, 119), max_size=40), st.sampled_from([0, 0.1, 0.25, 1, 2, 5]), st.integers(1, 60), st.integers(3, 20)
+)
+def test_a_budget_for_a_window_is_that_of_any_samples_in_sequence(bad: set[int], budget: float, window: int, size: int) -> None:
+    allowed = budget if budget >= 1 else max(1 if budget else 0, budget * window)
+    broken = [x for x in sorted(bad) if len(bad & set(range(x - window + 1, x + 1))) > allowed]
+    batches = [range(first, first + size) for first in range(0, 120 // size * size, size)]
+    lost = [number for number, rows in enumerate(batches) if bad.issuperset(rows) or any(x in rows for x in broken)]
+    pipeline = numbers(120).map(x=failing(bad.__contains__)).batch(size).on_error("skip", budget=budget, window=window)
+    seen, error = run(pipeline, executor="inline")
+    assert seen == [[x for x in rows if x not in bad] for rows in batches[: lost[0] if lost else None]]
+    assert bool(error) == bool(lost)
+    assert "every sample" in error or not lost or f"of the last {window} samples of epoch 0 were bad" in error
+
+
+def test_a_window_finds_many_bad_samples_late_in_an_epoch_and_each_rank_counts_its_own() -> None:
+    source = stoker.arrays(x=np.arange(20_000)).map(x=failing(lambda x: 19_000 <= x < 19_008))
+    assert not run(source.batch(50).on_error("skip", budget=0.001))[1]
+    for how in HOW:
+        seen, error = run(source.batch(50).on_error("skip", budget=0.001, window=2000), **how)
+        assert error.startswith("3 of the last 2,000 samples of epoch 0 were bad") and len(seen) == 380
+        seen, error = run(source.shard(1, 2).batch(4).on_error("skip", budget=1, window=4), **how)
+        assert len(seen) == 19_000 // 8 and "2 of the last 4 samples" in error
 
 
 def test_the_default_raises_and_so_does_raise() -> None:
@@ -131,7 +159,7 @@ def odd_number(x: int) -> bool:
 
 
 def test_the_last_word_on_errors_stands() -> None:
-    pipeline = numbers().on_error(stoker.skip(budget=60)).map(x=failing(odd_number)).on_error("raise").batch(4)
+    pipeline = numbers().on_error("skip", budget=60).map(x=failing(odd_number)).on_error("raise").batch(4)
     with pytest.raises(FunctionError):
         list(pipeline)
 
@@ -145,7 +173,7 @@ def test_bad_samples_are_listed_in_order_once_and_completely(
     listed = tmp_path / "bad.jsonl"
     first = failing(lambda x: x % 10 == 4)
     second = failing(lambda x: x % 10 == 2)
-    pipeline = numbers().map(x=first).map(x=second).batch(20).on_error(stoker.skip(budget=20, quarantine=str(listed)))
+    pipeline = numbers().map(x=first).map(x=second).batch(20).on_error("skip", budget=20, quarantine=str(listed))
     with pipeline.loader(**how) as loader:
         list(loader)
         assert loader.stats().skipped == 12
@@ -160,7 +188,7 @@ def test_bad_samples_are_listed_in_order_once_and_completely(
 
 def test_a_list_of_bad_samples_that_cannot_be_written_says_so_and_the_loader_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
     listed = tmp_path / "bad.jsonl"
-    pipeline = numbers().map(x=failing(lambda x: x == 3)).batch(20).on_error(stoker.skip(budget=1, quarantine=listed))
+    pipeline = numbers().map(x=failing(lambda x: x == 3)).batch(20).on_error("skip", budget=1, quarantine=listed)
     listed.symlink_to("/dev/full")
     with pipeline.loader(threads=2) as loader:
         with pytest.raises(WriteError, match=r"bad\.jsonl: cannot be written: the disk is full; make room"):
@@ -171,7 +199,7 @@ def test_a_list_of_bad_samples_that_cannot_be_written_says_so_and_the_loader_goe
 
 
 def test_every_epoch_has_a_budget_of_its_own() -> None:
-    pipeline = numbers().map(x=failing(lambda x: x % 20 == 3)).batch(4).on_error(stoker.skip(budget=3))
+    pipeline = numbers().map(x=failing(lambda x: x % 20 == 3)).batch(4).on_error("skip", budget=3)
     with pipeline.loader(threads=2) as loader:
         for epoch in range(4):
             assert sum(batch.rows for batch in loader) == 57
@@ -183,12 +211,12 @@ def test_what_is_wrong_with_all_samples_cannot_be_skipped() -> None:
         return {"t": np.zeros(1 + int(sample["x"]) % 2)}
 
     with pytest.raises(stoker.errors.BatchError):
-        list(numbers().map(uneven).batch(4).on_error(stoker.skip(budget=60)))
+        list(numbers().map(uneven).batch(4).on_error("skip", budget=60))
 
 
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_a_batch_of_which_nothing_is_left_is_data_loss(how: dict[str, Any]) -> None:
-    pipeline = numbers().map(x=failing(lambda x: 8 <= x < 12)).batch(4).on_error(stoker.skip(budget=50))
+    pipeline = numbers().map(x=failing(lambda x: 8 <= x < 12)).batch(4).on_error("skip", budget=50)
     seen, error = run(pipeline, **how)
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert "every sample" in error and "11 is bad" in error
@@ -197,7 +225,7 @@ def test_a_batch_of_which_nothing_is_left_is_data_loss(how: dict[str, Any]) -> N
 @pytest.mark.parametrize("how", HOW, ids=str)
 @pytest.mark.parametrize("bad", [{0}, {59}, {0, 1, 2, 3, 4}, set(range(10, 50)), {31, 32}, set(range(0, 60, 2))], ids=str)
 def test_single_samples_are_left_out_one_by_one(how: dict[str, Any], bad: set[int]) -> None:
-    seen, error = run(numbers().map(x=failing(lambda x: x in bad)).on_error(stoker.skip(budget=60)), **how)
+    seen, error = run(numbers().map(x=failing(lambda x: x in bad)).on_error("skip", budget=60), **how)
     assert not error
     assert seen == [[x] for x in range(60) if x not in bad]
 
@@ -209,7 +237,7 @@ def test_bad_samples_on_the_way_to_a_batch_do_not_shorten_it(how: dict[str, Any]
         numbers().map(x=picky).filter(odd).batch(4, drop_last=False),
         stoker.stream(samples).map(x=picky).filter(odd).batch(4, drop_last=False),
     ):
-        seen, error = run(pipeline.on_error(stoker.skip(budget=6)), **how)
+        seen, error = run(pipeline.on_error("skip", budget=6), **how)
         good = [x for x in range(60) if x % 2]
         assert not error and seen == [good[at : at + 4] for at in range(0, 30, 4)]
 
@@ -217,7 +245,7 @@ def test_bad_samples_on_the_way_to_a_batch_do_not_shorten_it(how: dict[str, Any]
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_bad_samples_behind_the_last_batch_count_too(how: dict[str, Any]) -> None:
     for bad, budget, batches in ((lambda x: True, 5, 0), (lambda x: x >= 56, 3, 14)):
-        pipeline = numbers().map(x=failing(bad)).filter(lambda s: True).batch(4).on_error(stoker.skip(budget=budget))
+        pipeline = numbers().map(x=failing(bad)).filter(lambda s: True).batch(4).on_error("skip", budget=budget)
         seen, error = run(pipeline, **how)
         assert len(seen) <= batches and "bad, more than" in error
 
@@ -230,7 +258,7 @@ def test_a_resumed_run_does_not_count_again_what_was_counted(tmp_path: Path) -> 
     ):
         listed = tmp_path / "bad.jsonl"
         listed.unlink(missing_ok=True)
-        pipeline = make().on_error(stoker.skip(budget=6, quarantine=str(listed)))
+        pipeline = make().on_error("skip", budget=6, quarantine=str(listed))
         with pipeline.loader() as loader:
             for _ in zip(range(9), loader):
                 pass
@@ -250,13 +278,13 @@ def test_children_of_a_sample_are_left_out_one_by_one() -> None:
             raise ValueError
         return sample
 
-    pipeline = numbers(8).flat_map(expand).map(no_second).batch(1).on_error(stoker.skip(budget=60))
+    pipeline = numbers(8).flat_map(expand).map(no_second).batch(1).on_error("skip", budget=60)
     seen: list[tuple[int, int]] = []
     with pytest.raises(DataLossError):  # batches of one row, and a bad one leaves nothing
         for batch in pipeline:
             seen.append((int(batch["x"][0]), int(batch["part"][0])))
     assert seen == [(1, 0), (2, 0)]
-    single = numbers(8).flat_map(expand).map(no_second).on_error(stoker.skip(budget=60))
+    single = numbers(8).flat_map(expand).map(no_second).on_error("skip", budget=60)
     assert [(int(s["x"]), s["part"]) for s in single] == [(1, 0), (2, 0), (3, 0), (3, 2), (5, 0), (6, 0), (7, 0), (7, 2)]
 
 
@@ -266,10 +294,10 @@ def test_a_stream_that_breaks_cannot_be_skipped() -> None:
         raise ConnectionError
 
     with pytest.raises(FunctionError):
-        list(stoker.stream(torn).batch(1).on_error(stoker.skip(budget=60)))
+        list(stoker.stream(torn).batch(1).on_error("skip", budget=60))
 
 
 @pytest.mark.parametrize("name", ["", b"", "a\0b"])
 def test_a_list_of_bad_samples_has_a_name(name: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a file"):
-        stoker.skip(quarantine=name)
+        numbers().on_error("skip", quarantine=name)

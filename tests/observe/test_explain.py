@@ -23,7 +23,7 @@ def test_everything_a_user_said_is_in_the_explanation(image_folder: Path) -> Non
         .map(label=abs)
         .batch(5, drop_last=False)
         .map_batch(spread)
-        .on_error(stoker.skip(budget=0.05, quarantine="bad.jsonl"))
+        .on_error("skip", budget=0.05, quarantine="bad.jsonl")
     )
     text = pipeline.explain()
     for told in (
@@ -58,7 +58,7 @@ def test_explaining_runs_nothing() -> None:
 
 
 def test_pixels_are_not_said_to_be_decoded(image_folder: Path) -> None:
-    pixels = stoker.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)).rename(x="image")
+    pixels = stoker.arrays(x=np.zeros((4, 8, 8, 3), np.uint8)).rename(image="x")
     told = pixels.image("image", CenterCrop(8)).explain()
     assert "decode" not in told and "CenterCrop: whole pixels moved, one copy" in told
     assert "decodes only" in stoker.files(image_folder).image("image", CenterCrop(8)).explain()

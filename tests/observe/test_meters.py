@@ -55,7 +55,7 @@ def test_bad_samples_are_counted() -> None:
             raise ValueError
         return x
 
-    with numbers().map(x=picky).batch(5).on_error(stoker.skip(budget=6)).loader() as loader:
+    with numbers().map(x=picky).batch(5).on_error("skip", budget=6).loader() as loader:
         list(loader)
         assert (loader.stats().skipped, loader.stats().samples) == (6, 54)
 

@@ -152,7 +152,7 @@ def test_a_pipelines_single_sample_is_written_under_its_key(tmp_path: Path) -> N
     stoker.write_tar(tmp_path / "a.tar", [{"__key__": "x/1", "txt": "a"}, {"__key__": "x/2", "txt": "b"}])
     with TarWriter(tmp_path / "b.tar") as shard:
         shard.write(stoker.tar(tmp_path / "a.tar").sample(1))
-    assert [sample.key_ for sample in stoker.tar(tmp_path / "b.tar")] == ["x/2"]
+    assert [sample.key for sample in stoker.tar(tmp_path / "b.tar")] == ["x/2"]
 
 
 def test_writing_bytes_does_not_import_pillow(tmp_path: Path) -> None:

@@ -42,14 +42,14 @@ FIELDS: dict[str, tuple[Callable[[Pipeline], Pipeline], dict[str, list[int]]]] =
     "drop behind batch": (lambda p: p.batch(4).drop("b"), {"a": A, "c": C}),
     "drop, then select": (lambda p: p.drop("b").select("a").batch(4), {"a": A}),
     "drop, then select behind batch": (lambda p: p.drop("b").batch(4).select("a"), {"a": A}),
-    "rename": (lambda p: p.rename(a="z").batch(4), {"z": A, "b": B, "c": C}),
-    "rename behind batch": (lambda p: p.batch(4).rename(a="z"), {"z": A, "b": B, "c": C}),
-    "swap": (lambda p: p.rename(a="b", b="a").batch(4), {"b": A, "a": B, "c": C}),
-    "rename what is left out later": (lambda p: p.rename(b="z").select("a").batch(4), {"a": A}),
-    "rename to a name that was left out": (lambda p: p.select("a").rename(a="b").batch(4), {"b": A}),
-    "rename, then drop": (lambda p: p.rename(b="z").drop("z").batch(4), {"a": A, "c": C}),
-    "rename, then select behind batch": (lambda p: p.rename(b="z").batch(4).select("z"), {"z": B}),
-    "rename behind batch, then select": (lambda p: p.batch(4).rename(b="z").select("z", "a"), {"z": B, "a": A}),
+    "rename": (lambda p: p.rename(z="a").batch(4), {"z": A, "b": B, "c": C}),
+    "rename behind batch": (lambda p: p.batch(4).rename(z="a"), {"z": A, "b": B, "c": C}),
+    "swap": (lambda p: p.rename(b="a", a="b").batch(4), {"b": A, "a": B, "c": C}),
+    "rename what is left out later": (lambda p: p.rename(z="b").select("a").batch(4), {"a": A}),
+    "rename to a name that was left out": (lambda p: p.select("a").rename(b="a").batch(4), {"b": A}),
+    "rename, then drop": (lambda p: p.rename(z="b").drop("z").batch(4), {"a": A, "c": C}),
+    "rename, then select behind batch": (lambda p: p.rename(z="b").batch(4).select("z"), {"z": B}),
+    "rename behind batch, then select": (lambda p: p.batch(4).rename(z="b").select("z", "a"), {"z": B, "a": A}),
     "select, map to an old name": (lambda p: p.select("a").map(lambda s: {"b": s["a"]}).select("b").batch(4), {"b": A}),
     "select behind map_batch": (lambda p: p.batch(4).map_batch(lambda c: {"d": c["b"]}).select("d"), {"d": B}),
     "map one field, select another": (lambda p: p.map(a=lambda v: v).select("b").batch(4), {"b": B}),
@@ -67,7 +67,7 @@ def test_fields_arrive_under_their_names_and_in_their_order(name: str) -> None:
 def test_fields_nobody_looks_at_are_not_read() -> None:
     assert abc().select("c").batch(2).plan.wanted == ("c",)
     assert abc().batch(2).select("b").plan.wanted == ("b",)
-    assert abc().rename(b="z").select("z").batch(2).plan.wanted == ("b",)
+    assert abc().rename(z="b").select("z").batch(2).plan.wanted == ("b",)
     assert abc().map(lambda s: s).select("c").batch(2).plan.wanted == ("a", "b", "c"), "a function may look at everything"
     assert abc().batch(2).map_batch(spread).select("c").plan.wanted == ("a", "b", "c")
 
@@ -75,7 +75,7 @@ def test_fields_nobody_looks_at_are_not_read() -> None:
 UNKNOWN: dict[str, Callable[[Pipeline], Pipeline]] = {
     "select": lambda p: p.select("nope"),
     "select behind batch": lambda p: p.batch(2).select("nope"),
-    "rename": lambda p: p.rename(nope="x"),
+    "rename": lambda p: p.rename(x="nope"),
     "drop": lambda p: p.drop("nope"),
     "map": lambda p: p.map(nope=abs),
     "image": lambda p: p.image("nope", Resize((4, 4))),
@@ -93,11 +93,11 @@ def test_a_field_that_is_not_there_is_named_before_anything_runs(name: str) -> N
 
 def test_two_fields_cannot_get_one_name() -> None:
     with pytest.raises(ConfigError, match="same name"):
-        _ = abc().rename(a="b").plan
+        _ = abc().rename(b="a").plan
     with pytest.raises(ConfigError, match="each once"):
-        abc().rename(a="z", b="z")
+        abc().rename(z="a", y="a")
     with pytest.raises(stoker.errors.BatchError, match="same name"):
-        list(abc().map(lambda s: s).rename(a="b"))
+        list(abc().map(lambda s: s).rename(b="a"))
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
@@ -138,16 +138,21 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "select twice": (lambda: numbers().select("x", "x"), "each once"),
     "rename to a number": (lambda: numbers().rename(x=3), "field name"),  # type: ignore[arg-type]
     "on_error of text": (lambda: numbers().on_error("ignore"), "raise"),
-    "negative budget": (lambda: stoker.skip(budget=-0.1), "budget"),
-    "budget that is no number": (lambda: stoker.skip(budget=float("nan")), "budget"),
+    "negative budget": (lambda: numbers().on_error("skip", budget=-0.1), "budget"),
+    "budget that is no number": (lambda: numbers().on_error("skip", budget=float("nan")), "budget"),
+    "window of nothing": (lambda: numbers().on_error("skip", window=0), "window"),
+    "fill with what": (lambda: numbers().on_error("skip", fill="zeros"), "'repeat'"),
+    "a budget for errors that raise": (lambda: numbers().on_error("raise", budget=3), "skips nothing"),
+    "rename in the other direction": (lambda: numbers().rename(x="image").plan, r"new name comes first: rename\(image='x'\)"),
+    "rng that is neither": (lambda: numbers().map(x=abs, rng=3), "True or False"),  # type: ignore[arg-type]
     "operation that is none": (lambda: numbers().image("x", abs), "operation"),  # type: ignore[arg-type]
     "image of numbers": (lambda: numbers().image("y", Resize(4)).plan, "float32"),
-    "decode to what": (lambda: numbers().decode("x", as_="tf"), "'numpy' or 'pil' or 'torch'"),
+    "decode to what": (lambda: numbers().decode("x", format="tf"), "'numpy' or 'pil' or 'torch'"),
     "threads": (lambda: numbers().batch(2).loader(threads=0), "threads"),
     "executor": (lambda: numbers().batch(2).loader(executor="ray"), "executor"),
     "memory": (lambda: numbers().batch(2).loader(memory="lots"), "memory"),
     "ahead": (lambda: numbers().batch(2).loader(ahead=0), "ahead"),
-    "as_": (lambda: numbers().batch(2).loader(as_="jax"), "as_"),
+    "format": (lambda: numbers().batch(2).loader(format="jax"), "format"),
     "epoch": (lambda: numbers().batch(2).loader(epoch=-1), "epoch"),
     "watchdog": (lambda: numbers().batch(2).loader(watchdog_s=0), "watchdog_s"),
 }

@@ -193,7 +193,7 @@ def test_ranks_share_one_global_mix() -> None:
 def test_only_common_fields_stay_and_renamed_ones_meet() -> None:
     one = stoker.arrays(image=np.arange(4), label=np.arange(4), only=np.zeros(4))
     other = stoker.arrays(picture=np.arange(10, 14), label=np.arange(4))
-    mixed = stoker.mix([one, other.rename(picture="image")])
+    mixed = stoker.mix([one, other.rename(image="picture")])
     assert [(int(s["image"]), int(s["label"])) for s in mixed] == [
         (0, 0),
         (10, 0),
@@ -205,7 +205,7 @@ def test_only_common_fields_stay_and_renamed_ones_meet() -> None:
         (13, 3),
     ]
     assert set(mixed.sample(0)) == {"image", "label"}
-    swapped = other.rename(picture="label", label="image")
+    swapped = other.rename(label="picture", image="label")
     assert [int(s["image"]) for s in stoker.mix([one, swapped])] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert set(stoker.mix([one.select("label"), other]).sample(0)) == {"label"}
     assert set(stoker.mix([one.drop("image"), other]).sample(0)) == {"label"}
@@ -228,7 +228,7 @@ def odd(sample: dict[str, Any]) -> bool:
         (lambda: stoker.mix([numbers(0, 3), numbers(0, 3).batch(2)]), r"batch\(\) comes before mix"),
         (lambda: stoker.mix([numbers(0, 3), stoker.stream(list)]), "a stream's cannot"),
         (lambda: stoker.mix([numbers(0, 3), stoker.arrays(y=np.arange(3))]), "rename"),
-        (lambda: stoker.mix([numbers(0, 3).rename(z="y"), numbers(0, 3)]), "z"),
+        (lambda: stoker.mix([numbers(0, 3).rename(y="z"), numbers(0, 3)]), "z"),
         (lambda: stoker.mix([numbers(0, 3), numbers(0, 3)], weights=[1, 0]), "above 0"),
     ],
 )

@@ -59,13 +59,13 @@ def test_the_names_of_the_contract_are_there() -> None:
     for name in (*pipeline.split(), "explain", "fingerprint", "sample", "__len__", "loader", "torch_dataset", "classes"):
         assert hasattr(stoker.Pipeline, name), name
     loader = "__iter__ __len__ __enter__ close epoch state_dict load_state_dict stats why trace explain"
-    sources = "files filelist voc arrays stream skip errors"
+    sources = "files filelist voc arrays stream errors"
     image = "Resize CenterCrop RandomResizedCrop HorizontalFlip Normalize CropBox"
     for owner, names in ((Loader, loader), (stoker, sources), (stoker.image, image)):
         for name in names.split():
             assert hasattr(owner, name), name
     parameters = inspect.signature(stoker.Pipeline.loader).parameters
-    assert {"threads", "executor", "memory", "ahead", "as_", "device", "epoch", "watchdog_s"} <= parameters.keys()
+    assert {"threads", "executor", "memory", "ahead", "format", "device", "epoch", "watchdog_s"} <= parameters.keys()
 
 
 def test_importing_stoker_imports_numpy_and_nothing_heavy() -> None:

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "source": {"errors", "registry", "sizes", "kernel", "storage", "image"},
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
     "engine": {"errors", "registry", "sizes"},
-    "batch": {"errors", "sizes", "source"},
+    "batch": {"errors", "foreign_names", "registry", "sizes", "source"},
     "observe": {"errors", "sizes", "source", "plan"},
     "stage": {"errors", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "registry", "sizes", "batch"},

@@ -210,7 +210,7 @@ def test_a_tar_and_an_lmdb_and_a_tfrecord_mix(tmp_path: Path) -> None:
     stoker.write_tfrecord(str(tmp_path / "a.tfrecord"), [{"label": 20 + n, "text": b"tfrecord"} for n in range(4)])
     mixed = stoker.mix(
         [
-            stoker.tar(tmp_path / "a.tar").rename(cls="label", txt="text"),
+            stoker.tar(tmp_path / "a.tar").rename(label="cls", text="txt"),
             stoker.lmdb(tmp_path / "a.lmdb"),
             stoker.tfrecord(tmp_path / "a.tfrecord", features={"label": int, "text": str}),
         ]

@@ -183,7 +183,7 @@ def test_class_names_of_one_folder_number_another(tmp_path: Path) -> None:
     train = stoker.files(tmp_path / "train").shuffle(seed=1).batch(2)
     val = stoker.files(tmp_path / "val", labels=train.classes)
     assert val.classes == train.classes == ("a", "b", "c")
-    assert [(sample.key_, int(sample["label"])) for sample in val] == [("a/1.jpg", 0), ("c/1.jpg", 2)]
+    assert [(sample.key, int(sample["label"])) for sample in val] == [("a/1.jpg", 0), ("c/1.jpg", 2)]
     listed = FilelistSource(tmp_path / "val.txt", labels=list(train.classes))
     assert (listed.classes, read(listed, None, ("label",)).columns["label"].tolist()) == (train.classes, [2, 0])
     fill(tmp_path, "val/d/1.jpg")

@@ -96,7 +96,7 @@ def test_only_plain_files_of_sensible_size_are_read(tmp_path: Path, source: Any,
         with pytest.raises(ReadError, match=told) as caught:
             list(pipeline)
         assert caught.value.errno == code and BAD in str(caught.value) and caught.value.origin.endswith(BAD)
-        [batch] = pipeline.on_error(stoker.skip(budget=1))
+        [batch] = pipeline.on_error("skip", budget=1)
         assert len(batch["image"]) == len(GOOD)
 
 

@@ -78,7 +78,7 @@ def test_pictures_are_made_while_the_first_files_are_read_and_the_others_are_who
         (tmp_path / f"{number}.bin").write_bytes(b"%d" % number * 1000)
     columns = {"p": [f"{n}.jpg" for n in range(20)], "q": [f"{n}.bin" for n in range(20)], "n": list(range(20))}
     pipeline = stoker.table(columns, root=tmp_path, image="p", raw="q").image("image", Resize((8, 8)))
-    pipeline = pipeline.on_error(stoker.skip(1)).batch(10)
+    pipeline = pipeline.on_error("skip", budget=1).batch(10)
     assert pipeline.plan.source.draws("image") and not pipeline.plan.source.draws("raw")  # type: ignore[union-attr]
     rows = [(n, raw) for batch in pipeline for n, raw in zip(batch["n"].tolist(), batch["raw"])]
     assert rows == [(n, b"%d" % n * 1000) for n in range(20) if n != 7]
@@ -86,7 +86,7 @@ def test_pictures_are_made_while_the_first_files_are_read_and_the_others_are_who
 
 def test_without_files_rows_are_numbered(tmp_path: Path) -> None:
     pipeline = stoker.table({"x": np.ones((3, 2), np.float32), "name": ["a", "b", "c"]}).batch(2, drop_last=False)
-    assert [(batch.keys_, batch["x"].shape, batch["name"]) for batch in pipeline] == [
+    assert [(batch.sample_keys, batch["x"].shape, batch["name"]) for batch in pipeline] == [
         (["0", "1"], (2, 2), ["a", "b"]),
         (["2"], (1, 2), ["c"]),
     ]

@@ -237,7 +237,7 @@ def test_errors_name_the_sample_and_its_shard(tmp_path: Path) -> None:
 
 def test_bad_samples_can_be_left_out(tmp_path: Path) -> None:
     store(tmp_path, [(f"{n}", {"cls": b"x" if n == 2 else b"%d" % n}) for n in range(5)])
-    batches = list(stoker.tar(tmp_path).on_error(stoker.skip(budget=1)).batch(5))
+    batches = list(stoker.tar(tmp_path).on_error("skip", budget=1).batch(5))
     assert batches[0]["cls"].tolist() == [0, 1, 3, 4]
 
 

@@ -389,7 +389,7 @@ def test_a_window_shuffle_mixes_and_epochs_differ(tmp_path: Path) -> None:
 def test_keys_come_with_the_samples(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(sample_tar([("x\n", {"cls": b"1"})]))
     [sample] = stoker.tar(tmp_path / "a.tar", index="never")
-    assert sample.key_ == r"x\x0a"
+    assert sample.key == r"x\x0a"
     assert dict(sample.items()) == {"cls": 1}
 
 
@@ -536,3 +536,15 @@ except stoker.StokerError as error:
         [sys.executable, "-c", script], input=data, capture_output=True, timeout=60, cwd=ROOT, env=environment(), check=True
     )
     assert done.stdout.startswith(b"CorruptShard standard input"), done.stdout
+
+
+@pytest.mark.parametrize("order", [("jpg", "cls", "txt"), ("txt", "jpg", "cls")], ids=" ".join)
+def test_fields_come_in_the_order_they_are_stored_in_however_a_shard_is_read(tmp_path: Path, order: tuple[str, ...]) -> None:
+    stored = {"jpg": b"...", "cls": b"3", "txt": b"a"}
+    data = sample_tar([("0", {name: stored[name] for name in order}), ("1", stored)])
+    (tmp_path / "a.tar").write_bytes(data)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(data))
+    plain, packed = tmp_path / "a.tar", tmp_path / "a.tar.gz"
+    for pipeline in (stoker.tar(plain), stoker.tar(plain, index="never"), stoker.tar(packed)):
+        assert [tuple(sample.keys()) for sample in pipeline] == [order, order]
+        assert [batch._fields for batch in pipeline.batch(2)] == [order]

@@ -570,7 +570,7 @@ def test_damaged_pixels_are_named_wherever_they_stand_in_a_batch(tmp_path: Path,
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
     with pytest.raises(RecordError, match=r"s-0\.tfrecord: the record at byte .*does not match its checksum"):
         list(pipeline.batch(60))
-    batches = list(pipeline.on_error(stoker.skip(0.1)).batch(60, drop_last=False))
+    batches = list(pipeline.on_error("skip", budget=0.1).batch(60, drop_last=False))
     assert sorted(n for batch in batches for n in batch["n"].tolist()) == [n for n in range(60) if n != 55]
 
 
@@ -580,7 +580,7 @@ def test_a_record_without_its_pixels_costs_its_sample_alone(tmp_path: Path, bad:
     whole = {batch["n"][0]: batch["image"][0] for batch in raw_pixels(tmp_path / "whole", records).batch(1)}
     records[7] = bad
     damaged = raw_pixels(tmp_path / "damaged", records)
-    batches = damaged.on_error(stoker.skip(0.1)).batch(16, drop_last=False)
+    batches = damaged.on_error("skip", budget=0.1).batch(16, drop_last=False)
     left = {int(n): pixels for batch in batches for n, pixels in zip(batch["n"], batch["image"])}
     assert set(left) == set(range(60)) - {7}
     for n, pixels in left.items():
@@ -628,7 +628,7 @@ def test_compressed_files_are_read_in_sequence_whatever_their_names(tmp_path: Pa
     assert len(batches) == len(wanted) == 3
     for batch, other in zip(batches, wanted):
         assert all(np.array_equal(batch[name], other[name]) for name in ("label", "box", "tokens", "image"))
-    assert batches[2].keys_ == [f"{paths[1].name}#{n}" for n in (1, 2, 3)]
+    assert batches[2].sample_keys == [f"{paths[1].name}#{n}" for n in (1, 2, 3)]
     with pytest.raises(TypeError, match="length is not known"):
         len(compressed)
     assert sorted(next(iter(compressed.select("label").shuffle(seed=1, window=4).batch(9)))["label"].tolist()) == list(range(9))
@@ -660,7 +660,7 @@ def test_features_of_any_length_are_lists_in_batches_as_in_plain_files(tmp_path:
     rows = [*rows_of(4), *rows_of(2, 4)]
     rows[4]["tokens"] = rows[5]["tokens"] = [7, 8]  # a batch of one length is a list nevertheless
     for path in (*packed(tmp_path, "gzip", rows), *store(tmp_path, rows)):
-        renamed = stoker.tfrecord(path, features).rename(tokens="ids").filter(lambda sample: True)
+        renamed = stoker.tfrecord(path, features).rename(ids="tokens").filter(lambda sample: True)
         batches = list(renamed.batch(4, drop_last=False))
         assert [[ids.tolist() for ids in batch["ids"]] for batch in batches] == [[[], [0], [0, 1], []], [[7, 8], [7, 8]]]
         assert all(isinstance(batch["ids"], list) and batch["box"].shape == (len(batch["ids"]), 2) for batch in batches)

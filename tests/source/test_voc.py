@@ -350,7 +350,7 @@ def street(data: Set) -> Any:
 def test_an_image_is_a_sample_with_all_its_objects(street: Any) -> None:
     pipeline = street()
     assert pipeline.classes == ("cat", "owl")
-    assert [(sample.key_, sample["label"].tolist(), sample["box"].tolist()) for sample in pipeline] == [
+    assert [(sample.key, sample["label"].tolist(), sample["box"].tolist()) for sample in pipeline] == [
         ("1", [1, 0], [[2, 1, 40, 30], [2, 3.5, 40, 30]]),
         ("2", [], []),
         ("3", [0], [[2, 1, 20, 30]]),

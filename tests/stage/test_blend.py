@@ -110,7 +110,7 @@ def test_rows_that_pad_are_nobodys_partner(remainder: str) -> None:
     for rank in range(3):
         batches = list(source().shard(rank, 3, remainder=remainder).batch(7).blend(*BOTH))
         for batch in batches:
-            real = int(batch.mask.sum())
+            real = int(batch.valid.sum())
             if real > 1:
                 check(batch, real=real)
             np.testing.assert_array_equal(batch["image"][real:], PIXELS[batch["row"][real:]])
@@ -123,7 +123,7 @@ def test_bad_samples_that_are_left_out_are_nobodys_partner() -> None:
             raise ValueError("bad")
         return row
 
-    pipeline = source().map(row=fine).batch(8, drop_last=False).on_error(stoker.skip(budget=9)).blend(*BOTH)
+    pipeline = source().map(row=fine).batch(8, drop_last=False).on_error("skip", budget=9).blend(*BOTH)
     batches = list(pipeline)
     assert [batch.rows for batch in batches] == [7, 7, 7, 8, 5]
     for batch in batches:
@@ -180,7 +180,7 @@ def test_it_follows_an_image_stage_and_torch_gets_tensors(image_folder: Path) ->
     classes = len(folder.classes)
     ops = (MixUp(classes=classes), CutMix(classes=classes))
     plain = folder.image("image", RandomResizedCrop(16), HorizontalFlip(), layout="chw", out="float32").batch(4)
-    with plain.blend(*ops).loader(threads=2, as_="torch") as loader:
+    with plain.blend(*ops).loader(threads=2, format="torch") as loader:
         for batch, before in zip(loader, plain):
             assert batch["image"].dtype == torch.float32 and batch["image"].shape == before["image"].shape
             assert batch["label"].shape == (4, classes) and batch["label"].dtype == torch.float32

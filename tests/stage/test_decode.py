@@ -151,14 +151,14 @@ def test_pillow_and_torch_get_what_they_expect(kind: str) -> None:
     import torch
 
     data, expected = SAME[kind]
-    image = decoded(data, as_="pil")
+    image = decoded(data, format="pil")
     assert isinstance(image, Image.Image) and image.mode == "RGB"
     np.testing.assert_array_equal(np.asarray(image), expected)
-    assert decoded(data, as_="pil", color="gray").mode == "L"
-    tensor = decoded(data, as_="torch")
+    assert decoded(data, format="pil", color="gray").mode == "L"
+    tensor = decoded(data, format="torch")
     assert tensor.dtype == torch.uint8 and tensor.is_contiguous()
     np.testing.assert_array_equal(tensor.numpy(), expected.transpose(2, 0, 1))
-    floats = decoded(data, as_="torch", out="float32", color="gray")
+    floats = decoded(data, format="torch", out="float32", color="gray")
     assert floats.dtype == torch.float32 and floats.shape == (1, *expected.shape[:2]) and 0 <= floats.min() <= floats.max() <= 1
 
 
@@ -207,7 +207,7 @@ def test_npy_fields_of_a_shard_are_decoded_already(tmp_path: Path) -> None:
     import torch
 
     stoker.write_tar(tmp_path / "x.tar", [{"__key__": "a", "npy": RGB}, {"__key__": "b", "npy": GRAY}])
-    first, second = stoker.tar(tmp_path / "x.tar").decode("npy", as_="torch", color="gray")
+    first, second = stoker.tar(tmp_path / "x.tar").decode("npy", format="torch", color="gray")
     assert first["npy"].dtype == torch.uint8 and first["npy"].shape == second["npy"].shape == (1, 9, 12)
     np.testing.assert_array_equal(first["npy"].numpy()[0], gray_of(RGB)[:, :, 0])
 
@@ -262,7 +262,8 @@ def test_an_npy_of_too_many_pixels_is_refused_by_its_header() -> None:
 
 def test_parameters_are_checked() -> None:
     numbers = stoker.arrays(image=np.zeros(3))
-    for options in ({"as_": "jax"}, {"color": "cmyk"}, {"out": "float16"}, {"as_": "pil", "out": "float32"}, {"max_pixels": 0}):
+    wrong = {"format": "jax"}, {"color": "cmyk"}, {"out": "float16"}, {"format": "pil", "out": "float32"}, {"max_pixels": 0}
+    for options in wrong:
         with pytest.raises(ConfigError, match="decode"):
             numbers.decode("image", **options)
     with pytest.raises(ConfigError, match="give encoded bytes"):

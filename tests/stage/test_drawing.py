@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import stoker
-from stoker import skip
 from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop, Resize
 from stoker.source.files.labelled_files import LabelledFiles
 from stoker.source.shards.tar_source import TarSource
@@ -61,7 +60,7 @@ def collected(pipeline: Any, **options: Any) -> tuple[list[Any], str]:
         try:
             for batch in loader:
                 columns = {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in batch.items()}
-                batches.append((batch.keys_, columns))
+                batches.append((batch.sample_keys, columns))
         except stoker.StokerError as error:
             return batches, f"{type(error).__name__}: {error}"
     return batches, ""
@@ -90,7 +89,7 @@ def test_bad_files_are_told_the_same(images: Path, tmp_path: Path, in_two: Any, 
     folder = tmp_path / "bad"
     shutil.copytree(images, folder)
     pipeline = stoker.files(folder).image("image", *OPS)
-    pipeline = (pipeline.on_error(skip(20)) if leave_out else pipeline).batch(COUNT)
+    pipeline = (pipeline.on_error("skip", budget=20) if leave_out else pipeline).batch(COUNT)
     (folder / "b" / "07.jpg").unlink()
     (folder / "a" / "08.jpg").write_bytes(jpeg_bytes(70, 60)[:300])
     (folder / "b" / "11.jpg").write_bytes(b"")
@@ -110,7 +109,7 @@ def test_a_record_without_a_field_and_a_damaged_one_are_told_the_same(tmp_path: 
     at = whole.index(samples[8]["jpg"])
     whole[at + 50] ^= 255
     shard.write_bytes(whole)
-    pipeline = stoker.tar(str(shard)).image("jpg", *OPS).on_error(skip(3)).batch(4)
+    pipeline = stoker.tar(str(shard)).image("jpg", *OPS).on_error("skip", budget=3).batch(4)
     drawn = collected(pipeline, threads=2)
     assert [len(keys) for keys, _ in drawn[0]] == [4, 3, 3]
     in_two()

@@ -91,7 +91,7 @@ def test_functions_are_not_called_for_rows_that_failed_before_them() -> None:
             raise ValueError
         return value
 
-    pipeline = numbers(3).map(x=[picky, lambda value: seen.append(value) or value]).batch(3).on_error(stoker.skip(budget=1))
+    pipeline = numbers(3).map(x=[picky, lambda value: seen.append(value) or value]).batch(3).on_error("skip", budget=1)
     assert next(iter(pipeline))["x"].tolist() == [0, 2]
     assert seen == [0, 2]
 
@@ -226,8 +226,9 @@ def test_a_key_that_a_function_returns_is_the_samples_key_from_then_on() -> None
     pipeline = numbers(4).map(named)
     batch = next(iter(pipeline.map(lambda sample: {**sample, "key": sample.key}).batch(4)))
     assert list(batch.keys()) == ["x", "key"]
-    assert batch.keys_ == batch["key"] == ["zero", r"caf\xe9", "2.5", "3"]
-    assert [key for each in pipeline.filter(lambda s: s.key != "2.5").batch(1) for key in each.keys_] == ["zero", r"caf\xe9", "3"]
+    assert batch.sample_keys == batch["key"] == ["zero", r"caf\xe9", "2.5", "3"]
+    kept = pipeline.filter(lambda s: s.key != "2.5").batch(1)
+    assert [key for each in kept for key in each.sample_keys] == ["zero", r"caf\xe9", "3"]
     with pytest.raises(FunctionError, match="on sample 'zero': oh") as caught:
         list(pipeline.map(x=fail).batch(4))
     assert caught.value.key == "zero" and caught.value.origin == "0"
@@ -236,7 +237,7 @@ def test_a_key_that_a_function_returns_is_the_samples_key_from_then_on() -> None
 def test_webdatasets_habit_of_passing_the_key_on_is_right_here(shards: Path) -> None:
     pipeline = stoker.tar(str(shards / "*.tar")).map(lambda sample: {"__key__": sample["__key__"], "n": sample["cls"]})
     batch = next(iter(pipeline.batch(6)))
-    assert list(batch.keys()) == ["n"] and batch.keys_ == [f"s/{n}" for n in range(6)]
+    assert list(batch.keys()) == ["n"] and batch.sample_keys == [f"s/{n}" for n in range(6)]
 
 
 def test_a_single_sample_knows_which_it_is() -> None:

@@ -100,7 +100,7 @@ def test_the_steps_of_a_run_are_measured_by_name() -> None:
 
 
 QUIET: dict[str, Callable[[Pipeline], Pipeline]] = {
-    "rename": lambda pipeline: pipeline.rename(image="picture").rename(picture="image"),
+    "rename": lambda pipeline: pipeline.rename(picture="image").rename(image="picture"),
     "select": lambda pipeline: pipeline.select("image", "label"),
     "drop": lambda pipeline: pipeline.drop("extra"),
     "map": lambda pipeline: pipeline.map(dict),

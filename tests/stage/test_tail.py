@@ -85,7 +85,7 @@ def test_what_a_shuffle_behind_a_take_holds_back_is_not_lost(take: int) -> None:
 
 def test_keys_move_with_their_rows() -> None:
     for batch in numbers().filter(lambda sample: True).shuffle(seed=8, window=14).batch(5):
-        assert batch.keys_ == [str(x) for x in batch["x"]]
+        assert batch.sample_keys == [str(x) for x in batch["x"]]
 
 
 def test_a_take_that_is_full_needs_no_more() -> None:

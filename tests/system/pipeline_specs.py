@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import stoker
 from stoker import Pipeline
-
-FORGIVING = stoker.skip(budget=1_000_000)
-
 
 # ---- verbs: how they are written, and the functions they use -----------------------------------------------------------------
 
@@ -38,7 +34,7 @@ def written(value: Any) -> str:
     """A value as code."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name!r}: {written(inner)}' for name, inner in value.items())}}}"
-    return "stoker.skip(budget=1_000_000)" if value == FORGIVING else getattr(value, "__name__", None) or repr(value)
+    return getattr(value, "__name__", None) or repr(value)
 
 
 def call(name: str, *args: Any, **options: Any) -> Call:
@@ -254,7 +250,7 @@ class Bad(Verb):
     of: int
 
     def calls(self) -> tuple[Call, ...]:
-        return (call("map", x=picky(self.of)), call("on_error", FORGIVING))
+        return (call("map", x=picky(self.of)), call("on_error", "skip", budget=1_000_000))
 
 
 def grown(sample: dict[str, Any]) -> dict[str, Any]:
@@ -290,7 +286,7 @@ class Rename(Verb):
     new: str
 
     def calls(self) -> tuple[Call, ...]:
-        return (call("rename", **{self.old: self.new}),)
+        return (call("rename", **{self.new: self.old}),)
 
 
 def totalled(columns: Any) -> dict[str, Any]:

@@ -506,8 +506,8 @@ def plain_epoch(loader: Loader) -> list[Given]:
 def plain_batch(batch: Any) -> Given:
     """A batch, or a sample as a batch of one, in lists."""
     if isinstance(batch, StokerBatch):
-        return Given({name: plain(column) for name, column in batch.items()}, list(batch.keys_), batch.mask.tolist())
-    return Given({name: [plain(value)] for name, value in batch.items()}, [batch.key_])
+        return Given({name: plain(column) for name, column in batch.items()}, list(batch.sample_keys), batch.valid.tolist())
+    return Given({name: [plain(value)] for name, value in batch.items()}, [batch.key])
 
 
 def plain(value: Any) -> Any:

@@ -97,7 +97,7 @@ class Shelf:
             paths = [self._file(at) for at in range(n)]
             for at, path in enumerate(paths):
                 path.write_bytes(bytes_of(kind, at))
-            return stoker.files(paths, labels=x).rename(image="b", label="x")
+            return stoker.files(paths, labels=x).rename(b="image", x="label")
         samples = [{"__key__": self._key(kind, at), **self._values(kind, at)} for at in range(n)]
         if kind == "lmdb":
             stoker.write_lmdb(self.folder / "samples.lmdb", samples)
@@ -126,7 +126,7 @@ class Shelf:
         }.get(kind, {})
         # The index stays beside the shards that are only read by it; copies have none.
         paths = list(written.paths) if kind == "tar" else self._packed(kind, [Path(path) for path in written.paths])
-        return stoker.tar(paths, **options).rename(cls="x", txt="t", bin="b").select("x", "t", "b")
+        return stoker.tar(paths, **options).rename(x="cls", t="txt", b="bin").select("x", "t", "b")
 
     def _tfrecord(self, kind: str, samples: list[dict[str, Any]]) -> Pipeline:
         pattern = self.folder / ("tfrecord-{:03d}.tfrecord" if kind == "tfrecord" else "plain-{:03d}.tfrecord")

@@ -67,7 +67,7 @@ def pipelines(root: Path) -> dict[str, Pipeline]:
     made = {name: files.image("image", *ops).batch(4, drop_last=False) for name, ops in OPERATIONS.items()}
     made["full size"] = files.decode("image").batch(4, drop_last=False)
     made["full size, behind filter"] = files.filter(lambda s: True).decode("image", color="gray").batch(4, drop_last=False)
-    made["pil"] = files.decode("image", as_="pil").batch(4, drop_last=False)
+    made["pil"] = files.decode("image", format="pil").batch(4, drop_last=False)
     return made
 
 
@@ -80,10 +80,10 @@ def test_a_bad_image_is_an_error_that_names_the_file_or_is_left_out(name: str, t
             list(loader)
         assert isinstance(caught.value, ImageError), kind
         assert "broken.jpg" in caught.value.key and "on_error" in str(caught.value)
-        skipping = pipeline.on_error(stoker.skip(budget=1, quarantine=str(listed)))
+        skipping = pipeline.on_error("skip", budget=1, quarantine=str(listed))
         with skipping.loader(threads=2) as loader:
             batches = list(loader)
-            assert [key for batch in batches for key in batch.keys_].count("a/broken.jpg") == 0
+            assert [key for batch in batches for key in batch.sample_keys].count("a/broken.jpg") == 0
             assert sum(batch.rows for batch in batches) == 8, kind
             assert loader.stats().skipped == 1
     lines = [json.loads(line) for line in listed.read_text().splitlines()]
@@ -121,9 +121,9 @@ def test_a_jpeg_cut_anywhere_is_an_error_and_never_grey(progressive: bool, tmp_p
     for number in range(40):
         with pytest.raises(ImageError, match=f"cut_{number:02d}.jpg"):
             every.sample(number)
-    left = list(every.on_error(stoker.skip(budget=40)))
-    assert [sample.key_ for sample in left] == ["c/whole.jpg"]
-    full = list(stoker.files(root).decode("image").on_error(stoker.skip(budget=40)))
+    left = list(every.on_error("skip", budget=40))
+    assert [sample.key for sample in left] == ["c/whole.jpg"]
+    full = list(stoker.files(root).decode("image").on_error("skip", budget=40))
     assert len(full) == 1
 
 
@@ -131,10 +131,10 @@ def test_a_crop_that_does_not_need_the_torn_end_may_still_be_right(tmp_path: Pat
     """Whatever is decided, it is decided alike for every crop of the file, run after run."""
     whole = jpeg_bytes(200, 200, seed=3)
     root = folder(tmp_path, **{"cut.jpg": whole[: len(whole) // 2]})
-    pipeline = stoker.files(root).shuffle(seed=1).image("image", RandomResizedCrop(16)).on_error(stoker.skip(budget=9)).batch(9)
+    pipeline = stoker.files(root).shuffle(seed=1).image("image", RandomResizedCrop(16)).on_error("skip", budget=9).batch(9)
     with pipeline.loader(executor="inline") as a, pipeline.loader(threads=4) as b:
         for _ in range(10):
-            assert [batch.keys_ for batch in a] == [batch.keys_ for batch in b]
+            assert [batch.sample_keys for batch in a] == [batch.sample_keys for batch in b]
 
 
 def test_a_webp_that_is_cut_may_also_be_one_without_memory() -> None:
@@ -205,7 +205,7 @@ def test_no_flipped_bit_in_a_marker_of_a_jpeg_is_a_picture_of_other_pixels(kind:
         odd += [data[:at] + bytes([0xFF ^ bit]) + data[at + 1 :] for bit in single]
         odd += [data[: at + 1] + bytes([code]) + data[at + 2 :] for code in {*alone, *(data[at + 1] ^ bit for bit in single)}]
     stored = stoker.stream(lambda: [{"image": data} for data in odd]).decode("image")
-    first, *others = (sample["image"] for sample in stored.on_error(stoker.skip(budget=len(odd))))
+    first, *others = (sample["image"] for sample in stored.on_error("skip", budget=len(odd)))
     assert len(others) < len(odd) / 5 and all(np.array_equal(first, other) for other in others)
 
 
@@ -230,7 +230,7 @@ ODD: dict[str, bytes] = {
 def test_odd_images_have_the_right_pixels(color: str, tmp_path: Path) -> None:
     root = folder(tmp_path, **ODD)
     mode = "RGB" if color == "rgb" else "L"
-    found = {s.key_: s["image"] for s in stoker.files(root).decode("image", color=color)}
+    found = {s.key: s["image"] for s in stoker.files(root).decode("image", color=color)}
     for name, data in ODD.items():
         expected = picture_of(data, mode)
         pixels = found[f"a/{name}"] if color == "rgb" else found[f"a/{name}"][:, :, 0]
@@ -243,14 +243,14 @@ def test_odd_images_come_through_every_kind_of_crop(kind: str, tmp_path: Path) -
     root = folder(tmp_path, **ODD)
     for batch in stoker.files(root).image("image", *OPERATIONS[kind]).batch(7):
         assert batch["image"].shape == (7, 16, 16, 3)
-        assert all(image.std() > 0 or "1 x 1" in key or "1 " in key for image, key in zip(batch["image"], batch.keys_)), (
+        assert all(image.std() > 0 or "1 x 1" in key or "1 " in key for image, key in zip(batch["image"], batch.sample_keys)), (
             "not grey"
         )
 
 
 def test_a_centre_crop_larger_than_the_image_is_padded_with_zeros(tmp_path: Path) -> None:
     root = folder(tmp_path, **{"tiny.png": image_bytes(10, 6, format="PNG")})
-    (sample,) = [s for s in stoker.files(root).image("image", CenterCrop(16), fast=False) if "tiny" in s.key_]
+    (sample,) = [s for s in stoker.files(root).image("image", CenterCrop(16), fast=False) if "tiny" in s.key]
     image = sample["image"]
     assert image.shape == (16, 16, 3)
     assert np.array_equal(image[5:11, 3:13], picture_of(image_bytes(10, 6, format="PNG"), "RGB"))
@@ -266,7 +266,7 @@ def test_boxes_outside_the_image_are_errors_and_those_across_its_edge_are_clippe
     with pytest.raises(stoker.errors.BoxError) as caught:
         list(pipeline)
     assert caught.value.key == "3"
-    assert len(list(pipeline.on_error(stoker.skip(budget=1)))) == 3
+    assert len(list(pipeline.on_error("skip", budget=1))) == 3
     with pytest.raises(stoker.errors.BoxError):
         list(stoker.arrays(image=pixels, box=boxes[:, ::-1] * np.nan).image("image", CropBox("box"), Resize((4, 4))))
 
@@ -287,7 +287,7 @@ def test_a_folder_in_place_of_a_file_and_a_file_that_vanished_are_named(tmp_path
     (root / "a" / "turned.jpg").mkdir()
     with pytest.raises(ReadError, match=r"gone\.jpg"):
         list(pipeline)
-    with pipeline.on_error(stoker.skip(budget=2)).loader() as loader:
+    with pipeline.on_error("skip", budget=2).loader() as loader:
         assert [batch.rows for batch in loader] == [8]
 
 
@@ -301,7 +301,7 @@ def test_names_that_are_no_text_are_shown_and_kept(tmp_path: Path) -> None:
         list(pipeline)
     caught.value.key.encode("utf-8"), str(caught.value).encode("utf-8")
     assert "caf\\xe9\\xff.jpg" in str(caught.value)
-    list(pipeline.on_error(stoker.skip(budget=1, quarantine=str(listed))))
+    list(pipeline.on_error("skip", budget=1, quarantine=str(listed)))
     assert "caf\\xe9\\xff.jpg" in json.loads(listed.read_text())["key"]
 
 
@@ -313,8 +313,8 @@ def test_bad_images_on_any_number_of_threads_are_the_same(tmp_path: Path) -> Non
         with pipeline.loader(**how) as loader, pytest.raises(ImageError) as caught:  # type: ignore[arg-type]
             list(loader)
         told.add(str(caught.value))
-        with pipeline.on_error(stoker.skip(budget=10)).loader(**how) as loader:  # type: ignore[arg-type]
-            told.add(repr([batch.keys_ for batch in loader]))
+        with pipeline.on_error("skip", budget=10).loader(**how) as loader:  # type: ignore[arg-type]
+            told.add(repr([batch.sample_keys for batch in loader]))
     assert len(told) == 2
 
 

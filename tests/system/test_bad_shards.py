@@ -142,7 +142,7 @@ def test_a_key_that_comes_twice_is_told_with_both_places(tmp_path: Path, names: 
 
 def test_the_same_key_in_two_folders_of_a_shard_is_two_samples(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar([(b"x/a.cls", b"1"), (b"y/a.cls", b"2"), (b"x.y/a.cls", b"3")]))
-    assert [sample.key_ for sample in stoker.tar(tmp_path / "a.tar")] == ["x/a", "y/a", "x.y/a"]
+    assert [sample.key for sample in stoker.tar(tmp_path / "a.tar")] == ["x/a", "y/a", "x.y/a"]
 
 
 @pytest.mark.parametrize("first", [["jpg"], ["jpg", "cls"]])
@@ -221,8 +221,8 @@ def test_names_that_would_lead_elsewhere_are_only_names(tmp_path: Path, name: by
     (tmp_path / "a.tar").write_bytes(tar([(name, b"7")]))
     for read in both_ways(tmp_path / "a.tar"):
         [sample] = read()
-        assert (sample.key_, int(sample["cls"])) == (key, 7)
-        assert sample.key_.isprintable()
+        assert (sample.key, int(sample["cls"])) == (key, 7)
+        assert sample.key.isprintable()
     assert not Path("canary").exists()
 
 
@@ -230,7 +230,7 @@ def test_names_that_cannot_be_are_told(tmp_path: Path) -> None:
     for name in (b"a\0b.cls", b".cls", b"a."):
         (tmp_path / "a.tar").write_bytes(member(name, b"1") + member(b"b.cls", b"2") + END)
         try:
-            keys = [sample.key_ for sample in stoker.tar(tmp_path / "a.tar")]
+            keys = [sample.key for sample in stoker.tar(tmp_path / "a.tar")]
         except CorruptShard as error:
             assert error.offset == 0
             continue

@@ -139,7 +139,7 @@ def test_values_do_not_depend_on_who_computes_them(kind: str) -> None:
     alone = [float(sample["noise"]) for sample in base]
     for world in WORLDS:
         ranks = [list(base.shard(rank, world, "keep").batch(3)) for rank in range(world)]
-        together = [float(v) for step in zip(*ranks) for batch in step for v in batch["noise"][batch.mask]]
+        together = [float(v) for step in zip(*ranks) for batch in step for v in batch["noise"][batch.valid]]
         assert together == alone
 
 

@@ -58,7 +58,7 @@ def folder(root: Path, data: bytes) -> Pipeline:
 
 def tar(root: Path, data: bytes) -> Pipeline:
     stoker.write_tar(root / "x.tar", [{"__key__": "cat", "jpg": data}])
-    return stoker.tar(root / "x.tar").rename(jpg="image")
+    return stoker.tar(root / "x.tar").rename(image="jpg")
 
 
 def tfrecord(root: Path, data: bytes) -> Pipeline:
@@ -76,7 +76,8 @@ def test_eps_among_samples_is_unsupported_and_starts_nothing(
     source: Callable[[Path, bytes], Pipeline], eps: bytes, canary: Path, tmp_path: Path
 ) -> None:
     stored = source(tmp_path, eps)
-    for stage in (stored.decode("image"), stored.decode("image", as_="pil", orient=True), stored.image("image", Resize((4, 4)))):
+    upright = stored.decode("image", format="pil", orient=True)
+    for stage in (stored.decode("image"), upright, stored.image("image", Resize((4, 4)))):
         with pytest.raises(UnsupportedImage, match=r"not a supported image \(JPEG, JPEG 2000, PNG, .*TGA\)"):
             list(stage)
 

@@ -49,7 +49,7 @@ def by_key(files: dict[str, bytes]) -> Samples:
 def read(spec: Any, **options: Any) -> Samples:
     """What Stoker reads, at random and in sequence, which must agree."""
     ways = [
-        {sample.key_: {name: bytes(part) for name, part in sample.items()} for sample in pipeline}
+        {sample.key: {name: bytes(part) for name, part in sample.items()} for sample in pipeline}
         for pipeline in (stoker.tar(spec, decode=False, **options), stoker.tar(spec, decode=False, index="never", **options))
     ]
     assert ways[0] == ways[1]
@@ -130,7 +130,7 @@ def test_names_that_are_no_text_are_read_from_gnu_tar(tmp_path: Path, form: str)
 def test_what_gnu_tar_packs_and_appends_is_read(tmp_path: Path) -> None:
     store(tmp_path / "files", FILES)
     gnu_tar("--sort=name", "-C", tmp_path / "files", "-czf", tmp_path / "a.tar.gz", ".")
-    packed = {sample.key_: bytes(sample["jpg"]) for sample in stoker.tar(tmp_path / "a.tar.gz", decode=False)}
+    packed = {sample.key: bytes(sample["jpg"]) for sample in stoker.tar(tmp_path / "a.tar.gz", decode=False)}
     assert packed == {key: fields["jpg"] for key, fields in by_key(FILES).items()}
     gnu_tar("--sort=name", "-C", tmp_path / "files", "-cf", tmp_path / "b.tar", "n01")
     gnu_tar("-C", tmp_path / "files", "-rf", tmp_path / "b.tar", "zz.cls", "zz.jpg", "zz.seg.png")
@@ -197,7 +197,7 @@ def same_values(got: Any, sample: dict[str, Any]) -> bool:
 
 def check_same(pipeline: Pipeline, samples: list[dict[str, Any]]) -> None:
     got = list(pipeline)
-    assert [sample.key_ for sample in got] == [sample["__key__"] for sample in samples]
+    assert [sample.key for sample in got] == [sample["__key__"] for sample in samples]
     assert all(same_values(one, other) for one, other in zip(got, samples))
 
 
@@ -316,7 +316,7 @@ def test_what_we_write_comes_back_with_every_key(tmp_path: Path) -> None:
     got = list(stoker.tar(path))
     assert [int(sample["cls"]) for sample in got] == list(range(len(ODD_KEYS)))
     assert [bytes(sample["bin"]) for sample in got] == [sample["bin"] for sample in odd_samples()]
-    assert got[7].key_ == r"\xff\xfe" and got[2].key_ == "ünïcode"
+    assert got[7].key == r"\xff\xfe" and got[2].key == "ünïcode"
 
 
 # ---- TFRecord and LMDB -----------------------------------------------------------------------------------------------
@@ -389,6 +389,6 @@ def test_py_lmdb_reads_what_we_write_and_we_what_it_writes(tmp_path: Path) -> No
             for key in list(entries)[::7]:
                 transaction.delete(key)
                 del entries[key]
-    assert [(sample.key_.encode(), bytes(sample["value"])) for sample in stoker.lmdb(tmp_path / "theirs")] == sorted(
+    assert [(sample.key.encode(), bytes(sample["value"])) for sample in stoker.lmdb(tmp_path / "theirs")] == sorted(
         entries.items()
     )

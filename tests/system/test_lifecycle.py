@@ -148,7 +148,7 @@ ENDINGS = {
     "held by a module": "import json; json.held = kinds['threads'](); json.it = iter(json.held); next(json.it)",
     "in a cycle": "holder = []; holder += [holder, kinds['threads']()]; next(iter(holder[1]))",
     "batches still held": "loader = kinds['ready'](); kept = [b for b, _ in zip(loader, range(9))]; del loader",
-    "torch tensors still held": "kept = [b['x'] for b, _ in zip(numbers(60).batch(4).loader(as_='torch'), range(9))]",
+    "torch tensors still held": "kept = [b['x'] for b, _ in zip(numbers(60).batch(4).loader(format='torch'), range(9))]",
     "closed in atexit": """
 import atexit
 loader = kinds['threads']()

@@ -71,7 +71,7 @@ def samples() -> list[dict[str, Any]]:
 def stored(tmp_path: Path, kind: str) -> Pipeline:
     if kind == "tar":
         stoker.write_tar(tmp_path / "a.tar", samples())
-        return stoker.tar(tmp_path / "a.tar").rename(jpg="image", cls="label")
+        return stoker.tar(tmp_path / "a.tar").rename(image="jpg", label="cls")
     if kind == "tfrecord":
         stoker.write_tfrecord(tmp_path / "a.tfrecord", [{"image": s["jpg"], "label": s["cls"]} for s in samples()])
         return stoker.tfrecord(tmp_path / "a.tfrecord")
@@ -104,7 +104,7 @@ def test_a_record_there_is_no_memory_for_is_that_samples_error(
     with pytest.raises(ReadError, match="not enough memory") as caught:
         list(pipeline)
     assert caught.value.position == 3 and caught.value.origin and caught.value.key and "on_error" in str(caught.value)
-    [batch] = pipeline.on_error(stoker.skip(budget=1))
+    [batch] = pipeline.on_error("skip", budget=1)
     assert batch["label"].tolist() == [0, 1, 2, 4, 5]
     for row, at in enumerate(batch["label"].tolist()):
         assert np.array_equal(np.asarray(batch["image"][row]), np.asarray(whole["image"][at]))
@@ -131,7 +131,7 @@ def test_rows_that_do_not_fit_together_go_through_all_stages_one_at_a_time(
     with pytest.raises(ReadError, match=r"2\.jpg: .* memory for this sample, the largest of 4") as caught:
         list(pipeline.batch(4).loader(executor="inline"))
     assert caught.value.position == 2
-    [batch] = pipeline.on_error(stoker.skip(budget=2)).batch(4).loader(executor="inline")
+    [batch] = pipeline.on_error("skip", budget=2).batch(4).loader(executor="inline")
     assert len(batch["image"]) == 2, "so many can be joined"
 
 
@@ -171,7 +171,7 @@ def test_memory_that_pillow_cannot_have_is_that_samples_error(
     with pytest.raises(ImageTooLarge, match=r"2\.png: there is not enough memory") as caught:
         list(pipeline)
     assert isinstance(caught.value.__cause__, MemoryError)
-    assert len(list(pipeline.on_error(stoker.skip(budget=1)))) == 3
+    assert len(list(pipeline.on_error("skip", budget=1))) == 3
 
 
 def test_memory_that_the_kernel_cannot_have_is_that_samples_error() -> None:
@@ -194,7 +194,7 @@ def test_a_stage_that_has_no_memory_for_all_rows_does_them_one_by_one(monkeypatc
         list(pipeline)
     assert caught.value.position == 3 and isinstance(caught.value.__cause__, MemoryError)
     assert sorted(calls) == list(range(6)), "no function is called twice for a sample"
-    [batch] = pipeline.on_error(stoker.skip(budget=1))
+    [batch] = pipeline.on_error("skip", budget=1)
     assert batch["label"].tolist() == [0, 1, 2, 4, 5]
     assert np.array_equal(batch["image"], whole["image"][batch["label"]])
 
@@ -326,7 +326,7 @@ LIMITED = """
             assert "memory" in str(error), error
         else:
             raise AssertionError(name)
-        assert len(list(pipeline.on_error(stoker.skip(budget=1)).loader(executor="inline"))) == 2, name
+        assert len(list(pipeline.on_error("skip", budget=1).loader(executor="inline"))) == 2, name
     print("done")
 """
 

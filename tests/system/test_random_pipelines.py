@@ -37,7 +37,7 @@ def test_random_pipelines_give_what_the_oracle_says(first: int, shelf: Shelf) ->
 def test_every_kind_of_source_holds_what_the_oracle_thinks(kind: str, shelf: Shelf) -> None:
     n = SIZES.get(kind, 5)
     with shelf.open(kind, n).loader(executor="inline") as samples:
-        assert [sample.key_ for sample in samples] == [row.key for row in shelf.rows(kind, n)]
+        assert [sample.key for sample in samples] == [row.key for row in shelf.rows(kind, n)]
 
 
 def test_the_oracle_shuffles_as_stoker_does() -> None:

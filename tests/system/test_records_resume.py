@@ -58,7 +58,7 @@ Make = Callable[[Path, Server], Pipeline]
 
 
 def tars(folder: Path) -> Pipeline:
-    return stoker.tar(str(folder / "s-{0..3}.tar")).rename(cls="x")
+    return stoker.tar(str(folder / "s-{0..3}.tar")).rename(x="cls")
 
 
 #: each gives every sample once: `x` is its number, `jpg` its bytes
@@ -69,13 +69,13 @@ KINDS: dict[str, Make] = {
     "tfrecord": lambda folder, server: stoker.tfrecord(str(folder / "s-{0..3}.tfrecord")).shuffle(seed=3),
     "lmdb": lambda folder, server: stoker.lmdb(folder / "a.lmdb").shuffle(seed=3),
     "mix": lambda folder, server: stoker.mix([tars(folder).shuffle(seed=1), stoker.lmdb(folder / "more.lmdb")], weights=[2, 1]),
-    "tar over http": lambda folder, server: stoker.tar(f"{server.origin}/s-{{0..3}}.tar").rename(cls="x").shuffle(seed=3),
-    "packed": lambda folder, server: stoker.tar(str(folder / "s-{0..3}.tar.gz"), interleave=2).rename(cls="x"),
+    "tar over http": lambda folder, server: stoker.tar(f"{server.origin}/s-{{0..3}}.tar").rename(x="cls").shuffle(seed=3),
+    "packed": lambda folder, server: stoker.tar(str(folder / "s-{0..3}.tar.gz"), interleave=2).rename(x="cls"),
     "packed, window": lambda folder, server: (
-        stoker.tar(str(folder / "s-{0..3}.tar.gz"), interleave=3).rename(cls="x").shuffle(seed=2, window=9)
+        stoker.tar(str(folder / "s-{0..3}.tar.gz"), interleave=3).rename(x="cls").shuffle(seed=2, window=9)
     ),
-    "packed over http": lambda folder, server: stoker.tar(f"{server.origin}/s-{{0..3}}.tar.gz").rename(cls="x"),
-    "in sequence": lambda folder, server: stoker.tar(str(folder / "s-{0..3}.tar"), index="never", interleave=2).rename(cls="x"),
+    "packed over http": lambda folder, server: stoker.tar(f"{server.origin}/s-{{0..3}}.tar.gz").rename(x="cls"),
+    "in sequence": lambda folder, server: stoker.tar(str(folder / "s-{0..3}.tar"), index="never", interleave=2).rename(x="cls"),
 }
 
 
@@ -110,7 +110,7 @@ def test_batches_are_the_same_of_tasks_of_any_size(
     if kind == "gaps":
         gaps = sample_tar([(f"{n:03d}", {"cls": b"%d" % n, **({"jpg": image(n)} if n % 5 else {})}) for n in range(N)])
         (tmp_path / "s.tar").write_bytes(gaps)
-        pipeline = stoker.tar(tmp_path / "s.tar", defaults={"jpg": b"none"}).rename(cls="x").batch(8)
+        pipeline = stoker.tar(tmp_path / "s.tar", defaults={"jpg": b"none"}).rename(x="cls").batch(8)
     else:
         pipeline = KINDS[kind](folder, server).batch(8)
     hashes = []

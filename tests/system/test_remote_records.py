@@ -40,7 +40,7 @@ def server(shards: Path) -> Iterator[Server]:
 
 def delivered(pipeline: stoker.Pipeline, **options: Any) -> list[tuple[list[str], list[bytes], list[int]]]:
     with pipeline.shuffle(seed=5).batch(7, drop_last=False).loader(threads=4, **options) as loader:
-        return [(batch.keys_, list(batch["bin"]), batch["cls"].tolist()) for _ in range(2) for batch in loader]
+        return [(batch.sample_keys, list(batch["bin"]), batch["cls"].tolist()) for _ in range(2) for batch in loader]
 
 
 @pytest.fixture(scope="module")

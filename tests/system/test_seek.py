@@ -92,7 +92,7 @@ Open = Callable[..., stoker.Pipeline]
 SOURCES: dict[str, Callable[[Path], Open]] = {
     "files": lambda root: lambda **options: stoker.files(root / "photos", **options),
     "filelist": lambda root: lambda **options: stoker.filelist(root / "photos" / "list.txt", labels="line", **options),
-    "tar": lambda root: lambda **options: stoker.tar(str(root / "t-*.tar"), **options).rename(jpg="image", cls="label"),
+    "tar": lambda root: lambda **options: stoker.tar(str(root / "t-*.tar"), **options).rename(image="jpg", label="cls"),
     "tfrecord": lambda root: lambda **options: stoker.tfrecord(str(root / "r-*.tfrecord"), **options),
 }
 
@@ -151,7 +151,7 @@ def crops(pipeline: stoker.Pipeline, size: int = 64) -> stoker.Pipeline:
 
 def delivered(pipeline: stoker.Pipeline, **options: Any) -> list[tuple[list[str], bytes, list[int]]]:
     with pipeline.loader(**(options or {"executor": "inline"})) as loader:  # which works nothing ahead, so counts are exact
-        return [(batch.keys_, batch["image"].tobytes(), batch["label"].tolist()) for batch in loader]
+        return [(batch.sample_keys, batch["image"].tobytes(), batch["label"].tolist()) for batch in loader]
 
 
 # ---- nothing but speed ---------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_fingerprints_and_states_are_the_same(opened: Open) -> None:
             state = loader.state_dict()
         with second.loader() as loader:
             loader.load_state_dict(state)
-            rest = [(batch.keys_, batch["image"].tobytes(), batch["label"].tolist()) for batch in loader]
+            rest = [(batch.sample_keys, batch["image"].tobytes(), batch["label"].tolist()) for batch in loader]
         assert rest == whole[2:]
 
 
@@ -226,11 +226,11 @@ def test_seek_indices_pass_stages_that_leave_the_picture_alone(opened: Open, rec
         opened()
         .map(label=lambda label: label + 1)
         .filter(lambda sample: sample["label"] != 2)
-        .rename(image="photo")
+        .rename(photo="image")
         .select("photo", "label")
         .shuffle(seed=1, window=6)
         .image("photo", CenterCrop(32))
-        .rename(photo="image")
+        .rename(image="photo")
         .batch(4)
     )
     found = delivered(pipeline)
@@ -260,7 +260,7 @@ def test_skipped_samples_take_their_seek_indices_with_them(made: Path, recorder:
             raise ValueError("not this one")
         return label
 
-    pipeline = SOURCES["tar"](made)().map(label=refuse).image("image", CenterCrop(32)).batch(6).on_error(stoker.skip(20))
+    pipeline = SOURCES["tar"](made)().map(label=refuse).image("image", CenterCrop(32)).batch(6).on_error("skip", budget=20)
     delivered(pipeline)
     assert recorder.used == sum(n % 3 != 1 and n % 6 < 4 for n in range(SAMPLES))
 
@@ -359,10 +359,10 @@ def test_a_file_that_changed_is_decoded_without_and_told_once(
             path.write_bytes(data)
         else:
             path.write_bytes(jpeg_bytes(390, 310, seed=99))
-    with crops(stoker.files(photos, seek=False)).on_error(stoker.skip(2)).loader(executor="inline") as loader:
+    with crops(stoker.files(photos, seek=False)).on_error("skip", budget=2).loader(executor="inline") as loader:
         plain = [batch["image"].tobytes() for _ in range(2) for batch in loader]
     caplog.set_level(logging.WARNING, logger="stoker")
-    with crops(stoker.files(photos)).on_error(stoker.skip(2)).loader(executor="inline") as loader:
+    with crops(stoker.files(photos)).on_error("skip", budget=2).loader(executor="inline") as loader:
         assert [batch["image"].tobytes() for _ in range(2) for batch in loader] == plain
         stats = loader.stats()
         assert (stats.seeks_used, stats.seeks_unfit) == (2 * (SOUGHT - 2), 4)
@@ -403,7 +403,7 @@ def test_a_tail_that_goes_bad_while_a_run_is_on_costs_speed_alone(
 
     def opened(folder: Path, **options: Any) -> stoker.Pipeline:
         read = stoker.tar(str(folder / "t-*.tar"), **options).shuffle(seed=3)
-        return read.image("jpg", RandomResizedCrop(64)).rename(jpg="image", cls="label").batch(5, drop_last=False)
+        return read.image("jpg", RandomResizedCrop(64)).rename(image="jpg", label="cls").batch(5, drop_last=False)
 
     pipeline, path = opened(tmp_path), tmp_path / "t-000001.tar.stk"
     tail = ShardIndex.read(LocalBlob(os.fsencode(path))).tail
@@ -546,14 +546,14 @@ def test_remote_shards_use_them_through_their_cache(
 ) -> None:
     url, cache = f"{server.origin}/t-{{000000..000003}}.tar", stoker.Cache(tmp_path / "cache", block=block)
     plain = delivered(crops(SOURCES["tar"](made)(seek=False)))
-    pipeline = crops(stoker.tar(url, cache=cache).rename(jpg="image", cls="label"))
+    pipeline = crops(stoker.tar(url, cache=cache).rename(image="jpg", label="cls"))
     assert delivered(pipeline) == plain
     assert recorder.used == SOUGHT and not recorder.unfit
     assert delivered(pipeline, epoch=0) == plain and cache.counts().damaged == 0
 
 
 def test_remote_shards_without_a_cache_are_decoded_without_them(server: Server, made: Path, recorder: Recorder) -> None:
-    pipeline = crops(stoker.tar(f"{server.origin}/t-{{000000..000003}}.tar").rename(jpg="image", cls="label"))
+    pipeline = crops(stoker.tar(f"{server.origin}/t-{{000000..000003}}.tar").rename(image="jpg", label="cls"))
     assert delivered(pipeline) == delivered(crops(SOURCES["tar"](made)(seek=False)))
     assert not recorder.used
 
@@ -582,7 +582,7 @@ def test_pictures_too_large_or_damaged_have_no_seek_index(tmp_path: Path) -> Non
 def test_the_cache_is_told_of_seek_indices_once_somebody_decodes(server: Server, tmp_path: Path) -> None:
     def fetched(folder: str, epochs: int, pipeline: Callable[[stoker.Pipeline], stoker.Pipeline]) -> int:
         cache = stoker.Cache(tmp_path / folder)
-        opened = stoker.tar(f"{server.origin}/t-{{000000..000003}}.tar", cache=cache).rename(jpg="image", cls="label")
+        opened = stoker.tar(f"{server.origin}/t-{{000000..000003}}.tar", cache=cache).rename(image="jpg", label="cls")
         with pipeline(opened).loader(executor="inline") as loader:
             for _ in range(epochs):
                 assert sum(batch.rows for batch in loader) == SAMPLES

@@ -23,9 +23,11 @@ class ByteStrings(Sequence[bytes]):
 
     __slots__ = ("_ends", "_parts")
 
-    def __init__(self, parts: list[BytesColumn]) -> None:
-        self._parts = parts
-        self._ends: Ints = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    def __init__(self, parts: list[BytesColumn] | list[bytes]) -> None:
+        # Frameworks rebuild a sequence by calling its class with a list of its values.
+        columns: Any = [BytesColumn.of(parts)] if parts and isinstance(parts[0], bytes) else parts
+        self._parts: list[BytesColumn] = columns
+        self._ends: Ints = np.cumsum([len(part) for part in columns], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..batch.batch import Fields
-from ..batch.named_fields import NamedFields, named
-from ..batch.strings import ByteStrings
+from ..batch.batch import Batch, Sample
 from ..errors import ConfigError
 from ..registry import needed
+from . import check_batches
 
 _MOST_WORKERS = 1024
 
@@ -38,8 +37,8 @@ class Part(Protocol):
     def __len__(self) -> int:
         """Batches or samples of one epoch; TypeError where that is not known."""
 
-    def __call__(self, epoch: int, number: int, count: int) -> Iterator[Fields]:
-        """What worker `number` of `count` makes of an epoch, as torch tensors."""
+    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple") -> Iterator[Any]:
+        """What worker `number` of `count` makes of an epoch, as torch tensors in tuples or dicts."""
 
 
 def torch_dataset(part: Part, batches: str) -> Any:
@@ -49,9 +48,8 @@ def torch_dataset(part: Part, batches: str) -> Any:
     Stoker loader gives. Each iteration is the next epoch; `set_epoch` chooses one.
     """
     torch = needed("torch", "torch", "torch_dataset()")
-    if not isinstance(batches, str) or batches not in _FORMS:
-        raise ConfigError(f"torch_dataset(batches={batches!r}): must be {' or '.join(map(repr, _FORMS))}")
-    form = _FORMS[batches]
+    check_batches("torch_dataset", batches)
+    torch.utils.data._utils.collate.default_collate_fn_map[Sample] = _joined
 
     class StokerDataset(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -73,7 +71,7 @@ def torch_dataset(part: Part, batches: str) -> Any:
             self.own()
             self._begun.fill_(_checked_epoch(epoch))
 
-        def __iter__(self) -> Iterator[NamedFields | dict[str, Any]]:
+        def __iter__(self) -> Iterator[Any]:
             dealt = _check_consumer(_callers(sys._getframe(1)), part, batches) or self._dealt
             self.own()
             info = torch.utils.data.get_worker_info()
@@ -83,7 +81,7 @@ def torch_dataset(part: Part, batches: str) -> Any:
             # Counted now and not with the first batch: a worker that is never asked for one has begun this epoch like the others.
             epoch = int(self._begun[number])
             self._begun[number] += 1
-            return map(form, part(epoch, number, count))
+            return part(epoch, number, count, batches)
 
         def __len__(self) -> int:
             return len(part)
@@ -98,16 +96,11 @@ def torch_dataset(part: Part, batches: str) -> Any:
     return StokerDataset()
 
 
-def _as_dict(fields: Fields) -> dict[str, Any]:
-    # Lists of bytes: DataLoader takes every other sequence apart, and puts it together by its class.
-    return {name: list(value) if isinstance(value, ByteStrings) else value for name, value in fields.items()}
-
-
-def _as_tuple(fields: Fields) -> NamedFields:
-    return named(_as_dict(fields))
-
-
-_FORMS: dict[str, Callable[[Fields], NamedFields | dict[str, Any]]] = {"tuple": _as_tuple, "dict": _as_dict}
+def _joined(samples: list[Sample], *, collate_fn_map: Any) -> Batch:
+    """A batch of the samples that DataLoader joins; for torch's table of how it joins what."""
+    collate: Any = needed("torch", "torch", "torch_dataset()").utils.data._utils.collate.collate
+    columns = {name: collate(values, collate_fn_map=collate_fn_map) for name, values in zip(samples[0]._fields, zip(*samples))}
+    return Batch.of(columns, len(samples), [sample.key for sample in samples])
 
 
 def _rebuilt(part: Part, batches: str, begun: Any, owner: int, dealt: bool) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.batch import Batch
-from ..errors import BatchError, ConfigError
+from ..batch.tensors import as_tensors
+from ..errors import ConfigError
 from ..registry import needed
 from .framework_output import Output
 
 
 def choose_torch_output(device: Any) -> Output:
-    torch = needed("torch", "torch", "loader(as_='torch')")
+    torch = needed("torch", "torch", "loader(format='torch')")
     try:
         target = None if device is None else torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -37,34 +37,10 @@ class TorchOutput(Output):
         self._torch, self._device = torch, device
 
     def hand_over(self, batch: Batch) -> Batch:
-        return batch.with_values({name: self._column(column, self._moved) for name, column in batch.items()})
-
-    def _column(self, column: Any, move: Callable[[Any], Any]) -> Any:
-        """Numbers as a tensor, a list of arrays of numbers as a list of tensors; text, bytes and other lists stay as they are."""
-        if self._is_numbers(column):
-            return move(self._on_host(column))
-        if isinstance(column, list) and column and all(map(self._is_numbers, column)):
-            return [move(self._on_host(value)) for value in column]
-        return column
+        return batch.with_values([as_tensors(self._torch, column, self._moved) for column in batch])
 
     def _moved(self, tensor: Any) -> Any:
         return tensor if self._device is None else tensor.to(self._device)
-
-    def _is_numbers(self, value: Any) -> bool:
-        return isinstance(value, self._torch.Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind in "biufc")
-
-    def _on_host(self, column: Any) -> Any:
-        """An array as a tensor over the same memory, where torch can have it so."""
-        if isinstance(column, self._torch.Tensor):
-            return column
-        if not column.dtype.isnative:
-            column = column.astype(column.dtype.newbyteorder("="))
-        if not column.flags.writeable or any(stride < 0 for stride in column.strides):
-            column = column.copy()
-        try:
-            return self._torch.from_numpy(column)
-        except TypeError as error:
-            raise BatchError(f"torch has no tensors of {column.dtype}: {error}; convert the field with map_batch()") from error
 
 
 class CudaOutput(TorchOutput):
@@ -90,7 +66,7 @@ class CudaOutput(TorchOutput):
         current = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._stream):
             copy = partial(self._copy, user=current)
-            on_device = batch.with_values({name: self._column(column, copy) for name, column in batch.items()})
+            on_device = batch.with_values([as_tensors(torch, column, copy) for column in batch])
             copied = self._stream.record_event()
         current.wait_event(copied)
         self._copying.append((copied, batch))

@@ -156,7 +156,7 @@ def instead_of(op: Any, field: str) -> str:
     if None in ours:
         return (
             f"it is {library}'s, and {_shown(parts[ours.index(None)])} has no counterpart here: "
-            f"use .decode({field!r}, as_='pil') and .map({field}=transform)"
+            f"use .decode({field!r}, format='pil') and .map({field}=transform)"
         )
     found = [one for one in ours if one is not None]
     return f"it is {library}'s; from stoker.image, use {_written(found, parts, repr(field))}"

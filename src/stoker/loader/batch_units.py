@@ -123,6 +123,12 @@ class BatchUnit(Unit):
         """Bad samples that were left out, in the order of rows: tasks end in any order."""
         return self._front_skipped + sorted(self._skipped, key=lambda error: error.position or 0)
 
+    def before_skipped(self) -> list[int]:
+        """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
+        slots = {position: slot for slot, position in reversed([*enumerate(self._rows.positions.tolist())])}
+        first = len(self._front_skipped)
+        return [*range(first), *(first + slots.get(error.position, 0) for error in self.skipped[first:])]
+
     def batch(self, stop: int | None = None) -> Batch:
         """The finished batch, or its rows before `stop`; joined here when no finishing task was needed."""
         if self._batch is None:
@@ -144,21 +150,21 @@ class BatchUnit(Unit):
         report.lap(clock)
         in_slab = {id(columns[name]) for name in self._make.laid_out & columns.keys()} if self.finish else set()
         self.draft, self.kept = None, kept
-        mask = self._mask(kept)
+        valid = self._valid(kept)
         if rows:
-            real = rows if mask is None else int(mask.sum())
+            real = rows if valid is None else int(valid.sum())
             position = int(self._rows.positions[0])
             columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys, report)
-        self._batch = Batch(columns, rows, keys, mask)
+        self._batch = Batch.of(columns, rows, keys, valid)
         if not self.finish:
             return report, 0  # joined by who takes it: nobody counts any more
         return report, sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
 
-    def _mask(self, kept: Ints | None) -> NDArray[np.bool_] | None:
+    def _valid(self, kept: Ints | None) -> NDArray[np.bool_] | None:
         if not self._padded:
             return None
-        mask = np.arange(self.rows) < self.rows - self._padded
-        return mask if kept is None else mask[kept]
+        valid = np.arange(self.rows) < self.rows - self._padded
+        return valid if kept is None else valid[kept]
 
     def __str__(self) -> str:
         return f"the batch of epoch {self.epoch} that ends at row {self.cursors(0).row:,}"
@@ -207,10 +213,13 @@ class Marker(Unit):
 
 
 class EpochEnd(Marker):
-    """The border between two epochs; `skipped` are bad samples that came after the last batch."""
+    """The border between two epochs; `skipped` are bad samples that came after the last batch, `left` rows that filled none."""
 
-    def __init__(self, epoch: int, skipped: Sequence[SampleError] = ()) -> None:
-        self.epoch, self.skipped = epoch, list(skipped)
+    def __init__(self, epoch: int, skipped: Sequence[SampleError] = (), left: int = 0) -> None:
+        self.epoch, self.skipped, self.left = epoch, list(skipped), left
+
+    def before_skipped(self) -> list[int]:
+        return [*range(len(self.skipped))]
 
 
 class Failure(Marker):

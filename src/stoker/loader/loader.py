@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -16,7 +17,7 @@ from ..batch.batch import Batch, Sample
 from ..batch.collate import STACK_EQUAL
 from ..batch.draft import Draft, column_bytes
 from ..batch.slab import SlabPool
-from ..device import choose_output
+from ..device import check_batches, choose_output
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply, Unit
 from ..engine.inline import InlineExecutor
@@ -40,7 +41,7 @@ from .budget import SkipBudget
 from .build import compile_work, group_of, layout_of, make_executor, observer
 from .front import Flow, open_front
 from .look_ahead import Forerunner
-from .step_count import check_steps, epoch_steps
+from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
 
@@ -48,6 +49,8 @@ from .trainer_epochs import Trainer, TrainerSampler
 _AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
+
+_log = logging.getLogger("stoker")
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -91,7 +94,8 @@ class Loader:
         executor: str = "auto",
         memory: int | str = "2GB",
         ahead: int | None = None,
-        as_: str = "numpy",
+        format: str = "numpy",
+        batches: str = "tuple",
         device: Any = None,
         epoch: int = 0,
         row: int = 0,
@@ -107,7 +111,9 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
-        self._output = choose_output(as_, device)
+        self._output = choose_output(format, device)
+        check_batches("loader", batches)
+        self._dicts = batches == "dict"
         self._budget_bytes = parse_bytes(memory, "loader(memory)")
         self._watchdog_s = watchdog_s
         self._carried = carried  # the rank found by the process that started this one
@@ -138,7 +144,7 @@ class Loader:
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
         self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
-        self._closed = False
+        self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
 
@@ -169,7 +175,7 @@ class Loader:
             )
         return count
 
-    def _next(self, iterator: _EpochIterator) -> Batch | Sample:
+    def _next(self, iterator: _EpochIterator) -> Batch | Sample | dict[str, Any]:
         """What the iterator gives next; in turn, which is its to see to."""
         if iterator.progress.ended:
             raise StopIteration
@@ -235,7 +241,8 @@ class Loader:
         if unit is None:
             return None
         if isinstance(unit, EpochEnd):
-            self._account(0, unit.skipped, unit.epoch)
+            self._account(0, unit)
+            self._note_empty(unit)
             return None
         assert isinstance(unit, (BatchUnit, Failure))
         good = None
@@ -247,16 +254,24 @@ class Loader:
                 raise self._failed
         assert isinstance(unit, BatchUnit)
         rows = unit.batch(good).rows
-        self._account(rows, unit.skipped, unit.epoch)
+        self._account(rows, unit)
         self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
         return unit
 
-    def _account(self, rows: int, skipped: list[SampleError], epoch: int) -> None:
+    def _note_empty(self, end: EpochEnd) -> None:
+        """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
+        if self._cursor.row or self._part[0] or self._told_empty:
+            return  # a batch was handed out, perhaps before a state was saved; or other workers may have some
+        self._told_empty = True
+        _log.warning(nothing_came(self._plan, self._deal, end.epoch, end.left, len(end.skipped)))
+
+    def _account(self, rows: int, unit: BatchUnit | EpochEnd) -> None:
         if self._skips is not None:
+            skipped = unit.skipped
             self._meters.skipped(len(skipped))
-            self._skips.count(rows, skipped, epoch)
+            self._skips.count(rows, skipped, unit.epoch, unit.before_skipped)
 
     # ---- state -------------------------------------------------------------------------------------------------------------
 
@@ -360,7 +375,7 @@ class Loader:
             self._check_open()
             unit = self._take_unit()
             if isinstance(unit, EpochEnd):
-                self._account(0, unit.skipped, unit.epoch)
+                self._account(0, unit)
                 self._move(Cursor(unit.epoch + 1))
             else:
                 self._peeked = unit
@@ -598,17 +613,17 @@ class _Portions:
         self._size = 1 if self._single else loader._deal.size
         rows = self._batch.rows
         if self._single and loader._deal.remainder == "keep":
-            rows = int(self._batch.mask.sum())  # a single sample has no mask: leave out what is only there to fill up
+            rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
         self._steps = -(-rows // self._size)
         self._step = 0
         if not self._steps:
             loader._cursor = unit.cursors(unit.rows - 1)
-        self._keys = self._batch.keys_ if self._single else []
+        self._keys = self._batch.sample_keys if self._single else []
 
     def __bool__(self) -> bool:
         return self._step < self._steps
 
-    def pop(self, asked: float) -> Batch | Sample:
+    def pop(self, asked: float) -> Batch | Sample | dict[str, Any]:
         step = self._step
         self._step = step + 1
         batch = self._batch
@@ -619,13 +634,14 @@ class _Portions:
             forerunner.reached(loader._cursor)
         if self._single:
             self._loader._meters.delivered(asked, 1, 0)
-            return Sample({name: column[step] for name, column in batch.items()}, self._keys[step])
+            sample = Sample.of(batch._fields, [column[step] for column in batch], self._keys[step])
+            return sample._asdict() if loader._dicts else sample
         if self._steps > 1:
             batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
         self._loader._meters.delivered(asked, batch.rows, _nbytes(batch))
         if last:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
-        return batch
+        return batch._asdict() if loader._dicts else batch
 
     def _reached(self, step: int, last: bool) -> int:
         """Which step of the unit is behind us. Where rows were left out by `skip`, the last row stands for all that follow it."""
@@ -636,9 +652,9 @@ class _Portions:
 
 def _nbytes(batch: Batch) -> int:
     try:
-        return sum(getattr(column, "nbytes", 0) for column in batch.values())  # arrays and tensors have it
+        return sum(getattr(column, "nbytes", 0) for column in batch)  # arrays and tensors have it
     except Exception:  # noqa: BLE001  but sparse tensors do not know it
-        return sum(map(column_bytes, batch.values()))
+        return sum(map(column_bytes, batch))
 
 
 def _check_count(call: str, value: Any, least: int, most: int = 1 << 62) -> None:

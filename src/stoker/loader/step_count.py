@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import ConfigError
 from ..plan.deal import Deal
-from ..plan.nodes import OrderNode, Skip, Take, written
+from ..plan.nodes import RAGGED, OrderNode, Skip, Take, written
 from ..plan.plan import Plan
 from ..sizes import counted
 
@@ -48,6 +48,23 @@ def _nothing_left(plan: Plan, deal: Deal) -> str:
         return f"{ranks} give no {what} at all; {remedy}, or shard(remainder='pad')"
     of = "" if have is None else f" of {counted(have, 'batch', 'batches')}"
     return f"no {what} is left{of} after {_cuts(plan.steps.verbs)}; skip fewer, or take more"
+
+
+def nothing_came(plan: Plan, deal: Deal, epoch: int, left: int, skipped: int) -> str:
+    """Why an epoch gave nothing, of samples that had to be counted: `left` came, and `skipped` were bad."""
+    bad = f", and {counted(skipped, 'sample')} were bad" if skipped else ""
+    if left:
+        needed = counted(deal.stride, "sample") + (f" on {counted(deal.world, 'rank')}" if deal.world > 1 else "")
+        remedy = "use a smaller batch, batch(drop_last=False)" if plan.batch else "use fewer ranks"
+        return (
+            f"epoch {epoch} gave no batch: only {counted(left, 'sample')} came{bad}, and one takes {needed}; {remedy}, or "
+            "shard(remainder='pad')"
+        )
+    verbs = [written(node) for segment in plan.segments for node in segment.nodes if isinstance(node, RAGGED)]
+    nobody = f", or {' and '.join(verbs)} let none through" if verbs else ""
+    return (
+        f"epoch {epoch} gave no sample: {plan.source.describe()} has none{nobody}{bad}; check what the pipeline reads and keeps"
+    )
 
 
 def _cuts(verbs: Sequence[OrderNode]) -> str:

@@ -238,14 +238,14 @@ class CutSupply(Supply[Unit]):
         return self._make(self._cursor.epoch, chunk, padded, lambda step: cursors((int(mine[step]) + 1) * stride))
 
     def _next_epoch(self) -> EpochEnd:
-        epoch = self._cursor.epoch
+        epoch, left = self._cursor.epoch, len(self._rows)
         self.close()
         self._flow, self._ended, self._done = None, False, self._once
         self._cursor = Cursor(epoch + 1, 0)
         self._rows = _Buffer(self._cursor, self._placed)
         skipped = list(self._skipped)
         self._skipped.clear()
-        return EpochEnd(epoch, skipped)
+        return EpochEnd(epoch, skipped, left)
 
 
 class _Buffer:

@@ -63,9 +63,12 @@ def _seeks(plan: Plan, source: Source) -> list[str]:
 def describe_policy(plan: Plan) -> str:
     assert plan.policy is not None
     budget = plan.policy.budget
-    amount = f"{budget:.2%} of samples" if budget < 1 else f"{budget:g} samples an epoch"
+    among = "an epoch" if plan.policy.window is None else f"among any {plan.policy.window:,}"
+    amount = f"{budget:.2%} of samples" if budget < 1 else f"{budget:g} samples"
+    within = f" {among}" if budget >= 1 or plan.policy.window else ""
+    filled = ", each filled with a good row of its batch" if plan.policy.fill else ""
     listed = f", listed in {plan.policy.quarantine}" if plan.policy.quarantine else ""
-    return f"skip up to {amount}{listed}"
+    return f"skip up to {amount}{within}{filled}{listed}"
 
 
 def _order(plan: Plan) -> str:

@@ -13,7 +13,7 @@ from ..image.fusion import last_write, passes
 from ..image.geometry import CropBox
 from ..image.operation import Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
-from .nodes import Blend, Decode, Drop, Filter, FinishNode, Image, MapFields, Rename, Select, StageNode, verb_of
+from .nodes import Blend, Decode, Drop, Filter, FinishNode, Image, MapFields, Rename, Select, StageNode, verb_of, written
 
 #: fields by name; None when a user's function decides them
 Specs = Union[Mapping[str, FieldSpec], None]
@@ -176,10 +176,10 @@ def size_after(ops: Iterable[Operation], size: Size = (None, None)) -> Size:
 
 
 def decode_spec(node: Decode) -> FieldSpec:
-    if node.as_ == "pil":
+    if node.format == "pil":
         return OBJECT
     channels = 1 if node.color == "gray" else 3
-    return array_spec(node.out, channels, None, None) if node.as_ == "torch" else array_spec(node.out, None, None, channels)
+    return array_spec(node.out, channels, None, None) if node.format == "torch" else array_spec(node.out, None, None, channels)
 
 
 def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
@@ -197,6 +197,8 @@ def _instead(node: StageNode | FinishNode, name: str, known: Iterable[str]) -> s
     """What was meant by a name that is not a field's."""
     if isinstance(node, MapFields):
         return "; a function over whole samples, which may add fields, is passed as map(fn)"
+    if isinstance(node, Rename) and (new := dict(node.names)[name]) in known:
+        return f"; the new name comes first: rename({name}={new!r})"
     return image_spec_advice(name, known) if isinstance(node, Decode) else ""
 
 
@@ -272,5 +274,5 @@ def _renamed(node: Rename, specs: Mapping[str, FieldSpec]) -> Specs:
         _of(specs, old, node)
     result = {names.get(name, name): spec for name, spec in specs.items()}
     if len(result) < len(specs):
-        raise ConfigError(f"rename({names}) gives two fields the same name; the fields here are {', '.join(specs)}")
+        raise ConfigError(f"{written(node)} gives two fields the same name; the fields here are {', '.join(specs)}")
     return result

@@ -104,7 +104,7 @@ class Decode:
     """Decode an image field at full size."""
 
     field: str
-    as_: str = "numpy"
+    format: str = "numpy"
     color: str = "rgb"
     out: str = "uint8"
     max_pixels: int = MAX_PIXELS
@@ -208,14 +208,17 @@ class Regroup:
 
 @dataclass(frozen=True, slots=True)
 class SkipPolicy:
-    """Leave bad samples out, up to a budget; made by `stoker.skip(...)`.
+    """Leave bad samples out, up to a budget.
 
-    `budget` below 1 is a share of the samples seen, from 1 on a number of samples an epoch. `quarantine` is a file that gets
-    one JSON line for every sample left out.
+    `budget` below 1 is a share of the samples, from 1 on a number of them: in the epoch, or among the last `window` samples.
+    `quarantine` is a file that gets one JSON line for every bad sample. `fill` None: batches become shorter; "repeat": a good row
+    of the same batch takes the place of a bad one, and is False in `valid`.
     """
 
     budget: float = 0.001
+    window: int | None = None
     quarantine: str | None = None
+    fill: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +270,13 @@ def written(node: Node) -> str:
     elif isinstance(node, (Select, Drop)):
         inside = [repr(name) for name in node.fields]
     elif isinstance(node, Rename):
-        inside = [f"{old}={new!r}" for old, new in node.names]
+        inside = [f"{new}={old!r}" for old, new in node.names]
     elif isinstance(node, MapFields):
         inside = [f"{name}={', '.join(map(describe_function, functions))}" for name, functions in node.fields]
     elif isinstance(node, Image):
         inside = [repr(node.field), *(_short(op) for op in node.ops), *_differing(node, ("field", "ops"))]
+    elif isinstance(node, OnError):
+        inside = ["'raise'"] if node.policy is None else ["'skip'", *_differing(node.policy, ())]
     elif isinstance(node, Blend):
         inside = [*(f"{type(op).__name__}({op.alpha:g}, {', '.join(_differing(op, ('alpha',)))})" for op in node.ops)]
         inside += _differing(node, ("ops",))

@@ -180,7 +180,7 @@ class Chunk:
     def out_of_memory(self, row: int, cause: MemoryError, beside: str = "") -> ReadError:
         """The error of a row for which there is no memory; `beside` says what else is there."""
         told = f"there is not enough memory for this sample{beside}{f' ({cause})' if str(cause) else ''}"
-        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or leave it out with .on_error(stoker.skip(...))")
+        error = ReadError(f"{self.place(row)}: {told}; make it smaller, or leave it out with .on_error('skip')")
         error.errno, error.__cause__ = errno.ENOMEM, cause
         return error
 

@@ -57,13 +57,13 @@ class DecodeStage(Stage):
     def _convert(self, pixels: Any) -> Any:
         """Pixels in the form asked for; floats are 0 to 1, torch has channels first, as each library's users expect."""
         gray = self._node.color == "gray"
-        if self._node.as_ == "pil":
+        if self._node.format == "pil":
             from PIL import Image
 
             return Image.fromarray(pixels[:, :, 0] if gray else pixels)
         if self._node.out == "float32":
             pixels = pixels.astype(np.float32) / np.float32(255)
-        if self._node.as_ == "torch":
+        if self._node.format == "torch":
             import torch  # that it is there was checked when the stage was written
 
             return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))

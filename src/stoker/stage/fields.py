@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BatchError
-from ..plan.nodes import Drop, Rename, Select, verb_of
+from ..plan.nodes import Drop, Rename, Select, verb_of, written
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
 from .stage import Stage, Targets
@@ -34,7 +34,7 @@ def arrange(node: Select | Rename | Drop, columns: Mapping[str, Any]) -> dict[st
             _there(columns, name, "rename")
         renamed = {names.get(name, name): column for name, column in columns.items()}
         if len(renamed) < len(columns):
-            raise BatchError(f"rename({names}) gives two fields the same name; the samples have {', '.join(columns)}")
+            raise BatchError(f"{written(node)} gives two fields the same name; the samples have {', '.join(columns)}")
         return renamed
     for name in node.fields:
         _there(columns, name, "drop")

@@ -26,7 +26,7 @@ from ..storage.scratch import Scratch
 from .boxes import move_column
 from .stage import Stage, Targets
 
-_REMEDY = "replace it, or leave bad samples out with .on_error(stoker.skip(...))"
+_REMEDY = "replace it, or leave bad samples out with .on_error('skip')"
 
 
 class ImageStage(Stage):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...source.paths import printable
-from ...source.sample_names import KEY, NamedSample
+from ...source.sample_names import KEY
 from ...source.shards.codecs import name_bytes
 from ..writers.keys import safe_key
 
@@ -26,7 +26,7 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
     """
     if not hasattr(sample, "items"):
         raise ConfigError(f"a sample cannot be a {type(sample).__name__}; {_EXAMPLE}")
-    if hasattr(sample, "keys_"):
+    if hasattr(type(sample), "sample_keys"):
         raise ConfigError("a batch is not a sample; leave .batch(...) away, or put .unbatch() behind it")
     key, fields = None, []
     for name, value in sample.items():
@@ -38,7 +38,8 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
             key = value
     if key is not None:
         return _key_bytes(key), fields
-    own = getattr(sample, "key" if isinstance(sample, NamedSample) else "key_", None)
+    # Of a user's own class, `key` may be anything; a pipeline's samples have it as a property.
+    own = getattr(sample, "key", None) if isinstance(getattr(type(sample), "key", None), property) else None
     stored = _key_bytes(_EXTENSION.sub("", own) if own and stem else own)
     return safe_key(stored) if stored and stem else stored, fields
 

@@ -441,8 +441,9 @@ def _encoded(name: str, value: Any, fields: list[tuple[str, Any]]) -> bytes:
             encode_value(new[name], value)
         except (KeyError, ConfigError):
             raise error from None
-        plain = all(map(str.isidentifier, new))
-        words = ", ".join(f"{before}={after!r}" for before, after in new.items()) if plain else f"**{new}"
+        old = {after: before for before, after in new.items()}
+        plain = all(map(str.isidentifier, old))
+        words = ", ".join(f"{after}={before!r}" for after, before in old.items()) if plain else f"**{old}"
         raise ConfigError(f"{error}. In a pipeline: .rename({words})") from error
 
 

@@ -227,7 +227,7 @@ def _remedy(path: bytes, code: int) -> str:
     target = link_target(path) if code == errno.ENOENT else None
     known = _REMEDIES.get(code, "check the disk and the path")
     told = known if target is None else f"it is a link to {printable(target)}, which is not there: put that back"
-    return f"{told}, or use on_error(skip(...))"
+    return f"{told}, or use on_error('skip')"
 
 
 def _checked_root(root: AnyPath) -> bytes:

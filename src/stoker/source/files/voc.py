@@ -164,7 +164,7 @@ class VocSource(Source):
     def _unmeasured(self, index: int, cause: ImageError) -> Exception:
         what = f"{self.origin(index)}: its annotation has no size, and the image's own cannot be read: {cause}"
         error = type(cause)(
-            f"{what}; take it off the list, or use on_error(skip(...))", key=self.key(index), origin=self.origin(index)
+            f"{what}; take it off the list, or use on_error('skip')", key=self.key(index), origin=self.origin(index)
         )
         error.__cause__ = cause
         return error

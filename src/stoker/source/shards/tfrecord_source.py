@@ -144,7 +144,7 @@ class TfrecordSource(RecordSource):
         blob = self.blobs[self.shard_of(index)]
         return RecordError(
             f"{blob.url}: the record at byte {int(self._start[index, 0]) - 12:,} (sample {self.key(index)!r}) does not match its "
-            "checksum; it is damaged: fetch or make the file again, or use on_error(skip(...))"
+            "checksum; it is damaged: fetch or make the file again, or use on_error('skip')"
         )
 
     def _identity(self) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ class TarStream(ShardStream):
         return self._decode, repr(sorted(self._defaults.items()))
 
     def _opened(self) -> Iterator[Iterator[StoredSample]]:
-        norm: list[frozenset[str]] = []  # the fields of the first sample, once it is there
+        norm: dict[str, None] = {}  # the fields of the first sample in their order, once it is there
         if self._piped:
             if self._spent:
                 raise ConfigError("standard input has been read to its end and cannot be read again; give a file for more epochs")
@@ -133,20 +133,20 @@ class TarStream(ShardStream):
         for blob in self._blobs:
             yield self._shard(open_pieces(blob), blob.url, norm)
 
-    def _shard(self, pieces: Iterator[Piece], told: str, norm: list[frozenset[str]]) -> Iterator[StoredSample]:
+    def _shard(self, pieces: Iterator[Piece], told: str, norm: dict[str, None]) -> Iterator[StoredSample]:
         seen = SeenKeys(told)
         for sample in tar_samples(pieces, told):
             seen.add(sample.key)
             yield self._whole(told, sample, norm)
         seen.check()
 
-    def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> StoredSample:
-        fields = frozenset(sample.fields) | self._defaults.keys()
+    def _whole(self, told: str, sample: TarSample, norm: dict[str, None]) -> StoredSample:
         if not norm:
-            norm.append(fields)
-        if fields != norm[0]:
-            odd = sorted(fields ^ norm[0])[0]
-            verb = "has no" if odd in norm[0] else "has a field others have not,"
+            norm.update(dict.fromkeys([*sample.fields, *self._defaults]))
+        fields = sample.fields.keys() | self._defaults.keys()
+        if fields != norm.keys():
+            odd = sorted(fields ^ norm.keys())[0]
+            verb = "has no" if odd in norm else "has a field others have not,"
             raise CorruptShard(
                 f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {odd!r}; write it again whole, or "
                 f"give tar(..., defaults={{{odd!r}: ...}})",
@@ -154,7 +154,7 @@ class TarStream(ShardStream):
                 offset=sample.offset,
             )
         values = {**self._defaults, **{name: self._value(told, sample, name) for name in sample.fields}}
-        stored = StoredSample((name, values[name]) for name in sorted(values))
+        stored = StoredSample((name, values[name]) for name in norm)
         stored[KEY] = sample.key
         stored.origin = _origin(told, sample)
         return stored
