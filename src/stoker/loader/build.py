@@ -11,8 +11,7 @@ from ..engine.inline import InlineExecutor
 from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
-from ..plan.field_effects import Specs, all_after
-from ..plan.nodes import Blend, MapBatch, draws
+from ..plan.nodes import draws
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
@@ -34,7 +33,7 @@ def group_of(plan: Plan, ahead: int | None) -> int:
     if plan.batch is None:
         return _SAMPLES
     nbytes = batch_bytes(plan)
-    plain = plan.counted and not plan.finish and plan.policy is None and not loose_fields(plan, layout_of(plan, 1))
+    plain = plan.counted and not plan.finishing.steps and plan.policy is None and not loose_fields(plan, layout_of(plan, 1))
     if not plain or not nbytes:
         return 1
     return max(1, min(_GROUP_MOST, _GROUP_BYTES // nbytes, _GROUP_MOST if ahead is None else ahead // 2))
@@ -44,7 +43,8 @@ def batch_bytes(plan: Plan) -> int:
     """About how many bytes a batch takes; 0: not known."""
     if plan.batch is None or not plan.specs or not isinstance(plan.source, Source):
         return 0
-    sizes = [spec.nbytes if spec.fixed else plan.source.size_of(name) for name, spec in plan.specs.items()]
+    columns = plan.work.columns or {}
+    sizes = [spec.nbytes if spec.fixed else plan.source.size_of(columns[name]) for name, spec in plan.specs.items()]
     return sum(sizes) * plan.batch.size if all(sizes) else 0
 
 
@@ -68,15 +68,13 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     skip = plan.policy is not None
     reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
     runners, stream = [], 0
-    specs: Specs = plan.source.fields
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.nodes, plan.seed, stream, specs)
-        specs = all_after(segment.nodes, specs)
-        runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
+        stages = make_stages(segment.work.steps, plan.seed, stream)
+        runners.append(Runner(segment.work, stages, skip, reader if number == 0 else None))
         stream += sum(map(draws, segment.nodes))
-    stages = make_stages(plan.stages, plan.seed, stream, specs)
-    final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
-    joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
+    stages = make_stages(plan.work.steps, plan.seed, stream)
+    final = Runner(plan.work, stages, skip, reader if plan.counted else None)
+    joined = loose_fields(plan, layout) or bool(plan.finishing.steps)
     laid_out = frozenset(name for name, *_ in layout.fields)
     return BatchMaker(final, finish_of(plan), joined, layout.nbytes, laid_out), runners
 
@@ -84,7 +82,7 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
 def finish_of(plan: Plan) -> Finish:
     """What happens to whole batches; it draws from random streams behind those of all stages."""
     before = [node for segment in plan.segments for node in segment.nodes] + list(plan.stages)
-    return Finish(plan.finish, plan.seed, sum(map(draws, before)))
+    return Finish(plan.finishing, plan.seed, sum(map(draws, before)))
 
 
 def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:

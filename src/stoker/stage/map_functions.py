@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import BatchError
+from ..plan.columns import Step
 from ..plan.nodes import Function, Map, MapFields, describe_function
 from ..plan.seeds import SampleRandom
 from ..source.chunk import Chunk, Column
@@ -17,7 +18,8 @@ from .stage import Stage, Targets, each_row, samples_of
 class MapStage(Stage):
     """``fn(sample)`` or ``fn(sample, rng)`` gives the new sample."""
 
-    def __init__(self, node: Map, seed: int, stream: int) -> None:
+    def __init__(self, step: Step[Map], seed: int, stream: int) -> None:
+        node = step.node
         self.name = f"map {short_name(node.fn)}"
         self._fn, self._rng, self._seed, self._stream = node.fn, node.rng, seed, stream
 
@@ -36,22 +38,23 @@ class MapStage(Stage):
 class MapFieldsStage(Stage):
     """``field = fn(value)`` for some fields, several functions in turn."""
 
-    def __init__(self, node: MapFields, seed: int, stream: int) -> None:
-        self.name = f"map {', '.join(name for name, _ in node.fields)}"
-        self._node, self._seed, self._stream = node, seed, stream
+    def __init__(self, step: Step[MapFields], seed: int, stream: int) -> None:
+        self.name = f"map {', '.join(name for name, _ in step.node.fields)}"
+        self._step, self._rng, self._seed, self._stream = step, step.node.rng, seed, stream
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         stream = self._stream  # every function draws numbers of its own
-        for name, functions in self._node.fields:
-            if name not in chunk.columns:
+        for name, functions in self._step.node.fields:
+            column = self._step.column(name)
+            if column not in chunk.columns:
                 raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
             for fn in functions:
-                chunk.columns[name] = each_row(chunk, self._act(fn, chunk.columns[name], chunk, stream, scratch), fn)
+                chunk.columns[column] = each_row(chunk, self._act(fn, chunk.columns[column], chunk, stream, scratch), fn)
                 stream += 1
         return chunk
 
     def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int, scratch: Scratch) -> Callable[[int], Any]:
-        if not self._node.rng:
+        if not self._rng:
             return lambda row: fn(column[row])
         random = scratch.keep((self, stream), lambda: SampleRandom(self._seed, stream))
         positions = chunk.positions.tolist()
