@@ -99,6 +99,9 @@ def resolve(nodes: Iterable[AnyNode], view: View, either: Either | None = None) 
                 view = {name: _first(node, name, view, touched, either) for name in view}
             view = arrange(node, view)
             continue
+        if effect.renames and either is not None and not steps:
+            for olds in [olds for olds, _ in effect.renames if len(olds) > 1]:
+                either(olds)
         steps.append(Step(node, _columns(node, view), specs_of(view)))
         touched |= steps[-1].reads
         view = _after(node, view)
@@ -152,13 +155,15 @@ def arrange(
 ) -> dict[str, T]:
     """The fields behind a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
     effect = node.effect
-    names, gone = dict[str, str](), set(effect.drops)
+    names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
     for name in (*(effect.only or ()), *effect.drops):
         _there(node, name, fields, here, kind)
     for olds, new in effect.renames:
         found = [old for old in olds if old in fields]
         if not found:
             _there(node, ";".join(olds), fields, here, kind)
+        if twice := [old for old in found if old in names or old in gone]:
+            raise kind(f"{written(node)} names the field {twice[0]!r} twice; a field gets one new name")
         names[found[0]] = new
         gone |= set(found[1:])
     kept = effect.only or [name for name in fields if name not in gone]

@@ -207,6 +207,10 @@ class Rename(Verb):
     def effect(self) -> Effect:
         return Effect(renames=tuple((tuple(old.split(";")), new) for old, new in self.names))
 
+    def advice(self, name: str, known: Iterable[str]) -> str:
+        new = dict(self.names)[name]
+        return f"; the new name comes first: rename({name}={new!r})" if new in known else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Drop(Verb):

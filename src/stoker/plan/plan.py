@@ -326,7 +326,7 @@ class _Compiler:
         view = view_of(self.source.fields)
         runs: list[tuple[list[AnyStep], View]] = []
         for nodes in (*(segment.nodes for segment in self.segments), self.current):
-            steps, view = resolve(nodes, view, self._either if not runs and isinstance(self.source, Source) else None)
+            steps, view = resolve(nodes, view, None if runs else self._either)
             runs.append((steps, view))
             view = view_of(specs_of(view))
         padded = dict(self.batch.pad) if self.batch else {}
@@ -350,6 +350,5 @@ class _Compiler:
 
     def _either(self, columns: tuple[str, ...]) -> str:
         """One column of the source in place of several."""
-        assert isinstance(self.source, Source)
         self.source, column = self.source.either(columns)
         return column

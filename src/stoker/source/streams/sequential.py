@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -12,7 +13,7 @@ from ...sizes import counted
 from ...storage.blob import Blob
 from ..paths import printable
 from ..sample_names import KEY
-from ..shards.codecs import PICKLES, decode_field, kind_of, name_sample
+from ..shards.codecs import PICKLES, check_alike, decode_field, kind_of, name_sample
 from ..source import digest
 from .seen_keys import SeenKeys
 from .stream import Sample, StreamSource
@@ -112,6 +113,7 @@ class TarStream(ShardStream):
             check_unpacker(packing_of(blob.name), blob.url)
         self._defaults, self._pickles, self._decode = dict(defaults or {}), frozenset(allow_pickle), decode
         self._piped, self._spent = blobs is None, False
+        self._either: tuple[tuple[str, ...], ...] = ()
 
     @property
     def title(self) -> str:
@@ -119,6 +121,13 @@ class TarStream(ShardStream):
 
     def describe(self) -> str:
         return f"{self.title}: one pass, read in sequence, length unknown" if self._piped else super().describe()
+
+    def either(self, fields: tuple[str, ...]) -> tuple[StreamSource, str]:
+        if self._decode:
+            check_alike(fields)
+        made = copy.copy(self)
+        made._factory, made._either = made._samples, (*self._either, fields)
+        return made, fields[0]
 
     def _identity(self) -> tuple[bytes | str | int, ...]:
         return self._decode, repr(sorted(self._defaults.items()))
@@ -137,6 +146,9 @@ class TarStream(ShardStream):
         seen = SeenKeys(told)
         for sample in tar_samples(pieces, told):
             seen.add(sample.key)
+            for names in self._either:
+                found = [data for name in names if (data := sample.fields.pop(name, None)) is not None]
+                sample.fields.update(dict.fromkeys(names[:1], found[0]) if found else {})
             yield self._whole(told, sample, norm)
         seen.check()
 
