@@ -326,7 +326,7 @@ class _Compiler:
         view = view_of(self.source.fields)
         runs: list[tuple[list[AnyStep], View]] = []
         for nodes in (*(segment.nodes for segment in self.segments), self.current):
-            steps, view = resolve(nodes, view, None if runs else self._either)
+            steps, view = resolve(nodes, view, None if any(steps for steps, _ in runs) else self._either)
             runs.append((steps, view))
             view = view_of(specs_of(view))
         padded = dict(self.batch.pad) if self.batch else {}

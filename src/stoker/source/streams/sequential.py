@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -146,11 +147,16 @@ class TarStream(ShardStream):
         seen = SeenKeys(told)
         for sample in tar_samples(pieces, told):
             seen.add(sample.key)
-            for names in self._either:
-                found = [data for name in names if (data := sample.fields.pop(name, None)) is not None]
-                sample.fields.update(dict.fromkeys(names[:1], found[0]) if found else {})
-            yield self._whole(told, sample, norm)
+            yield self._whole(told, replace(sample, fields=self._chosen(sample.fields)) if self._either else sample, norm)
         seen.check()
+
+    def _chosen(self, fields: dict[str, bytes]) -> dict[str, bytes]:
+        """Of alternatives the first that is there, under the first one's name."""
+        for names in self._either:
+            found = [name for name in names if name in fields]
+            new = dict(zip(found, names[:1]))
+            fields = {new.get(name, name): data for name, data in fields.items() if name not in found[1:]}
+        return fields
 
     def _whole(self, told: str, sample: TarSample, norm: list[frozenset[str]]) -> StoredSample:
         fields = frozenset(sample.fields) | self._defaults.keys()
@@ -159,8 +165,9 @@ class TarStream(ShardStream):
         if fields != norm[0]:
             odd = sorted(fields ^ norm[0])[0]
             verb = "has no" if odd in norm[0] else "has a field others have not,"
+            lacks = " or ".join(map(repr, next((names for names in self._either if names[0] == odd), (odd,))))
             raise CorruptShard(
-                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {odd!r}; write it again whole, or "
+                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {lacks}; write it again whole, or "
                 f"give tar(..., defaults={{{odd!r}: ...}})",
                 shard=told,
                 offset=sample.offset,
