@@ -202,19 +202,19 @@ TWO: dict[str, tuple[Change, str]] = {
 def test_reading_and_decoding_are_one_call_where_nothing_needs_the_bytes(shard: Path, name: str) -> None:
     pipeline = ONE[name](stoker.tar(shard, decode=False) if name == "another field decoded" else stoker.tar(shard)).batch(2)
     assert in_one_call(pipeline)
-    assert "one native call reads and does it" in pipeline.explain()
+    assert "reading and decoding: one native call" in pipeline.explain()
 
 
 @pytest.mark.parametrize("name", TWO)
 def test_explain_says_why_reading_and_decoding_are_two_calls(shard: Path, name: str) -> None:
     change, why = TWO[name]
     told = change(stoker.tar(shard, defaults={"index": 0, "png": b""})).batch(2).explain()
-    assert re.search(rf"read first, then done: .*{re.escape(why)}", told)
+    assert re.search(rf"reading and decoding: two calls, because .*{re.escape(why)}", told)
 
 
 def test_a_stream_is_read_first() -> None:
     told = stoker.stream(lambda: [{"jpg": jpeg_bytes(20, 20)}]).image("jpg", CROP).batch(1).explain()
-    assert "read first, then done: the source is a stream" in told
+    assert "reading and decoding: two calls, because the source is a stream" in told
 
 
 def test_a_picture_made_as_it_is_read_is_the_same_as_one_made_in_its_turn(tmp_path: Path) -> None:

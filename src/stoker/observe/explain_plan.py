@@ -106,7 +106,7 @@ def _stages(plan: Plan, nodes: Iterable[StageNode], number: int) -> Iterator[str
             given = steps[at].given(node.field)
             told = [f"{told[0]}: {_decoding(node, given)}gives {image_spec(node, given)}", *passes_told(node, given)]
             why = why_two_calls(steps, at, plan.source)
-            told.insert(1, "one native call reads and does it" if why is None else f"read first, then done: {why}")
+            told.append(f"reading and decoding: {'one native call' if why is None else f'two calls, because {why}'}")
         at += at < len(steps) and steps[at].node is node
         yield from (f"{'stage' if row == 0 else '':9}{line}" for row, line in enumerate(told))
 
