@@ -24,12 +24,13 @@ from .image.operation import Operation
 from .loader import Loader
 from .loader.one_epoch import OneEpoch
 from .plan import nodes as n
+from .plan.columns import AnySource
 from .plan.deal import check_remainder
-from .plan.field_effects import check_size, fields_after
+from .plan.field_effects import check_size
 from .plan.mix_pattern import pattern_of
 from .plan.nodes import Function
 from .plan.order import Order
-from .plan.plan import AnySource, Plan, compile_plan
+from .plan.plan import Plan, compile_plan, resolve_names
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.concat import ConcatSource
 from .source.paths import AnyPath, file_name
@@ -90,25 +91,18 @@ class Pipeline:
         """Source, {field here: field there}, and order, for `mix`."""
         if not isinstance(self._source, Source):
             raise ConfigError("mix() needs sources whose samples can be counted; a stream's cannot")
-        names = {name: name for name in self._source.fields}
         verbs: list[n.OrderNode] = []
+        names: list[n.NameNode] = []
         for node in self._nodes:
             if isinstance(node, (n.Shuffle, n.Take, n.Skip, n.Repeat, n.Mix)):
                 verbs.append(node)
             elif isinstance(node, (n.Select, n.Rename, n.Drop)):
-                fields_after(node, {name: self._source.fields[there] for name, there in names.items()})  # checks the names
-                renamed = dict(node.names) if isinstance(node, n.Rename) else {}
-                kept = (
-                    node.fields
-                    if isinstance(node, n.Select)
-                    else [name for name in names if not (isinstance(node, n.Drop) and name in node.fields)]
-                )
-                names = {renamed.get(name, name): names[name] for name in kept}
+                names.append(node)
             else:
                 raise ConfigError(f"{n.verb_of(node)}() comes before mix(); put it after mix(), where it works on all samples")
         if Order(tuple(verbs), len(self._source)).length == 0:
             raise ConfigError(f"mix(): {self._source.describe()} has no sample left after take or skip")
-        return self._source, names, tuple(verbs)
+        return *resolve_names(self._source, names), tuple(verbs)
 
     # ---- order -------------------------------------------------------------------------------------------------------------
 

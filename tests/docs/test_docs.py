@@ -7,6 +7,7 @@ what the block before it prints.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -19,6 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+import stoker
+from stoker.image import HorizontalFlip, RandomResizedCrop
+
+from ..support import jpeg_bytes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -57,12 +63,15 @@ def run_sh(page, line, text):
 
 def run(page, blocks):
     names = {"__name__": "docs_page"}
-    return [
+    printed = [
         run_python(page, line, text, names) if kind == "python" else run_sh(page, line, text) for kind, line, text in blocks
     ]
+    explained[page] = {name: made.explain() for name, made in names.items() if type(made).__name__ == "Pipeline"}
+    return printed
 
 
 results = {}
+explained = {}
 for page, folder, blocks in json.load(sys.stdin):
     os.makedirs(folder)
     os.chdir(folder)
@@ -70,7 +79,7 @@ for page, folder, blocks in json.load(sys.stdin):
         results[page] = run(page, blocks)
     except BaseException:
         results[page] = traceback.format_exc()
-json.dump(results, sys.stdout)
+json.dump((results, explained), sys.stdout)
 """
 
 
@@ -112,8 +121,8 @@ def uses_shell(page: Path) -> bool:
 
 RUNNABLE = [page for page in PAGES if blocks_to_run(page)]
 
-#: a page's name -> what each of its blocks printed, or a traceback
-Results = Callable[[Path], "list[str] | str"]
+#: a page -> what each of its blocks printed, or a traceback; and what its pipelines explain of themselves, by name
+Results = Callable[[Path], "tuple[list[str] | str, dict[str, str]]"]
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +134,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     for page in RUNNABLE:
         if not uses_shell(page):
             groups["torch" if "torch" in needed(page) else "rest"].append(page)
-    known: dict[str, list[str] | str] = {}
+    known: dict[str, tuple[list[str] | str, dict[str, str]]] = {}
     for child in [start(pages, root) for pages in groups.values()]:
         known |= finish(*child)
 
-    def result(page: Path) -> list[str] | str:
+    def result(page: Path) -> tuple[list[str] | str, dict[str, str]]:
         if name_of(page) not in known:
             known.update(finish(*start([page], root)))
         return known[name_of(page)]
@@ -137,12 +146,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return result
 
 
-def finish(child: subprocess.Popen[str], given: str) -> dict[str, list[str] | str]:
-    """What a child's pages printed."""
+def finish(child: subprocess.Popen[str], given: str) -> dict[str, tuple[list[str] | str, dict[str, str]]]:
+    """What a child's pages printed, and explain."""
     out, err = child.communicate(given, timeout=110)
     assert child.returncode == 0, err
-    found: dict[str, list[str] | str] = json.loads(out)
-    return found
+    printed, explained = json.loads(out)
+    return {page: (printed[page], explained.get(page, {})) for page in printed}
 
 
 def start(pages: list[Path], root: Path) -> tuple[subprocess.Popen[str], str]:
@@ -189,18 +198,63 @@ def test_there_is_something_to_check() -> None:
     assert len(RUNNABLE) > 15
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, results: Results) -> None:
+def skip_unless_runnable(page: Path) -> None:
     for package in needed(page):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     if uses_shell(page) and shutil.which("bash") is None:
         pytest.skip("bash is not installed")
-    printed = results(page)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page: Path, results: Results) -> None:
+    skip_unless_runnable(page)
+    printed, _ = results(page)
     assert isinstance(printed, list), printed
     for block, text in zip(blocks_to_run(page), printed, strict=True):
         if block.output is not None:
             assert text == block.output, f"{name_of(page)}, line {block.line + 1}"
+
+
+#: why pipelines of the documentation, which show other things, read and decode in two calls
+APART = re.compile(
+    r"(map|filter|flat_map|decode|image)\(\) comes before it|the source is a stream|only one field is|vary in size|boxes"
+    r"|this source reads it by itself"
+)
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+def test_pipelines_of_a_page_read_and_decode_in_one_call(page: Path, results: Results) -> None:
+    skip_unless_runnable(page)
+    _, explained = results(page)
+    calls = [line for text in explained.values() for line in text.splitlines() if "reading and decoding:" in line]
+    apart = [line for line in calls if "one native call" not in line]
+    assert not [line for line in apart if not APART.search(line)], explained
+    if page.name.startswith("tutorial"):
+        assert calls and not apart, explained
+
+
+def test_the_pipelines_of_the_readme_read_and_decode_in_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder, and its shards, which it renames and gives to the same stages, are made up here."""
+    for name in ("a", "b"):
+        (tmp_path / "photos" / "train" / name).mkdir(parents=True)
+        (tmp_path / "photos" / "train" / name / "1.jpg").write_bytes(jpeg_bytes(30, 30))
+    monkeypatch.chdir(tmp_path)
+    stoker.write_tar("a.tar", [{"__key__": "0", "jpg": jpeg_bytes(30, 30), "cls": 1}])
+    tar = stoker.tar
+    monkeypatch.setattr(stoker, "tar", lambda *shards, **options: tar("a.tar"))
+    code = [found["text"] for found in _BLOCK.finditer((ROOT / "README.md").read_text()) if found["info"] == "python"]
+    names: dict[str, Any] = {}
+    for text in code:
+        kinds = (ast.Import, ast.ImportFrom, ast.Assign)
+        made = ast.Module([part for part in ast.parse(text).body if isinstance(part, kinds)], [])
+        before = names.get("train")
+        exec(compile(made, "README.md", "exec"), names)  # noqa: S102  our own page
+        if names["train"] is not before:
+            pipeline = names["train"]
+            stages = pipeline if "image(" in text else pipeline.image("image", RandomResizedCrop(224), HorizontalFlip())
+            assert "reading and decoding: one native call" in stages.explain(), text
+    assert "tar" in names["train"].explain(), "the last one is of shards"
 
 
 @pytest.mark.parametrize("page", PAGES + FRONT, ids=name_of)

@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "fill with what": (lambda: numbers().on_error("skip", fill="zeros"), "'repeat'"),
     "a budget for errors that raise": (lambda: numbers().on_error("raise", budget=3), "skips nothing"),
     "rename in the other direction": (lambda: numbers().rename(x="image").plan, r"new name comes first: rename\(image='x'\)"),
-    "rng that is neither": (lambda: numbers().map(x=abs, rng=3), "True or False"),  # type: ignore[arg-type]
+    "rng that is neither": (lambda: numbers().map(x=abs, rng=3), "True, False or a name"),  # type: ignore[arg-type]
     "operation that is none": (lambda: numbers().image("x", abs), "operation"),  # type: ignore[arg-type]
     "image of numbers": (lambda: numbers().image("y", Resize(4)).plan, "float32"),
     "decode to what": (lambda: numbers().decode("x", format="tf"), "'numpy' or 'pil' or 'torch'"),

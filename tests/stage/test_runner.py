@@ -14,23 +14,37 @@ from stoker import Pipeline
 from stoker.engine.feed import Pace
 from stoker.errors import FunctionError
 from stoker.image import HorizontalFlip, MixUp, RandomCrop, Resize
-from stoker.plan.nodes import Decode, Drop, Image, MapFields, Rename, Select
+from stoker.plan.columns import resolve, view_of
+from stoker.plan.nodes import Decode, Drop, Filter, Image, Map, MapFields, Rename, Select, StageNode
+from stoker.source.chunk import BYTES
 from stoker.stage.runner import last_makers
 
 from ..loader.runs import numbers
 
 
+def makers(*nodes: StageNode) -> list[dict[str, str]]:
+    """Who makes the final fields of samples with fields a and b: the read first, then the steps that are left of the nodes."""
+    steps, view = resolve(nodes, view_of({"a": BYTES, "b": BYTES}))
+    return last_makers(steps, None if view is None else {name: held.column for name, held in view.items()})
+
+
 def test_only_the_last_maker_of_a_field_may_write_to_its_final_memory() -> None:
     image = Image("a", ())
-    assert last_makers([], ["a", "b"]) == [{"a": "a", "b": "b"}]
-    assert last_makers([image], ["a", "b"]) == [{"b": "b"}, {"a": "a"}]
-    assert last_makers([image, image], ["a"]) == [{}, {}, {"a": "a"}]
-    assert last_makers([image, Rename((("a", "z"),))], ["a", "b"]) == [{"b": "b"}, {"a": "z"}, {}]
-    assert last_makers([Rename((("a", "b"), ("b", "a")))], ["a", "b"]) == [{"a": "b", "b": "a"}, {}]
-    assert last_makers([Select(("b",))], ["a", "b"]) == [{"b": "b"}, {}]
-    assert last_makers([Drop(("b",))], ["a", "b"]) == [{"a": "a"}, {}]
-    assert last_makers([Decode("a")], ["a", "b"]) == [{"b": "b"}, {}]
-    assert last_makers([MapFields((("a", (abs,)),))], ["a", "b"]) == [{"b": "b"}, {}]
+    assert makers() == [{"a": "a", "b": "b"}]
+    assert makers(image) == [{"b": "b"}, {"a": "a"}]
+    assert makers(image, image) == [{"b": "b"}, {}, {"a": "a"}]
+    assert makers(Decode("a")) == makers(MapFields((("a", (abs,)),))) == [{"b": "b"}, {"a": "a"}]
+    assert makers(image, Filter(bool)) == [{}, {}, {}], "which rows are left is known afterwards"
+    assert makers(Filter(bool), image) == [{}, {}, {"a": "a"}]
+    assert makers(image, Map(dict)) == [{}, {}, {}]
+
+
+def test_verbs_over_names_are_no_steps_and_final_fields_are_still_written_in_place() -> None:
+    image = Image("a", ())
+    assert makers(image, Rename((("a", "z"),))) == [{"b": "b"}, {"a": "z"}]
+    assert makers(Rename((("a", "z"),)), Image("z", ())) == [{"b": "b"}, {"a": "z"}]
+    assert makers(Rename((("a", "b"), ("b", "a")))) == [{"a": "b", "b": "a"}]
+    assert makers(Select(("b",))) == makers(Drop(("a",))) == [{"b": "b"}]
 
 
 def test_two_image_stages_on_one_field_do_not_read_what_they_write() -> None:

@@ -11,8 +11,6 @@ from ..engine.inline import InlineExecutor
 from ..engine.threads import ThreadExecutor
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
-from ..plan.field_effects import Specs, all_after
-from ..plan.nodes import Blend, MapBatch
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
@@ -34,7 +32,7 @@ def group_of(plan: Plan, ahead: int | None) -> int:
     if plan.batch is None:
         return _SAMPLES
     nbytes = batch_bytes(plan)
-    plain = plan.counted and not plan.finish and plan.policy is None and not loose_fields(plan, layout_of(plan, 1))
+    plain = plan.counted and not plan.finishing.steps and plan.policy is None and not loose_fields(plan, layout_of(plan, 1))
     if not plain or not nbytes:
         return 1
     return max(1, min(_GROUP_MOST, _GROUP_BYTES // nbytes, _GROUP_MOST if ahead is None else ahead // 2))
@@ -44,7 +42,8 @@ def batch_bytes(plan: Plan) -> int:
     """About how many bytes a batch takes; 0: not known."""
     if plan.batch is None or not plan.specs or not isinstance(plan.source, Source):
         return 0
-    sizes = [spec.nbytes if spec.fixed else plan.source.size_of(name) for name, spec in plan.specs.items()]
+    columns = plan.work.columns or {}
+    sizes = [spec.nbytes if spec.fixed else plan.source.size_of(columns[name]) for name, spec in plan.specs.items()]
     return sum(sizes) * plan.batch.size if all(sizes) else 0
 
 
@@ -67,22 +66,19 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
     reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
-    runners, streams = [], iter(plan.streams)
-    specs: Specs = plan.source.fields
+    runners = []
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.nodes, plan.seed, streams, specs)
-        specs = all_after(segment.nodes, specs)
-        runners.append(Runner(segment.nodes, stages, skip, reader if number == 0 else None))
-    stages = make_stages(plan.stages, plan.seed, streams, specs)
-    final = Runner(plan.stages, stages, skip, reader if plan.counted else None)
-    joined = loose_fields(plan, layout) or any(isinstance(n, (MapBatch, Blend)) for n in plan.finish)
+        stages = make_stages(segment.work.steps, plan.seed)
+        runners.append(Runner(segment.work, stages, skip, reader if number == 0 else None))
+    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed), skip, reader if plan.counted else None)
+    joined = loose_fields(plan, layout) or bool(plan.finishing.steps)
     laid_out = frozenset(name for name, *_ in layout.fields)
     return BatchMaker(final, finish_of(plan), joined, layout.nbytes, laid_out), runners
 
 
 def finish_of(plan: Plan) -> Finish:
     """What happens to whole batches."""
-    return Finish(plan.finish, plan.seed, plan.streams[len(plan.streams) - len(plan.finish) :])
+    return Finish(plan.finishing, plan.seed)
 
 
 def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..image.batch_mixing import Mixing, Mixture, draw
+from ..plan.columns import AnyStep
 from ..plan.deal import Deal, Share
 from ..plan.field_effects import is_planar
 from ..plan.nodes import Blend
@@ -17,7 +18,6 @@ from ..plan.plan import Plan
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..stage.decode import DecodeStage
-from ..stage.fields import FieldsStage
 from ..stage.image import ImageStage
 from ..stage.runner import Reader, make_stages
 from ..stage.stage import Stage
@@ -65,26 +65,27 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
 
 def _tell_images(plan: Plan, chunk: Chunk, told: list[dict[str, Any]], scratch: Scratch) -> Chunk:
     """Adds what image stages did, up to the last one no function stands in front of: what that makes is not known here."""
-    stages = list(itertools.takewhile(_is_ours, make_stages(plan.stages, plan.seed, plan.streams)))
-    while stages and not isinstance(stages[-1], ImageStage):
-        stages.pop()
+    steps = plan.work.steps
+    doing = list(itertools.takewhile(_is_ours, zip(steps, make_stages(steps, plan.seed))))
+    while doing and not isinstance(doing[-1][1], ImageStage):
+        doing.pop()
     fields: Counter[str] = Counter()
-    for stage in stages:
+    for step, stage in doing:
         if isinstance(stage, ImageStage):
-            fields[stage.field] += 1
-            again = f" {fields[stage.field]}" if fields[stage.field] > 1 else ""
-            name = f"image {stage.field}{again}"
+            field = step.node.effect.makes[0]
+            fields[field] += 1
+            again = f" {fields[field]}" if fields[field] > 1 else ""
             planned = stage.plan(chunk, scratch)
             drew = stage.draws_of(chunk, planned)
             for row in set(range(len(chunk))) - chunk.failures.keys():
-                told[row][name] = _told(planned[row], drew[row])
-        if stage is not stages[-1]:
+                told[row][f"image {field}{again}"] = _told(planned[row], drew[row])
+        if stage is not doing[-1][1]:
             chunk = stage.run(chunk, {}, scratch)
     return chunk
 
 
-def _is_ours(stage: Stage) -> bool:
-    return isinstance(stage, (FieldsStage, DecodeStage, ImageStage))
+def _is_ours(doing: tuple[AnyStep, Stage]) -> bool:
+    return isinstance(doing[1], (DecodeStage, ImageStage))
 
 
 def blends(plan: Plan, epoch: int, position: int, rows: int) -> dict[str, Any]:
@@ -94,13 +95,14 @@ def blends(plan: Plan, epoch: int, position: int, rows: int) -> dict[str, Any]:
     """
     finish = finish_of(plan)
     told: dict[str, Any] = {}
-    for node, streams in zip(finish.nodes, finish.streams):
-        spec = (plan.specs or {}).get(node.image) if isinstance(node, Blend) else None
+    for step in finish.work.steps:
+        node = step.node
+        spec = step.given(node.image) if isinstance(node, Blend) else None
         if not isinstance(node, Blend) or spec is None or not spec.fixed:
             continue
         shape = tuple(n or 0 for n in spec.shape)
         size = (shape[1], shape[2]) if is_planar(shape, node) else (shape[0], shape[1])
-        drawn = draw(node.ops, finish.seed, epoch, position, streams[0], size)
+        drawn = draw(node.ops, finish.seed, epoch, position, step.streams[0], size)
         name = "blend" if "blend" not in told else f"blend {len(told) + 1}"
         told[name] = None if drawn is None or rows < 2 else _mixture(*drawn)
     return told

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..errors import ConfigError
-from ..plan.field_effects import Specs, all_after, fields_after, image_spec, passes_told
-from ..plan.nodes import Decode, Drop, Filter, Image, MapFields, Rename, Select, StageNode, written
+from ..plan.columns import why_two_calls
+from ..plan.field_effects import image_spec, passes_told
+from ..plan.nodes import Image, StageNode, written
 from ..plan.plan import Plan
 from ..plan.ranks import one_of_several, rank_of
 from ..sizes import counted, show_bytes
@@ -17,18 +18,16 @@ from ..source.source import Source
 def explain_plan(plan: Plan, threads: int, reason: str) -> str:
     """Source, order, stages, batch and the memory it takes, ranks; and the default number of threads, with its reason."""
     lines = [f"source   {plan.source.describe()}"]
-    specs: Specs = plan.source.fields
     if isinstance(plan.source, Source):
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
         lines.append(f"         reads {fields or 'no field'}")
         lines += [f"         {told}" for told in _seeks(plan, plan.source)]
     lines.append(f"order    {_order(plan)}")
-    for segment in plan.segments:
-        lines += _stages(segment.nodes, specs)
+    for number, segment in enumerate(plan.segments):
+        lines += _stages(plan, segment.nodes, number)
         lines += [f"         {written(node)}" for node in segment.tail]
         lines.append("         samples are numbered again from here")
-        specs = all_after(segment.nodes, specs)
-    lines += _stages(plan.stages, specs)
+    lines += _stages(plan, plan.stages, len(plan.segments))
     lines.append(f"batch    {_batch(plan)}")
     lines.append(f"ranks    {_ranks(plan)}")
     lines.append(f"threads  {threads}: {reason}")
@@ -40,24 +39,30 @@ def explain_plan(plan: Plan, threads: int, reason: str) -> str:
 
 def _seeks(plan: Plan, source: Source) -> list[str]:
     """Which images are decoded with the help of seek indices: those whose bytes reach the image stage as they are stored."""
-    names = {name: name for name in plan.wanted}  # present name -> name in the source
-    told = []
-    for node in [node for segment in plan.segments for node in segment.nodes] + list(plan.stages):
-        if isinstance(node, Image):
-            field = names.pop(node.field, None)
-            count = source.seeks(field) if field is not None and image_spec(node).fixed else 0
-            if count:
-                share = "all" if count == len(source) else f"{count:,} of {len(source):,}"
-                told.append(f"seek index for {share} pictures in {field}")
-        elif isinstance(node, Rename):
-            renamed = dict(node.names)
-            names = {renamed.get(name, name): field for name, field in names.items()}
-        elif isinstance(node, (Decode, MapFields)):
-            for name in [node.field] if isinstance(node, Decode) else [name for name, _ in node.fields]:
-                names.pop(name, None)
-        elif not isinstance(node, (Select, Drop, Filter)):
-            return told  # a function over whole samples, or a batch: what comes out are other bytes
+    stored = {name: name for name in plan.wanted}  # column -> field of the source
+    told: list[str] = []
+    for work in plan.works:
+        for step in work.steps:
+            node, effect = step.node, step.node.effect
+            if effect.opaque or effect.arranges:
+                return told  # a function over whole samples, or a batch: what comes out are other bytes
+            if effect.whole:
+                stored = _renamed(stored, step.columns)
+            if isinstance(node, Image):
+                field = stored.get(step.column(node.field))
+                count = source.seeks(field) if field is not None and image_spec(node).fixed else 0
+                if count:
+                    share = "all" if count == len(source) else f"{count:,} of {len(source):,}"
+                    told.append(f"seek index for {share} pictures in {field}")
+            for name in effect.makes:
+                stored.pop(step.column(name), None)
+        stored = _renamed(stored, work.columns)
     return told
+
+
+def _renamed(stored: Mapping[str, str], columns: Mapping[str, str] | None) -> dict[str, str]:
+    """The same where columns go on under other names."""
+    return {name: stored[column] for name, column in (columns or {}).items() if column in stored}
 
 
 def describe_policy(plan: Plan) -> str:
@@ -93,15 +98,20 @@ def _ranks(plan: Plan) -> str:
     return f"{rank}, remainder {plan.shard.remainder}"
 
 
-def _stages(nodes: Iterable[StageNode], specs: Specs) -> Iterator[str]:
-    """The stages one after the other; `specs` are the fields in front of them."""
+def _stages(plan: Plan, nodes: Iterable[StageNode], number: int) -> Iterator[str]:
+    """The verbs of a segment, or those behind the last, one after the other; and what is known of the steps they become."""
+    before = [step for work in plan.works[:number] for step in work.steps]
+    steps = [*before, *plan.works[number].steps]
+    at = len(before)
     for node in nodes:
         told = [written(node)]
         if isinstance(node, Image):
-            given = None if specs is None else specs[node.field]
+            given = steps[at].given(node.field)
             told = [f"{told[0]}: {_decoding(node, given)}gives {image_spec(node, given)}", *passes_told(node, given)]
-        yield from (f"{'stage' if at == 0 else '':9}{line}" for at, line in enumerate(told))
-        specs = fields_after(node, specs)
+            why = why_two_calls(steps, at, plan.source)
+            told.append(f"reading and decoding: {'one native call' if why is None else f'two calls, because {why}'}")
+        at += at < len(steps) and steps[at].node is node
+        yield from (f"{'stage' if row == 0 else '':9}{line}" for row, line in enumerate(told))
 
 
 def _decoding(node: Image, given: FieldSpec | None) -> str:

@@ -1,120 +1,75 @@
-"""Fields and their shapes, known before the first byte moves: what each stage leaves, and what it needs of the source."""
+"""What a verb does to fields, as one value beside its node; and what pictures become, known before the first byte moves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Union
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
 from ..errors import ConfigError
-from ..foreign_names import image_spec_advice
 from ..image.fusion import last_write, passes
 from ..image.geometry import CropBox
 from ..image.operation import Operation, Size
 from ..source.chunk import OBJECT, FieldSpec, array_spec
-from .nodes import Blend, Decode, Drop, Filter, FinishNode, Image, MapFields, Rename, Select, StageNode, verb_of, written
+
+if TYPE_CHECKING:
+    from .nodes import Blend, Decode, Image
 
 #: fields by name; None when a user's function decides them
 Specs = Union[Mapping[str, FieldSpec], None]
 
 
-def fields_after(node: StageNode | FinishNode, specs: Specs) -> Specs:
-    """The fields behind a stage; raises when the stage names a field that is not there."""
-    if isinstance(node, Select):
-        return {name: _of(specs, name, node) for name in node.fields}
-    if specs is None:
-        return None
-    if isinstance(node, (Image, Decode)):
-        _check_image(node, _of(specs, node.field, node), specs)
-        return {**specs, **_made(node, specs)}
-    if isinstance(node, Blend):
-        _check_blend(node, specs)
-        return {**specs, node.label: array_spec("float32", node.ops[0].classes)}
-    if isinstance(node, MapFields):
-        for name, _ in node.fields:
-            _of(specs, name, node)
-        return {**specs, **{name: OBJECT for name, _ in node.fields}}
-    if isinstance(node, Rename):
-        return _renamed(node, specs)
-    if isinstance(node, Drop):
-        for name in node.fields:
-            _of(specs, name, node)
-        return {name: spec for name, spec in specs.items() if name not in node.fields}
-    return specs if isinstance(node, Filter) else None
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a verb does to the fields of a sample, or of a batch. All that asks about verbs loops over this.
+
+    A verb either works on values (`reads`, `makes`, `whole`), or only on names (`only`, `renames`, `drops`); the latter are gone
+    when a plan is made, see columns.py.
+    """
+
+    reads: tuple[str, ...] = ()  # fields it looks at
+    makes: tuple[str, ...] = ()  # those of them that it gives new values
+    varying: tuple[str, ...] = ()  # those of them that then hold images whose size only the samples tell
+    whole: bool = False  # it looks at all fields
+    opaque: bool = False  # and decides which there are behind it
+    only: tuple[str, ...] | None = None  # keeps these, in this order
+    renames: tuple[tuple[tuple[str, ...], str], ...] = ()  # the first of several that is there gets a new name, the rest go
+    drops: tuple[str, ...] = ()
+
+    @property
+    def arranges(self) -> bool:
+        """Whether it works on names alone."""
+        return self.only is not None or bool(self.renames or self.drops)
 
 
-def all_after(nodes: Iterable[StageNode], specs: Specs) -> Specs:
-    """The fields behind several stages."""
-    for node in nodes:
-        specs = fields_after(node, specs)
-    return specs
+class Verb:
+    """What every node that works on fields says of itself; nodes.py."""
+
+    __slots__ = ()
+
+    @property
+    def effect(self) -> Effect:
+        return Effect()
+
+    def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
+        """What the fields it makes will hold, those in front of it being `specs`; raises where it cannot take what they hold."""
+        return {}
+
+    def advice(self, name: str, known: Iterable[str]) -> str:
+        """What may have been meant by `name`, which is not a field."""
+        return ""
 
 
-def wanted_fields(nodes: Iterable[StageNode | FinishNode], specs: Mapping[str, FieldSpec]) -> tuple[str, ...]:
-    """The source fields that some stage, or the user, will look at; the rest are never read."""
-    need: set[str] | None = None  # None: all of them
-    for node in reversed(list(nodes)):
-        # What a select, rename or drop names must be there when it runs, though a later one may leave it out.
-        if isinstance(node, Select):
-            need = set(node.fields)
-        elif isinstance(node, Rename) and need is not None:
-            back = {new: old for old, new in node.names}
-            need = {back.get(name, name) for name in need} | {old for old, _ in node.names}
-        elif isinstance(node, Drop) and need is not None:
-            need |= set(node.fields)
-        elif isinstance(node, (Image, Decode)) and need is not None:
-            # A decode nobody looks at still has to find bad images, so its field is always read.
-            need |= {node.field, *boxes_of(node)}
-        elif isinstance(node, Blend) and need is not None:
-            need |= {node.image, node.label}
-        elif isinstance(node, MapFields) and need is not None:
-            need |= {name for name, _ in node.fields}
-        elif not isinstance(node, (Select, Rename, Drop, Image, Decode, MapFields, Blend)):
-            need = None
-    return tuple(name for name in specs if need is None or name in need)
+class OpaqueVerb(Verb):
+    """One that runs a function over whole samples, or batches."""
 
+    __slots__ = ()
 
-def fields_read(
-    nodes: Iterable[StageNode], specs: Mapping[str, FieldSpec], source: Iterable[str], wanted: Iterable[str]
-) -> Specs:
-    """Of the fields behind the stages those that will be there: what was never read from the source is gone, under any name."""
-    origins = {name: name for name in source}  # name here -> name in the source, as long as no function came between
-    for node in nodes:
-        if isinstance(node, Rename):
-            names = dict(node.names)
-            origins = {names.get(name, name): origin for name, origin in origins.items()}
-        elif isinstance(node, Select):
-            origins = {name: origin for name, origin in origins.items() if name in node.fields}
-        elif isinstance(node, Drop):
-            origins = {name: origin for name, origin in origins.items() if name not in node.fields}
-        elif not isinstance(node, (Image, Decode, MapFields)) and not isinstance(node, Filter):
-            origins = {}
-    gone = {name for name, origin in origins.items() if origin not in set(wanted)}
-    return {name: spec for name, spec in specs.items() if name not in gone}
-
-
-def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
-    """Fields that hold images of varying size at the end, as far as the stages alone tell."""
-    varying: set[str] = set()
-    for node in nodes:
-        if isinstance(node, Decode) or (isinstance(node, Image) and not image_spec(node).fixed):
-            varying.add(node.field)
-        elif isinstance(node, Image):
-            varying.discard(node.field)
-        elif isinstance(node, MapFields):
-            varying -= {name for name, _ in node.fields}
-        elif isinstance(node, Rename):
-            names = dict(node.names)
-            varying = {names.get(name, name) for name in varying}
-        elif not isinstance(node, (Select, Drop, Filter)):
-            varying = set()  # a user's function decides
-    return varying
-
-
-def boxes_of(node: StageNode) -> tuple[str, ...]:
-    """Fields an image stage reads beside its own."""
-    return (*crop_fields(node), *node.boxes) if isinstance(node, Image) else ()
+    @property
+    def effect(self) -> Effect:
+        return Effect(whole=True, opaque=True)
 
 
 def crop_fields(node: Image) -> tuple[str, ...]:
@@ -122,13 +77,23 @@ def crop_fields(node: Image) -> tuple[str, ...]:
     return tuple(op.field for op in node.ops if isinstance(op, CropBox))
 
 
-def _made(node: Image | Decode, specs: Mapping[str, FieldSpec]) -> dict[str, FieldSpec]:
-    if isinstance(node, Decode):
-        return {node.field: decode_spec(node)}
+def image_fields(node: Image, specs: Mapping[str, FieldSpec]) -> dict[str, FieldSpec]:
+    """What an image stage makes: pictures, and boxes that follow them."""
+    given = specs[node.field]
+    _check_pixels(f"image({node.field!r})", given)
+    check_size(node, given)
+    for name in node.boxes:
+        held = specs[name]
+        is_box = held.kind == "object" or (held.kind == "array" and held.shape[-1:] in ((4,), (None,)))
+        if not is_box:
+            raise ConfigError(
+                f"image({node.field!r}, boxes={name!r}): the field holds {held}; a box is four numbers (ymin, xmin, ymax, xmax), "
+                "and a field holds one or a list of them"
+            )
     boxes = {name: specs[name] for name in node.boxes}
     return {
         **{name: array_spec("float32", *spec.shape) if spec.kind == "array" else spec for name, spec in boxes.items()},
-        node.field: image_spec(node, specs[node.field]),
+        node.field: image_spec(node, given),
     }
 
 
@@ -175,57 +140,26 @@ def size_after(ops: Iterable[Operation], size: Size = (None, None)) -> Size:
     return size
 
 
-def decode_spec(node: Decode) -> FieldSpec:
-    if node.format == "pil":
-        return OBJECT
+def decode_fields(node: Decode, specs: Mapping[str, FieldSpec]) -> dict[str, FieldSpec]:
+    """What a decode stage makes."""
+    _check_pixels(f"decode({node.field!r})", specs[node.field])
     channels = 1 if node.color == "gray" else 3
-    return array_spec(node.out, channels, None, None) if node.format == "torch" else array_spec(node.out, None, None, channels)
+    if node.format == "pil":
+        return {node.field: OBJECT}
+    shape = (channels, None, None) if node.format == "torch" else (None, None, channels)
+    return {node.field: array_spec(node.out, *shape)}
 
 
-def _of(specs: Specs, name: str, node: StageNode | FinishNode) -> FieldSpec:
-    if specs is None:
-        return OBJECT
-    if name not in specs:
-        raise ConfigError(
-            f"{verb_of(node)} names the field {name!r}, but the fields here are {', '.join(specs) or 'none'}"
-            f"{_instead(node, name, specs)}"
-        )
-    return specs[name]
-
-
-def _instead(node: StageNode | FinishNode, name: str, known: Iterable[str]) -> str:
-    """What was meant by a name that is not a field's."""
-    if isinstance(node, MapFields):
-        return "; a function over whole samples, which may add fields, is passed as map(fn)"
-    if isinstance(node, Rename) and (new := dict(node.names)[name]) in known:
-        return f"; the new name comes first: rename({name}={new!r})"
-    return image_spec_advice(name, known) if isinstance(node, Decode) else ""
-
-
-def _check_image(node: Image | Decode, spec: FieldSpec, specs: Mapping[str, FieldSpec]) -> None:
+def _check_pixels(verb: str, spec: FieldSpec) -> None:
     if spec.kind == "array" and (spec.dtype != "|u1" or not _is_image(spec.shape)):
-        verb = verb_of(node)
         hint = ""
         if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
             hint = "; its channels stand first, and have to be last"
         elif spec.dtype == "<i8" and spec.shape:  # as TFRecords hold arrays
             hint = "; pixels in a TFRecord's list of whole numbers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
         raise ConfigError(
-            f"{verb}({node.field!r}): the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4])"
-            f"{hint}"
+            f"{verb}: the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4]){hint}"
         )
-    for name in boxes_of(node):
-        _of(specs, name, node)
-    if isinstance(node, Image):
-        check_size(node, spec)
-    for name in node.boxes if isinstance(node, Image) else ():
-        held = specs[name]
-        is_box = held.kind == "object" or (held.kind == "array" and held.shape[-1:] in ((4,), (None,)))
-        if not is_box:
-            raise ConfigError(
-                f"image({node.field!r}, boxes={name!r}): the field holds {held}; a box is four numbers (ymin, xmin, ymax, xmax), "
-                "and a field holds one or a list of them"
-            )
 
 
 def _is_image(shape: Sequence[int | None]) -> bool:
@@ -235,9 +169,9 @@ def _is_image(shape: Sequence[int | None]) -> bool:
     return shape[2] in (1, 3, 4) or (shape[2] is None and shape[0] not in (1, 3, 4))
 
 
-def _check_blend(node: Blend, specs: Mapping[str, FieldSpec]) -> None:
-    """What is known of the fields before anything runs; the rest is found when a batch is mixed."""
-    image, label, classes = _of(specs, node.image, node), _of(specs, node.label, node), node.ops[0].classes
+def blend_fields(node: Blend, specs: Mapping[str, FieldSpec]) -> dict[str, FieldSpec]:
+    """What mixing makes: soft labels. What is known of the fields is checked; the rest is found when a batch is mixed."""
+    image, label, classes = specs[node.image], specs[node.label], node.ops[0].classes
     if image.kind == "bytes":
         raise ConfigError(f"blend(image={node.image!r}): the field holds encoded bytes; decode it with .image(...) first")
     if image.kind == "array":
@@ -251,6 +185,7 @@ def _check_blend(node: Blend, specs: Mapping[str, FieldSpec]) -> None:
         raise ConfigError(
             f"blend(label={node.label!r}): the field holds {label}; it takes one whole number a row, or {classes} numbers a row"
         )
+    return {node.label: array_spec("float32", classes)}
 
 
 def is_planar(shape: Sequence[int], node: Blend) -> bool:
@@ -266,13 +201,3 @@ def is_planar(shape: Sequence[int], node: Blend) -> bool:
             "layout='hwc' or layout='chw'"
         )
     return first
-
-
-def _renamed(node: Rename, specs: Mapping[str, FieldSpec]) -> Specs:
-    names = dict(node.names)
-    for old in names:
-        _of(specs, old, node)
-    result = {names.get(name, name): spec for name, spec in specs.items()}
-    if len(result) < len(specs):
-        raise ConfigError(f"{written(node)} gives two fields the same name; the fields here are {', '.join(specs)}")
-    return result

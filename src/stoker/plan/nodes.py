@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
+from ..foreign_names import image_spec_advice
 from ..image.batch_mixing import Mixing
 from ..image.limits import MAX_PIXELS
 from ..image.operation import Operation
+from ..source.chunk import OBJECT, FieldSpec
+from .field_effects import Effect, OpaqueVerb, Verb, blend_fields, crop_fields, decode_fields, image_fields, image_spec
 
 Function = Callable[..., Any]
 
@@ -83,7 +86,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(Verb):
     """Decode and transform an image field in one pass."""
 
     field: str
@@ -98,9 +101,17 @@ class Image:
     relative_boxes: bool = False
     lenient: bool = False
 
+    @property
+    def effect(self) -> Effect:
+        varying = () if image_spec(self).fixed else (self.field,)
+        return Effect((self.field, *crop_fields(self), *self.boxes), (self.field, *self.boxes), varying)
+
+    def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
+        return image_fields(self, specs)
+
 
 @dataclass(frozen=True, slots=True)
-class Decode:
+class Decode(Verb):
     """Decode an image field at full size."""
 
     field: str
@@ -111,9 +122,19 @@ class Decode:
     orient: bool = False
     lenient: bool = False
 
+    @property
+    def effect(self) -> Effect:
+        return Effect((self.field,), (self.field,), (self.field,))
+
+    def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
+        return decode_fields(self, specs)
+
+    def advice(self, name: str, known: Iterable[str]) -> str:
+        return image_spec_advice(name, known)
+
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class Map(OpaqueVerb):
     """A user's function over whole samples; `rng` may be the name of its random stream."""
 
     fn: Function
@@ -121,51 +142,82 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class MapFields:
+class MapFields(Verb):
     """Users' functions over single fields, applied in turn."""
 
     fields: tuple[tuple[str, tuple[Function, ...]], ...]
     rng: bool | str = False
 
+    @property
+    def effect(self) -> Effect:
+        names = tuple(name for name, _ in self.fields)
+        return Effect(names, names)
+
+    def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
+        return {name: OBJECT for name, _ in self.fields}
+
+    def advice(self, name: str, known: Iterable[str]) -> str:
+        return "; a function over whole samples, which may add fields, is passed as map(fn)"
+
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Verb):
     """Keep the samples for which `fn` is true."""
 
     fn: Function
 
+    @property
+    def effect(self) -> Effect:
+        return Effect(whole=True)
+
 
 @dataclass(frozen=True, slots=True)
-class FlatMap:
+class FlatMap(OpaqueVerb):
     """Any number of samples from one."""
 
     fn: Function
 
 
 @dataclass(frozen=True, slots=True)
-class Unbatch:
+class Unbatch(OpaqueVerb):
     """One sample for every row of the fields' first axis."""
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Verb):
     """Keep these fields, in this order."""
 
     fields: tuple[str, ...]
 
+    @property
+    def effect(self) -> Effect:
+        return Effect(only=self.fields)
+
 
 @dataclass(frozen=True, slots=True)
-class Rename:
-    """New names for fields: (old, new) pairs."""
+class Rename(Verb):
+    """New names for fields: (old, new) pairs. Of several old ones (``"jpg;png"``) the first that is there."""
 
     names: tuple[tuple[str, str], ...]
 
+    @property
+    def effect(self) -> Effect:
+        return Effect(renames=tuple((tuple(old.split(";")), new) for old, new in self.names))
+
+    def advice(self, name: str, known: Iterable[str]) -> str:
+        new = dict(self.names)[name]
+        return f"; the new name comes first: rename({name}={new!r})" if new in known else ""
+
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Verb):
     """Leave these fields out."""
 
     fields: tuple[str, ...]
+
+    @property
+    def effect(self) -> Effect:
+        return Effect(drops=self.fields)
 
 
 # ---- batches ---------------------------------------------------------------------------------------------------------------
@@ -181,14 +233,14 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class MapBatch:
+class MapBatch(OpaqueVerb):
     """A user's function over a whole batch, as a mapping of columns."""
 
     fn: Function
 
 
 @dataclass(frozen=True, slots=True)
-class Blend:
+class Blend(Verb):
     """MixUp or CutMix over a whole batch: one of `ops`, chosen for each batch. `layout` None: seen from the shape."""
 
     ops: tuple[Mixing, ...]
@@ -197,13 +249,20 @@ class Blend:
     layout: str | None = None
     stream: str | None = None
 
+    @property
+    def effect(self) -> Effect:
+        return Effect((self.image, self.label), (self.image, self.label))
+
+    def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
+        return blend_fields(self, specs)
+
 
 @dataclass(frozen=True, slots=True)
-class Regroup:
+class Regroup(OpaqueVerb):
     """`batch`, functions over that batch, `unbatch`: made by the compiler from those three."""
 
     batch: Batch
-    inner: tuple[MapBatch | Select | Rename | Drop, ...]
+    inner: tuple[MapBatch | NameNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +288,9 @@ class OnError:
 
 
 OrderNode = Union[Shuffle, Take, Skip, Repeat, Mix]
-StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, Select, Rename, Drop]
-FinishNode = Union[MapBatch, Blend, Select, Rename, Drop]
+NameNode = Union[Select, Rename, Drop]
+StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, NameNode]
+FinishNode = Union[MapBatch, Blend, NameNode]
 Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError]
 
 #: stages that change how many samples there are

@@ -8,15 +8,15 @@ are known by arithmetic alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Union, cast
 
 from ..errors import ConfigError
-from ..source.chunk import OBJECT, FieldSpec
+from ..source.chunk import OBJECT
 from ..source.source import Source, digest
-from ..source.streams.stream import StreamSource
+from .columns import NO_WORK, AnySource, AnyStep, Held, View, Work, needed, resolve, specs_of, varying_fields, view_of
 from .deal import Deal
-from .field_effects import Specs, all_after, fields_after, fields_read, varying_fields, wanted_fields
+from .field_effects import Specs
 from .nodes import (
     RAGGED,
     Batch,
@@ -26,6 +26,7 @@ from .nodes import (
     FinishNode,
     MapBatch,
     Mix,
+    NameNode,
     Node,
     OnError,
     OrderNode,
@@ -46,7 +47,6 @@ from .nodes import (
 from .order import Order
 from .random_streams import streams_of
 
-AnySource = Union[Source, StreamSource]
 #: verbs over samples that have to be counted as they come
 TailNode = Union[Take, Skip, Shuffle]
 
@@ -55,12 +55,14 @@ TailNode = Union[Take, Skip, Shuffle]
 class Segment:
     """Stages after which samples are numbered anew, and the counting verbs that follow them.
 
-    `unit` is how many samples a task must take (the size of an inner batch); 0: any number.
+    `unit` is how many samples a task must take (the size of an inner batch); 0: any number. `work` is what is left of the nodes
+    when names are resolved.
     """
 
     nodes: tuple[StageNode, ...]
     unit: int = 0
     tail: tuple[TailNode, ...] = ()
+    work: Work = NO_WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,15 @@ class Plan:
     shard: Shard | None
     policy: SkipPolicy | None
     seed: int
-    streams: tuple[tuple[int, ...], ...]  # random streams of the nodes of `segments`, `stages` and `finish`
     specs: Specs  # of the fields in front of `finish`
     wanted: tuple[str, ...]  # fields read from the source
+    work: Work  # what is left of `stages` when names are resolved
+    finishing: Work  # and of `finish`
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """What is left of the segments, and of the stages behind them."""
+        return (*(segment.work for segment in self.segments), self.work)
 
     @property
     def counted(self) -> bool:
@@ -133,6 +141,14 @@ def _seed_of(verb: OrderNode) -> int | None:
     return verb.seed if isinstance(verb, Shuffle) else None
 
 
+def resolve_names(source: Source, nodes: Sequence[NameNode]) -> tuple[Source, dict[str, str]]:
+    """A source behind verbs over names: itself, or one with columns they ask for, and {name: column}."""
+    work = _Compiler(source)
+    _, view = resolve(nodes, view_of(source.fields), work._either)
+    assert isinstance(work.source, Source)
+    return work.source, {name: held.column for name, held in (view or {}).items()}
+
+
 def compile_plan(source: AnySource, nodes: Sequence[Node]) -> Plan:
     """Check a pipeline and lay it out; every mistake that can be known before running is found here."""
     work = _Compiler(source)
@@ -163,6 +179,7 @@ class _Compiler:
     shard: Shard | None = None
     policy: SkipPolicy | None = None
     seed: int | None = None
+    wanted: tuple[str, ...] = ()
 
     @property
     def ragged(self) -> bool:
@@ -260,7 +277,7 @@ class _Compiler:
         if self.ragged or not isinstance(self.source, Source):
             self._close()
         self.unit = batch.size
-        self.current.append(Regroup(batch, tuple(cast("list[MapBatch | Select | Rename | Drop]", inner))))
+        self.current.append(Regroup(batch, tuple(cast("list[MapBatch | NameNode]", inner))))
         self._close()
 
     def plan(self) -> Plan:
@@ -268,26 +285,11 @@ class _Compiler:
             last = max(i for i, node in enumerate(self.current) if isinstance(node, RAGGED))
             self.segments.append(Segment(tuple(self.current[: last + 1]), self.unit))
             self.current = self.current[last + 1 :]
-        indexed = isinstance(self.source, Source)
-        if not indexed and not self.segments:
+        if not isinstance(self.source, Source) and not self.segments:
             self.segments.append(Segment(()))
         if self.segments and self.steps != Steps():
             raise ConfigError("take, skip and repeat behind batch() need samples that can be counted: put them before batch()")
-        source_specs: dict[str, FieldSpec] | None = None if self.source.fields is None else dict(self.source.fields)
-        stages = [node for segment in self.segments for node in segment.nodes] + self.current
-        specs = all_after(stages, source_specs)
-        padded = {name for name, _ in self.batch.pad} if self.batch else set()
-        finish_fields: Specs = specs and {name: OBJECT if name in padded else spec for name, spec in specs.items()}
-        for finisher in self.finish:
-            finish_fields = None if isinstance(finisher, MapBatch) else fields_after(finisher, finish_fields)
-        for name, _ in self.batch.pad if self.batch else ():
-            if specs is not None and name not in specs:
-                raise ConfigError(f"batch(pad=...) names the field {name!r}, but the fields here are {', '.join(specs)}")
-        # Select and drop behind batch() narrow what is read just as before it; a batch function may look at everything.
-        narrowing = [] if any(isinstance(node, MapBatch) for node in self.finish) else self.finish
-        wanted = tuple(source_specs or ())
-        if indexed and source_specs is not None:  # a stream gives all it has
-            wanted = wanted_fields([*stages, *narrowing], source_specs)
+        works, finishing, specs = self._resolved()
         order = Order(tuple(self.verbs), len(self.source)) if isinstance(self.source, Source) else None
         pass_rows = order.length if order else None
         if order and self.steps.passes != 1:
@@ -301,7 +303,7 @@ class _Compiler:
             source=self.source,
             order=order,
             pass_rows=pass_rows,
-            segments=tuple(self.segments),
+            segments=tuple(replace(segment, work=work) for segment, work in zip(self.segments, works)),
             stages=tuple(self.current),
             batch=self.batch,
             finish=tuple(self.finish),
@@ -309,7 +311,45 @@ class _Compiler:
             shard=self.shard,
             policy=self.policy,
             seed=self.seed or 0,
-            streams=streams_of([*stages, *self.finish]),
-            specs=specs if specs is None or source_specs is None else fields_read(stages, specs, source_specs, wanted),
-            wanted=wanted,
+            specs=specs,
+            wanted=self.wanted,
+            work=works[-1],
+            finishing=finishing,
         )
+
+    def _resolved(self) -> tuple[list[Work], Work, Specs]:
+        """What is left of segments and stages, and of what follows `batch`, when names are columns; and the batch's fields.
+
+        What nobody looks at later is left out, and not read in the first place; a stream gives all it has.
+        """
+        view = view_of(self.source.fields)
+        parts = [*(segment.nodes for segment in self.segments), self.current]
+        streams = iter(streams_of([node for nodes in (*parts, self.finish) for node in nodes]))
+        runs: list[tuple[list[AnyStep], View]] = []
+        for nodes in parts:
+            steps, view = resolve(nodes, view, None if any(steps for steps, _ in runs) else self._either, streams)
+            runs.append((steps, view))
+            view = view_of(specs_of(view))
+        padded = dict(self.batch.pad) if self.batch else {}
+        for name in padded if view is not None else ():
+            if name not in (view or {}):
+                raise ConfigError(f"batch(pad=...) names the field {name!r}, but the fields here are {', '.join(view or ())}")
+        given: View = view and {name: Held(name, OBJECT if name in padded else held.spec) for name, held in view.items()}
+        steps, ends = resolve(self.finish, given, streams=streams)
+        results = None if ends is None else {name: held.column for name, held in ends.items()}
+        finishing = Work(tuple(steps), results)
+        need = needed(steps, None if results is None else results.values())
+        specs: Specs = None if view is None else {name: held.spec for name, held in view.items() if need is None or name in need}
+        works: list[Work] = []
+        for steps, ends in reversed(runs):
+            kept = None if ends is None else {n: held.column for n, held in ends.items() if need is None or n in need}
+            works.insert(0, Work(tuple(steps), kept))
+            need = needed(steps, None if kept is None else kept.values())
+        fields = self.source.fields or ()
+        self.wanted = tuple(n for n in fields if need is None or n in need or not isinstance(self.source, Source))
+        return works, finishing, specs
+
+    def _either(self, columns: tuple[str, ...]) -> str:
+        """One column of the source in place of several."""
+        self.source, column = self.source.either(columns)
+        return column

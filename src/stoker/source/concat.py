@@ -71,6 +71,12 @@ class ConcatSource(Source):
         """Each thread stays with one source; with more sources than threads, some fetch only what is read."""
         self.sources[self._listeners[next(self._turns) % len(self._listeners)]].fetch_ahead(stop)
 
+    def either(self, fields: tuple[str, ...]) -> tuple[Source, str]:
+        name = ";".join(fields)
+        parts = [source.either(tuple(names[field] for field in fields)) for source, names in zip(self.sources, self._names)]
+        names = [{**names, name: column} for names, (_, column) in zip(self._names, parts)]
+        return ConcatSource([source for source, _ in parts], names), name
+
     def __reduce__(self) -> tuple[type[ConcatSource], tuple[Sequence[Source], Sequence[Mapping[str, str]]]]:
         return ConcatSource, (self.sources, self._names)
 

@@ -81,6 +81,10 @@ class Source(ABC):
     def fetch_ahead(self, stop: threading.Event) -> None:
         """Fetch what was foreseen until `stop` is set: the work of threads that run beside the workers."""
 
+    def either(self, fields: tuple[str, ...]) -> tuple[Source, str]:
+        """This source with a field that is for each sample the first of several it has, and that field's name."""
+        return self, fields[0]
+
     def size_of(self, field: str) -> int:
         """About how many bytes a sample's field of varying length takes, as far as that is known; 0: not known."""
         return 0

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import BatchError
 from ..image.batch_mixing import Mixture, draw
 from ..kernel import blend_rows as kernel
+from ..plan.columns import Step
 from ..plan.field_effects import is_planar
 from ..plan.nodes import Blend
 
@@ -19,22 +20,23 @@ RowSeed = tuple[int, int, int, int]
 
 
 def blend(
-    node: Blend, columns: dict[str, Any], seed: RowSeed, real: int, ours: Collection[int], keys: Callable[[], list[str]]
+    step: Step[Blend], columns: dict[str, Any], seed: RowSeed, real: int, ours: Collection[int], keys: Callable[[], list[str]]
 ) -> dict[str, Any]:
     """The columns with images and labels mixed; `ours` are the ids of the columns that may be changed in place.
 
     Rows from `real` on only pad: they keep their image, and are nobody's partner.
     """
-    images = _images(node, _there(columns, node.image, node))
-    soft = soft_labels(_there(columns, node.label, node), node, len(images), keys)
+    node, image, label = step.node, step.column(step.node.image), step.column(step.node.label)
+    images = _images(node, _there(columns, image))
+    soft = soft_labels(_there(columns, label), node, len(images), keys)
     planar = is_planar(images.shape[1:], node)
     height, width = images.shape[2:] if planar else images.shape[1:3]
     drawn = draw(node.ops, *seed, (height, width))
     if drawn is not None and real > 1:
-        if id(images) not in ours or not images.flags.carray or _shared(images, node.image, columns):
+        if id(images) not in ours or not images.flags.carray or _shared(images, image, columns):
             images = np.array(images, order="C")  # what a function returned may be in use elsewhere
         _mix(images[:real], soft[:real], drawn[1], planar)
-    return {**columns, node.image: images, node.label: soft}
+    return {**columns, image: images, label: soft}
 
 
 def _mix(images: NDArray[Any], soft: NDArray[np.float32], mixture: Mixture, planar: bool) -> None:
@@ -85,7 +87,7 @@ def _images(node: Blend, images: Any) -> NDArray[Any]:
     return images
 
 
-def _there(columns: Mapping[str, Any], name: str, node: Blend) -> Any:
+def _there(columns: Mapping[str, Any], name: str) -> Any:
     if name not in columns:
         raise BatchError(f"blend names the field {name!r}, but the batch has {', '.join(columns) or 'no fields'}")
     return columns[name]

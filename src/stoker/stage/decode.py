@@ -11,6 +11,7 @@ from ..errors import SampleError
 from ..image.lower import lower
 from ..image.npy import in_channels
 from ..image.pillow import is_image
+from ..plan.columns import Step
 from ..plan.nodes import Decode
 from ..source.chunk import Chunk
 from ..storage.scratch import Scratch
@@ -21,9 +22,10 @@ from .stage import Stage, Targets
 class DecodeStage(Stage):
     """Whole images, exact pixels; a batch of them is a list unless all have one size."""
 
-    def __init__(self, node: Decode) -> None:
+    def __init__(self, step: Step[Decode], seed: int) -> None:
+        node = step.node
         self.name = f"decode({node.field!r})"
-        self._node = node
+        self._node, self._column = node, step.column(node.field)
         self._program = lower(
             (),
             color=node.color,
@@ -34,7 +36,7 @@ class DecodeStage(Stage):
         )
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        column = encoded(chunk.columns[self._node.field])
+        column = encoded(chunk.columns[self._column])
         values: list[Any] = [None] * len(chunk)
         for row in range(len(chunk)):
             if row in chunk.failures:
@@ -45,7 +47,7 @@ class DecodeStage(Stage):
                 values[row] = self._convert(pixels)
             except (SampleError, MemoryError) as error:
                 chunk.fail(row, place_error(error, chunk, row))
-        chunk.columns[self._node.field] = values
+        chunk.columns[self._column] = values
         return chunk
 
     def _pixels(self, value: Any, scratch: Scratch) -> NDArray[np.uint8]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..batch.strings import ByteStrings
 from ..errors import BatchError
-from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function
+from ..plan.columns import AnyNode, Step, Work
+from ..plan.nodes import Blend, Function, MapBatch, describe_function, verb_of
 from ..sizes import counted
 from ..source.sample_names import KEY
 from .blend_batch import blend
-from .fields import arrange
+from .fields import arranged
 from .map_functions import short_name
 from .ragged import Keys, map_batch
 from .runner import Report
@@ -21,16 +22,15 @@ from .runner import Report
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The verbs behind `batch`, and their random streams."""
+    """The verbs behind `batch`."""
 
-    nodes: tuple[FinishNode, ...]
+    work: Work
     seed: int
-    streams: tuple[tuple[int, ...], ...]
 
     @property
     def steps(self) -> list[str]:
         """What takes time, for statistics: the joining of rows, which comes first, and the verbs that compute."""
-        return ["collate", *(_step_of(node) for node in self.nodes if isinstance(node, (MapBatch, Blend)))]
+        return ["collate", *(_step_of(step.node) for step in self.work.steps if not step.node.effect.arranges)]
 
     def __call__(
         self,
@@ -48,24 +48,30 @@ class Finish:
         """
         clock = time.perf_counter()
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
-        for node, streams in zip(self.nodes, self.streams):
+        for step in self.work.steps:
+            node = step.node
             if isinstance(node, MapBatch):
+                if step.columns is not None:
+                    columns = {name: columns[column] for name, column in step.columns.items()}
                 columns = map_batch(node.fn, columns, rows, keys)
                 _check_rows(node.fn, columns, rows)
                 if KEY in columns:
                     keys = columns.pop(KEY).copy
                 clock = report.lap(clock)
             elif isinstance(node, Blend):
-                columns = blend(node, columns, (self.seed, epoch, position, streams[0]), real, ours, keys)
-                ours |= {id(columns[field]): columns[field] for field in (node.image, node.label)}
+                seed = (self.seed, epoch, position, step.streams[0])
+                columns = blend(cast("Step[Blend]", step), columns, seed, real, ours, keys)
+                ours |= {id(columns[column]): columns[column] for column in step.reads}
                 clock = report.lap(clock)
             else:
-                columns = arrange(node, columns)
+                columns = arranged(node, columns)
+        if self.work.columns is not None:
+            columns = {name: columns[column] for name, column in self.work.columns.items()}
         return columns, keys
 
 
-def _step_of(node: MapBatch | Blend) -> str:
-    return "blend" if isinstance(node, Blend) else f"map_batch {short_name(node.fn)}"
+def _step_of(node: AnyNode) -> str:
+    return f"map_batch {short_name(node.fn)}" if isinstance(node, MapBatch) else verb_of(node)
 
 
 def _check_rows(fn: Function, columns: Mapping[str, Any], rows: int) -> None:

@@ -18,10 +18,11 @@ from ..image.orient import upright
 from ..kernel import describe, native
 from ..kernel.native import SeekUse, Status
 from ..kernel.render import Pictures
+from ..plan.columns import Step
 from ..plan.field_effects import crop_fields, image_spec, pixels_size, size_after
 from ..plan.nodes import Image
-from ..source.chunk import BytesColumn, Chunk, Column, FieldSpec, Ints, numbers
-from ..source.source import Drawing, Source
+from ..source.chunk import BytesColumn, Chunk, Column, Ints, numbers
+from ..source.source import Drawing
 from ..storage.scratch import Scratch
 from .boxes import move_column
 from .stage import Stage, Targets
@@ -32,14 +33,15 @@ _REMEDY = "replace it, or leave bad samples out with .on_error('skip')"
 class ImageStage(Stage):
     """Decode, crop, resize, flip, lay out and normalise, written straight into the batch where it can be."""
 
-    def __init__(self, node: Image, seed: int, streams: tuple[int, ...], given: FieldSpec | None = None) -> None:
+    def __init__(self, step: Step[Image], seed: int) -> None:
+        node, given = step.node, step.given(step.node.field)
         self.name = f"image({node.field!r})"
-        self.field, self._spec = node.field, image_spec(node, given)
+        self.field, self._spec = step.column(node.field), image_spec(node, given)
         self._ops = node.ops
         self._program = lower(
             node.ops,
             seed=seed,
-            streams=streams,
+            streams=step.streams,
             color=node.color,
             layout=node.layout,
             out=node.out,
@@ -48,8 +50,8 @@ class ImageStage(Stage):
             orient=node.orient,
             lenient=node.lenient,
         )
-        self._box = next(iter(crop_fields(node)), None)
-        self._moved, self._relative = node.boxes, node.relative_boxes
+        self._box = next(map(step.column, crop_fields(node)), None)
+        self._moved, self._relative = {step.column(name): name for name in node.boxes}, node.relative_boxes
         self._size = size_after(node.ops, pixels_size(given))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
@@ -66,16 +68,12 @@ class ImageStage(Stage):
 
     def _move_boxes(self, chunk: Chunk, rows: NDArray[np.void], targets: Targets) -> None:
         """Boxes go where their pixels went."""
-        for name in self._moved:
-            if name not in chunk.columns:
+        for column, name in self._moved.items():
+            if column not in chunk.columns:
                 raise BatchError(f"image(boxes={name!r}) names no field of the samples; they have {', '.join(chunk.columns)}")
-            chunk.columns[name], wrong = move_column(chunk.columns[name], rows, self._relative, targets.get(name))
+            chunk.columns[column], wrong = move_column(chunk.columns[column], rows, self._relative, targets.get(column))
             for row, message in wrong.items():
                 chunk.fail(row, BoxError(f"{_where(chunk, row)}: {name} {message}; {_REMEDY}"))
-
-    def draws(self, source: Source) -> bool:
-        """Whether the source can make this stage's pictures while it reads; see `drawing`."""
-        return self._spec.fixed and self._box is None and source.draws(self.field)
 
     def drawing(self, epoch: int, positions: Ints, targets: Targets, scratch: Scratch) -> Drawing:
         """What the source is to make: the same pictures in the same memory as `run` would."""
@@ -98,7 +96,7 @@ class ImageStage(Stage):
 
     def _pictures(self, scratch: Scratch) -> Pictures:
         height, width = self._size
-        assert height is not None and width is not None  # `draws` has looked
+        assert height is not None and width is not None  # `read_with` has looked
         return Pictures(scratch.decoder, scratch.arena, self._program, (height, width))
 
     def plan(self, chunk: Chunk, scratch: Scratch) -> NDArray[np.void]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import BatchError
+from ..plan.columns import Step
 from ..plan.nodes import Function, Map, MapFields, describe_function
 from ..plan.seeds import SampleRandom
 from ..source.chunk import Chunk, Column
@@ -17,9 +18,10 @@ from .stage import Stage, Targets, each_row, samples_of
 class MapStage(Stage):
     """``fn(sample)`` or ``fn(sample, rng)`` gives the new sample."""
 
-    def __init__(self, node: Map, seed: int, streams: tuple[int, ...]) -> None:
+    def __init__(self, step: Step[Map], seed: int) -> None:
+        node = step.node
         self.name = f"map {short_name(node.fn)}"
-        self._fn, self._seed, self._streams = node.fn, seed, streams
+        self._fn, self._seed, self._streams = node.fn, seed, step.streams
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         fn, sample = self._fn, samples_of(chunk)
@@ -36,18 +38,19 @@ class MapStage(Stage):
 class MapFieldsStage(Stage):
     """``field = fn(value)`` for some fields, several functions in turn."""
 
-    def __init__(self, node: MapFields, seed: int, streams: tuple[int, ...]) -> None:
-        self.name = f"map {', '.join(name for name, _ in node.fields)}"
-        self._node, self._seed, self._streams = node, seed, streams
+    def __init__(self, step: Step[MapFields], seed: int) -> None:
+        self.name = f"map {', '.join(name for name, _ in step.node.fields)}"
+        self._step, self._seed = step, seed
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        streams = iter(self._streams)  # one for each function, or none
-        for name, functions in self._node.fields:
-            if name not in chunk.columns:
+        streams = iter(self._step.streams)  # one for each function, or none
+        for name, functions in self._step.node.fields:
+            column = self._step.column(name)
+            if column not in chunk.columns:
                 raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
             for fn in functions:
-                act = self._act(fn, chunk.columns[name], chunk, next(streams, None), scratch)
-                chunk.columns[name] = each_row(chunk, act, fn)
+                act = self._act(fn, chunk.columns[column], chunk, next(streams, None), scratch)
+                chunk.columns[column] = each_row(chunk, act, fn)
         return chunk
 
     def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int | None, scratch: Scratch) -> Callable[[int], Any]:

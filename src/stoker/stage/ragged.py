@@ -11,12 +11,13 @@ import numpy as np
 from ..batch.batch import Batch
 from ..batch.collate import collate
 from ..errors import BatchError, RecordError, StokerError, message_of
-from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, describe_function
+from ..plan.columns import Step
+from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, Unbatch, describe_function
 from ..sizes import counted
 from ..source.chunk import OBJECT, Chunk, Ints
 from ..source.sample_names import KEY, NamedColumns, Names, key_text
 from ..storage.scratch import Scratch
-from .fields import arrange
+from .fields import arranged
 from .map_functions import fill
 from .pytrees import introduce
 from .stage import Stage, Targets, each_row, function_error, samples_of
@@ -25,9 +26,9 @@ from .stage import Stage, Targets, each_row, function_error, samples_of
 class FilterStage(Stage):
     """Keeps rows for which ``fn(sample)`` is true."""
 
-    def __init__(self, node: Filter) -> None:
+    def __init__(self, step: Step[Filter], seed: int) -> None:
         self.name = "filter"
-        self._fn = node.fn
+        self._fn = step.node.fn
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         sample = samples_of(chunk)
@@ -40,9 +41,9 @@ class FilterStage(Stage):
 class FlatMapStage(Stage):
     """``fn(sample)`` gives an iterable of samples; theirs follow each other in order."""
 
-    def __init__(self, node: FlatMap) -> None:
+    def __init__(self, step: Step[FlatMap], seed: int) -> None:
         self.name = "flat_map"
-        self._fn = node.fn
+        self._fn = step.node.fn
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         sample = samples_of(chunk)
@@ -53,7 +54,8 @@ class FlatMapStage(Stage):
 class UnbatchStage(Stage):
     """Every field is split along its first axis; a sample whose fields are not equally long is bad."""
 
-    name = "unbatch"
+    def __init__(self, step: Step[Unbatch], seed: int) -> None:
+        self.name = "unbatch"
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         def split(row: int) -> list[dict[str, Any]]:
@@ -67,9 +69,9 @@ class RegroupStage(Stage):
 
     whole = True
 
-    def __init__(self, node: Regroup) -> None:
-        self.name = f"batch {node.batch.size}, unbatch"
-        self._node = node
+    def __init__(self, step: Step[Regroup], seed: int) -> None:
+        self.name = f"batch {step.node.batch.size}, unbatch"
+        self._node = step.node
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         rules = dict(self._node.batch.pad)
@@ -84,7 +86,7 @@ class RegroupStage(Stage):
                 columns = map_batch(node.fn, columns, count, partial(_keys, chunk.names, len(chunk), count, given))
                 given = columns.pop(KEY, given)
             else:
-                columns = arrange(node, columns)
+                columns = arranged(node, columns)
         if given is not None and len(given) == _count(columns, len(chunk)):  # a later function may have changed the rows
             columns = {**columns, KEY: given}
         rows = _split(columns, f"the batch that begins with sample {chunk.name(0)!r}", BatchError)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Union
+from typing import Any, Union, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.draft import column_bytes
-from ..errors import ReadError, SampleError
-from ..plan.field_effects import Specs, fields_after
+from ..errors import BatchError, ReadError, SampleError
+from ..plan.columns import AnyStep, Work, read_with
 from ..plan.nodes import (
     Decode,
     Drop,
@@ -25,11 +25,10 @@ from ..plan.nodes import (
     Regroup,
     Rename,
     Select,
-    StageNode,
     Unbatch,
 )
 from ..plan.order import Places
-from ..source.chunk import Chunk, join_chunks, numbers
+from ..source.chunk import Chunk, Column, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..source.source import Rows as SourceRows
 from ..source.source import Source
@@ -69,37 +68,23 @@ Rows = Union[Places, Chunk]
 _Act = Callable[[Any, Targets, Scratch], Chunk]
 
 
-def make_stages(nodes: Iterable[StageNode], seed: int, streams: Iterable[tuple[int, ...]], specs: Specs = None) -> list[Stage]:
-    """The nodes' doers; `streams` are the random streams of each, of which no more are taken than there are nodes.
+#: who does what a node says
+STAGES: dict[type, type[Stage]] = {
+    Image: ImageStage,
+    Decode: DecodeStage,
+    Map: MapStage,
+    MapFields: MapFieldsStage,
+    Filter: FilterStage,
+    FlatMap: FlatMapStage,
+    Unbatch: UnbatchStage,
+    Regroup: RegroupStage,
+    **dict.fromkeys((Select, Rename, Drop), FieldsStage),
+}
 
-    `specs` are the fields in front of the first one; None: not known.
-    """
-    stages = []
-    for node, own in zip(nodes, streams):
-        stages.append(_make_stage(node, seed, own, specs))
-        specs = fields_after(node, specs)
-    return stages
 
-
-def _make_stage(node: StageNode, seed: int, streams: tuple[int, ...], specs: Specs) -> Stage:
-    if isinstance(node, Image):
-        return ImageStage(node, seed, streams, None if specs is None else specs[node.field])
-    if isinstance(node, Decode):
-        return DecodeStage(node)
-    if isinstance(node, Map):
-        return MapStage(node, seed, streams)
-    if isinstance(node, MapFields):
-        return MapFieldsStage(node, seed, streams)
-    if isinstance(node, Filter):
-        return FilterStage(node)
-    if isinstance(node, FlatMap):
-        return FlatMapStage(node)
-    if isinstance(node, Unbatch):
-        return UnbatchStage()
-    if isinstance(node, Regroup):
-        return RegroupStage(node)
-    assert isinstance(node, (Select, Rename, Drop))
-    return FieldsStage(node)
+def make_stages(steps: Iterable[AnyStep], seed: int) -> list[Stage]:
+    """The steps' doers."""
+    return [STAGES[type(step.node)](step, seed) for step in steps]
 
 
 class Runner:
@@ -110,18 +95,23 @@ class Runner:
     Want of memory is the fault of a row, too, wherever one row alone is enough for it.
     """
 
-    def __init__(self, nodes: Sequence[StageNode], stages: list[Stage], skip: bool, read: Reader | None = None) -> None:
+    def __init__(self, work: Work, stages: Sequence[Stage], skip: bool, read: Reader | None = None) -> None:
         self._skip, self._read = skip, read
-        self._makes = last_makers(nodes, read.wanted if read else ())
-        self._acts: list[_Act] = [partial(_run_stage, stage, makes) for stage, makes in zip(stages, self._makes[1:])]
-        self._whole = [stage.whole for stage in stages]
-        self.steps = [stage.name for stage in stages]
+        doing = list(zip(work.steps, stages))
+        first = None if read is None else read_with(work.steps, read.source)
+        if first is not None:
+            doing.insert(0, doing.pop(first))
+        self._draw = cast(ImageStage, doing[0][1]) if first is not None else None
+        self._makes = last_makers([step for step, _ in doing], work.columns)
+        self._acts: list[_Act] = [_act(step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
+        self._whole = [stage.whole for _, stage in doing]
+        self.steps = [stage.name for _, stage in doing]
         if read:
             self._acts.insert(0, partial(_run_read, read, self._makes[0]))
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
-        first = stages[0] if stages else None
-        self._draw = first if read and isinstance(first, ImageStage) and first.draws(read.source) else None
+        there = _left([step for step, _ in doing], read)
+        self._columns = None if there is not None and work.columns == {name: name for name in there} else work.columns
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
@@ -135,6 +125,8 @@ class Runner:
             rows, targets = self._settle(chunk, targets, report)
             report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
         chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
+        if self._columns is not None and len(chunk):
+            chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
         if scratch.notes != _NOTHING:
             report.notes = scratch.take_notes()
@@ -246,36 +238,60 @@ class Runner:
         return chunk.take(np.flatnonzero(keep)), NO_TARGETS  # rows no longer line up with their memory
 
 
-def last_makers(nodes: Sequence[StageNode], source_fields: Iterable[str]) -> list[dict[str, str]]:
-    """For the read and each stage: which final fields it is the last to make, as {its name there: its final name}.
+def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> list[dict[str, str]]:
+    """For the read and each step: which final fields it is the last to make, as {column: final name}.
 
     Only the last maker of a field may write to its final memory: what an earlier one wrote there would be read by a later one
     while it writes.
     """
-    makers = {name: (0, name) for name in source_fields}  # field -> step that made it, name it had there
-    for step, node in enumerate(nodes, 1):
-        if isinstance(node, Image):
-            makers.update({name: (step, name) for name in (node.field, *node.boxes)})
-        elif isinstance(node, Rename):
-            names = dict(node.names)
-            makers = {names.get(name, name): maker for name, maker in makers.items()}
-        elif isinstance(node, Select):
-            makers = {name: maker for name, maker in makers.items() if name in node.fields}
-        elif isinstance(node, Drop):
-            makers = {name: maker for name, maker in makers.items() if name not in node.fields}
-        elif isinstance(node, (Decode, MapFields)):
-            for name in [node.field] if isinstance(node, Decode) else [name for name, _ in node.fields]:
-                makers.pop(name, None)
-        else:
-            makers = {}
-    table: list[dict[str, str]] = [{} for _ in range(len(nodes) + 1)]
-    for final, (step, name) in makers.items():
-        table[step][name] = final
+    makers = dict.fromkeys((columns or {}).values(), 0)  # column -> step
+    for number, step in enumerate(steps, 1):
+        if step.node.effect.whole:
+            makers = {}  # what a function was given, or made, lies elsewhere
+        makers.update((step.column(name), number) for name in step.node.effect.makes)
+    table: list[dict[str, str]] = [{} for _ in range(len(steps) + 1)]
+    for name, column in (columns or {}).items():
+        if column in makers:
+            table[makers[column]][column] = name
     return table
+
+
+def _left(steps: Iterable[AnyStep], read: Reader | None) -> Iterable[str] | None:
+    """The columns that chunks have behind the steps, where that is known."""
+    there: Iterable[str] | None = read.wanted if read else None
+    for step in steps:
+        effect = step.node.effect
+        if effect.whole or effect.arranges:
+            there = None if effect.opaque else step.columns
+    return there
+
+
+def _act(step: AnyStep, stage: Stage, makes: dict[str, str]) -> _Act:
+    if step.node.effect.whole and step.columns is not None:
+        return partial(_run_whole, stage, step.columns)
+    return partial(_run_stage, stage, makes)
 
 
 def _run_read(read: Reader, makes: dict[str, str], places: Places, targets: Targets, scratch: Scratch) -> Chunk:
     return read(places, _local(makes, targets), scratch)
+
+
+def _run_whole(stage: Stage, view: Mapping[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+    """A function sees fields by the names that users know at its place."""
+    columns = chunk.columns
+    try:
+        chunk.columns = _named(chunk, view)
+        return stage.run(chunk, NO_TARGETS, scratch)
+    except MemoryError:
+        chunk.columns, chunk.failures = columns, {}  # as it came, for whoever tries again
+        raise
+
+
+def _named(chunk: Chunk, view: Mapping[str, str]) -> dict[str, Column]:
+    try:
+        return {name: chunk.columns[column] for name, column in view.items()}
+    except KeyError as error:
+        raise BatchError(f"the field {error.args[0]!r} is gone; the samples here have {', '.join(chunk.columns)}") from None
 
 
 def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import FunctionError, SampleError, message_of
+from ..plan.columns import Step
 from ..plan.nodes import Function, describe_function
 from ..source.chunk import Chunk
 from ..source.sample_names import NamedSample
@@ -20,12 +21,18 @@ Targets = Mapping[str, NDArray[Any]]
 
 
 class Stage(ABC):
-    """One step of a task. Immutable and shared between workers; what a worker needs for itself is in its scratch."""
+    """One step of a task. Immutable and shared between workers; what a worker needs for itself is in its scratch.
+
+    It is made of its step of the plan; if it draws, its random numbers are those of `seed` and the step's streams.
+    """
 
     #: shown in statistics
     name: str
     #: works on the rows of a task together: on all of them, or not at all
     whole = False
+
+    @abstractmethod
+    def __init__(self, step: Step[Any], seed: int) -> None: ...
 
     @abstractmethod
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:

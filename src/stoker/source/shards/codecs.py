@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,8 @@ _INT64 = array_spec(np.int64)
 
 
 def kind_of(field: str) -> str:
-    """The extension that decides how a field is decoded."""
-    return field.rsplit(".", 1)[-1].lower()
+    """The extension that decides how a field is decoded; that of several to choose from (``jpg;png``) is one of theirs."""
+    return field.rsplit(";", 1)[-1].rsplit(".", 1)[-1].lower()
 
 
 def spec_of(field: str) -> FieldSpec:
@@ -43,6 +43,14 @@ def spec_of(field: str) -> FieldSpec:
     if kind in NUMBERS:
         return _INT64
     return OBJECT if kind in TEXTS or kind in JSONS or kind == "npy" or kind in PICKLES else BYTES
+
+
+def check_alike(fields: Iterable[str]) -> None:
+    """Raise where fields are decoded in different ways, so that one column cannot hold either."""
+    ways = {_DECODERS.get(kind_of(field)): field for field in fields}
+    if len(ways) > 1:
+        told = " and ".join(map(repr, ways.values()))
+        raise ConfigError(f"rename: {told} are decoded in different ways, and one field cannot be either; choose one of them")
 
 
 def decode_field(field: str, data: bytes) -> Any:

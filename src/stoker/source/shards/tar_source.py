@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, RecordError
+from ...kernel.records import RecordTable
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
-from ..source import Drawing, Rows
-from .codecs import PICKLES, decimals, decode_field, kind_of, name_sample, spec_of
+from ..source import Drawing, Rows, Source
+from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of
 from .record_source import Read, RecordSource
 from .shard_index import ShardIndex
 
+T = TypeVar("T")
 #: what turns a field's bytes into its value
 Decoder = Callable[[str, bytes], Any]
 
@@ -77,6 +80,21 @@ class TarSource(RecordSource):
         }
         return Rows(columns, read.errors, read.column(image).__getitem__)
 
+    def either(self, fields: tuple[str, ...]) -> tuple[Source, str]:
+        if self._decode:
+            check_alike(fields)
+        made, name, at = copy.copy(self), ";".join(fields), [self.stored.index(field) for field in fields]
+        chosen = (np.arange(len(self)), np.take(at, (self._length[:, at] >= 0).argmax(axis=1)))
+        made.stored, made.fields = (*self.stored, name), {**self.fields, name: self.fields[fields[0]]}
+        made._start, made._length = (np.column_stack([table, table[chosen]]) for table in (self._start, self._length))
+        made._crc = None if self._crc is None else np.column_stack([self._crc, self._crc[chosen]])
+        made._mean = np.maximum(made._length, 0).mean(axis=0)
+        made._table = RecordTable(made._start, made._length, made._crc, made._ends, masked=made.masked)
+        # The seek indices of one field are enough: one that belongs to another picture is found not to fit, and left out.
+        made._seeks, made._defaults = _with_first(self._seeks, fields, name), _with_first(self._defaults, fields, name)
+        made._pickles = self._pickles | ({name} if self._pickles >= set(fields) else set())
+        return made, name
+
     def _note_missing(self, read: Read, at: int, name: str, indices: Ints) -> None:
         if name in self._defaults:
             return
@@ -84,7 +102,9 @@ class TarSource(RecordSource):
             read.errors.setdefault(row, self._partial(int(indices[row]), name))
 
     def _partial(self, index: int, name: str) -> RecordError:
-        has = [stored for stored, length in zip(self.stored, self._length[index].tolist()) if length >= 0]
+        has = [stored for stored, length in zip(self.stored, self._length[index].tolist()) if length >= 0 and ";" not in stored]
+        names = name.split(";")
+        lacks = " or ".join(map(repr, names))
         shard, key = self.shard_of(index), self.key(index)
         others = [
             self.blobs[number].url
@@ -93,8 +113,8 @@ class TarSource(RecordSource):
         ]
         split = f"; {others[0]} has a sample of that key too: was it split between shards?" if others else ""
         return RecordError(
-            f"{self.origin(index)}: sample {key!r} has no {name!r}, only {', '.join(has)}{split}; write it again whole, leave "
-            f"the field out with select(), or give tar(..., defaults={{{name!r}: ...}})"
+            f"{self.origin(index)}: sample {key!r} has no {lacks}, only {', '.join(has)}{split}; write it again whole, leave "
+            f"the field out with select(), or give tar(..., defaults={{{names[0]!r}: ...}})"
         )
 
     def _holds(self, number: int, shard: int, index: int) -> bool:
@@ -136,6 +156,12 @@ class TarSource(RecordSource):
 
     def _identity(self) -> tuple[str, ...]:
         return ("decode" if self._decode else "raw", repr(sorted(self._defaults.items())))
+
+
+def _with_first(known: Mapping[str, T], fields: Sequence[str], name: str) -> dict[str, T]:
+    """The same with one more entry, which is that of the first of some fields that has one."""
+    found = next((field for field in fields if field in known), None)
+    return dict(known) if found is None else {**known, name: known[found]}
 
 
 def decode_column(

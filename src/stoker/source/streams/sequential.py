@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -12,7 +14,7 @@ from ...sizes import counted
 from ...storage.blob import Blob
 from ..paths import printable
 from ..sample_names import KEY
-from ..shards.codecs import PICKLES, decode_field, kind_of, name_sample
+from ..shards.codecs import PICKLES, check_alike, decode_field, kind_of, name_sample
 from ..source import digest
 from .seen_keys import SeenKeys
 from .stream import Sample, StreamSource
@@ -112,6 +114,7 @@ class TarStream(ShardStream):
             check_unpacker(packing_of(blob.name), blob.url)
         self._defaults, self._pickles, self._decode = dict(defaults or {}), frozenset(allow_pickle), decode
         self._piped, self._spent = blobs is None, False
+        self._either: tuple[tuple[str, ...], ...] = ()
 
     @property
     def title(self) -> str:
@@ -119,6 +122,13 @@ class TarStream(ShardStream):
 
     def describe(self) -> str:
         return f"{self.title}: one pass, read in sequence, length unknown" if self._piped else super().describe()
+
+    def either(self, fields: tuple[str, ...]) -> tuple[StreamSource, str]:
+        if self._decode:
+            check_alike(fields)
+        made = copy.copy(self)
+        made._factory, made._either = made._samples, (*self._either, fields)
+        return made, fields[0]
 
     def _identity(self) -> tuple[bytes | str | int, ...]:
         return self._decode, repr(sorted(self._defaults.items()))
@@ -137,8 +147,16 @@ class TarStream(ShardStream):
         seen = SeenKeys(told)
         for sample in tar_samples(pieces, told):
             seen.add(sample.key)
-            yield self._whole(told, sample, norm)
+            yield self._whole(told, replace(sample, fields=self._chosen(sample.fields)) if self._either else sample, norm)
         seen.check()
+
+    def _chosen(self, fields: dict[str, bytes]) -> dict[str, bytes]:
+        """Of alternatives the first that is there, under the first one's name."""
+        for names in self._either:
+            found = [name for name in names if name in fields]
+            new = dict(zip(found, names[:1]))
+            fields = {new.get(name, name): data for name, data in fields.items() if name not in found[1:]}
+        return fields
 
     def _whole(self, told: str, sample: TarSample, norm: dict[str, None]) -> StoredSample:
         if not norm:
@@ -147,8 +165,9 @@ class TarStream(ShardStream):
         if fields != norm.keys():
             odd = sorted(fields ^ norm.keys())[0]
             verb = "has no" if odd in norm else "has a field others have not,"
+            lacks = " or ".join(map(repr, next((names for names in self._either if names[0] == odd), (odd,))))
             raise CorruptShard(
-                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {odd!r}; write it again whole, or "
+                f"{told}: sample {printable(sample.key)!r} at byte {sample.offset:,} {verb} {lacks}; write it again whole, or "
                 f"give tar(..., defaults={{{odd!r}: ...}})",
                 shard=told,
                 offset=sample.offset,

@@ -50,6 +50,10 @@ class StreamSource:
         """Where a sample is stored; a function's samples are stored nowhere, and named by their keys."""
         return self.key(sample, number)
 
+    def either(self, fields: tuple[str, ...]) -> tuple[StreamSource, str]:
+        """This source with samples that have under the first of these names whichever of them they have, and that name."""
+        return self, fields[0]
+
     def fingerprint(self) -> str:
         """Changes with the function's name: nothing more can be known without calling it."""
         return digest("stream", self._name())

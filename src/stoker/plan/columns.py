@@ -1,0 +1,250 @@
+"""Names become columns: `select`, `rename` and `drop` are resolved here, once, and nothing is left of them when a plan runs.
+
+A column has one name from the read to the batch, that of the source's field, whatever users call it in between. A function over
+whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. Behind a function
+that decides which fields there are, nothing can be resolved, and verbs over names stay steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Generic, NamedTuple, TypeVar, Union
+
+from ..errors import ConfigError, StokerError
+from ..source.chunk import OBJECT, FieldSpec
+from ..source.source import Source
+from ..source.streams.stream import StreamSource
+from .field_effects import Specs, crop_fields, image_spec
+from .nodes import FinishNode, Image, StageNode, verb_of, written
+
+AnySource = Union[Source, StreamSource]
+AnyNode = Union[StageNode, FinishNode]
+T = TypeVar("T")
+N = TypeVar("N", bound=AnyNode, covariant=True)
+
+
+class Held(NamedTuple):
+    """A field at some place of a pipeline: its column, and what that holds there."""
+
+    column: str
+    spec: FieldSpec
+
+
+#: the fields at some place, in their order; None: a function decides them
+View = Union[Mapping[str, Held], None]
+#: makes one column of several: the first that a sample has
+Either = Callable[[tuple[str, ...]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[N]):
+    """A verb as it runs.
+
+    `columns` are those of the fields it names, or of all fields where it looks at whole samples: {name there: column}; None: as
+    they are. `specs` is what the fields in front of it hold, `streams` are its random streams.
+    """
+
+    node: N
+    columns: Mapping[str, str] | None
+    specs: Specs
+    streams: tuple[int, ...] = ()
+
+    def given(self, name: str) -> FieldSpec | None:
+        """What a field in front of it holds, as far as that is known."""
+        return None if self.specs is None else self.specs[name]
+
+    def column(self, name: str) -> str:
+        """The column of a field it looks at."""
+        return name if self.columns is None else self.columns[name]
+
+    @property
+    def reads(self) -> set[str]:
+        return set((self.columns or {}).values())
+
+
+AnyStep = Step[AnyNode]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Steps, and what the fields behind them are called: {name: column}; None: as they are."""
+
+    steps: tuple[AnyStep, ...] = ()
+    columns: Mapping[str, str] | None = None
+
+
+NO_WORK = Work()
+
+
+def view_of(specs: Specs) -> View:
+    """Fields that are called what their columns are."""
+    return specs if specs is None else {name: Held(name, spec) for name, spec in specs.items()}
+
+
+def specs_of(view: View) -> Specs:
+    return view if view is None else {name: held.spec for name, held in view.items()}
+
+
+def resolve(
+    nodes: Iterable[AnyNode], view: View, either: Either | None = None, streams: Iterable[tuple[int, ...]] = repeat(())
+) -> tuple[list[AnyStep], View]:
+    """The steps that are left of some verbs, and the fields behind them; raises when a verb names a field that is not there.
+
+    `either` is for fields as the source gives them: those that no step has touched. `streams` are the random streams of each verb,
+    of which no more are taken than there are verbs.
+    """
+    steps: list[AnyStep] = []
+    touched: set[str] = set()
+    for node, own in zip(nodes, streams):
+        effect = node.effect
+        if effect.arranges and view is not None:
+            if either is not None:
+                view = {name: _first(node, name, view, touched, either) for name in view}
+            view = arrange(node, view)
+            continue
+        if effect.renames and either is not None and not steps:
+            for olds in [olds for olds, _ in effect.renames if len(olds) > 1]:
+                either(olds)
+        steps.append(Step(node, _columns(node, view), specs_of(view), own))
+        touched |= steps[-1].reads
+        view = _after(node, view)
+        either = None if effect.whole else either
+    return steps, view
+
+
+def _columns(node: AnyNode, view: View) -> Mapping[str, str] | None:
+    """The columns of the fields a step looks at, by name."""
+    effect = node.effect
+    if view is None:
+        return None if effect.whole or effect.arranges else {name: name for name in effect.reads}
+    for name in effect.reads:
+        _there(node, name, view)
+    return {name: view[name].column for name in (view if effect.whole else effect.reads)}
+
+
+def _after(node: AnyNode, view: View) -> View:
+    """The fields behind a step."""
+    effect = node.effect
+    if effect.only is not None:
+        return view_of(dict.fromkeys(effect.only, OBJECT))
+    if view is None or effect.opaque:
+        return None
+    if effect.whole:
+        return view_of(specs_of(view))
+    made = node.made({name: held.spec for name, held in view.items()})
+    return {name: Held(held.column, made.get(name, held.spec)) for name, held in view.items()}
+
+
+def _first(node: AnyNode, name: str, view: Mapping[str, Held], touched: set[str], either: Either) -> Held:
+    """A field, or, where it is the first of several to choose from, the column of whichever a sample has."""
+    for olds, new in node.effect.renames:
+        found = [old for old in olds if old in view]
+        if len(found) > 1 and found[0] == name:
+            kinds = {str(view[old].spec): old for old in found}
+            if len(kinds) > 1:
+                held = ", ".join(f"{old!r} holds {kind}" for kind, old in kinds.items())
+                raise ConfigError(f"rename({new}={';'.join(olds)!r}): {held}; alternatives must hold the same kind of value")
+            columns = tuple(view[old].column for old in found)
+            if not touched & set(columns):
+                return Held(either(columns), view[name].spec)
+    return view[name]
+
+
+def arrange(
+    node: AnyNode,
+    fields: Mapping[str, T],
+    here: str = "the fields here are",
+    kind: type[StokerError] = ConfigError,
+) -> dict[str, T]:
+    """The fields behind a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
+    effect = node.effect
+    names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
+    for name in (*(effect.only or ()), *effect.drops):
+        _there(node, name, fields, here, kind)
+    for olds, new in effect.renames:
+        found = [old for old in olds if old in fields]
+        if not found:
+            _there(node, ";".join(olds), fields, here, kind)
+        if twice := [old for old in found if old in names or old in gone]:
+            raise kind(f"{written(node)} names the field {twice[0]!r} twice; a field gets one new name")
+        names[found[0]] = new
+        gone |= set(found[1:])
+    kept = effect.only or [name for name in fields if name not in gone]
+    result = {names.get(name, name): fields[name] for name in kept}
+    if len(result) < len(kept):
+        raise kind(f"{written(node)} gives two fields the same name; {here} {', '.join(fields)}")
+    return result
+
+
+def _there(
+    node: AnyNode,
+    name: str,
+    fields: Iterable[str],
+    here: str = "the fields here are",
+    kind: type[StokerError] = ConfigError,
+) -> None:
+    if name not in fields:
+        names = ", ".join(fields) or ("none" if kind is ConfigError else "no fields")
+        raise kind(f"{verb_of(node)} names the field {name!r}, but {here} {names}{node.advice(name, fields)}")
+
+
+def needed(steps: Iterable[AnyStep], behind: Iterable[str] | None) -> set[str] | None:
+    """The columns that must be there in front of some steps, so that `behind` are there after them; None: all."""
+    need: set[str] = set()
+    for step in steps:
+        if step.columns is None:
+            return None
+        need |= step.reads
+        if step.node.effect.whole:
+            return need
+    return None if behind is None else need | set(behind)
+
+
+def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
+    """Fields that hold images of varying size at the end, as far as the stages alone tell."""
+    varying: set[str] = set()
+    for node in nodes:
+        effect = node.effect
+        names = {old: new for olds, new in effect.renames for old in olds}
+        varying = set() if effect.opaque else {names.get(name, name) for name in varying - set(effect.makes)}
+        varying |= set(effect.varying)
+    return varying
+
+
+# ---- reading and decoding in one call --------------------------------------------------------------------------------------
+
+
+def read_with(steps: Sequence[AnyStep], source: AnySource) -> int | None:
+    """The image step that is done in the native call which reads its field, if there is one.
+
+    The steps in front of it touch other columns, so that it may come first. Random numbers do not depend on that, and neither
+    does which row is told when several are bad; of a row that is bad in two ways, the image's error is told.
+    """
+    return next((at for at in range(len(steps)) if _hindrance(steps, at, source) is None), None)
+
+
+def why_two_calls(steps: Sequence[AnyStep], at: int, source: AnySource) -> str | None:
+    """Why an image step is not done in the call that reads its field; None: it is."""
+    first, why = read_with(steps, source), _hindrance(steps, at, source)
+    if why is None and first is not None and first < at:
+        return f"only one field is decoded as it is read, and that is {steps[first].node.effect.reads[0]!r}"
+    return why
+
+
+def _hindrance(steps: Sequence[AnyStep], at: int, source: AnySource) -> str | None:
+    """What keeps a step from being done in the call that reads; None: nothing does."""
+    step, node = steps[at], steps[at].node
+    if not isinstance(node, Image) or step.columns is None:
+        return f"{verb_of(node)}() needs what was read"
+    if not isinstance(source, Source):
+        return "the source is a stream"
+    for before in steps[:at]:
+        if before.node.effect.whole or before.reads & step.reads:
+            return f"{verb_of(before.node)}() comes before it"
+    if not image_spec(node, step.given(node.field)).fixed:
+        return "its images vary in size"
+    if crop_fields(node):
+        return "CropBox takes its boxes from the samples"
+    return None if source.draws(step.columns[node.field]) else "this source reads it by itself"
