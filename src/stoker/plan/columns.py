@@ -92,7 +92,7 @@ def resolve(
 ) -> tuple[list[AnyStep], View]:
     """The steps that are left of some verbs, and the fields behind them; raises when a verb names a field that is not there.
 
-    `either` is for fields as the source gives them: those that no step has touched. `streams` are the random streams of each verb,
+    `either` is for fields as the source gives them, which no step has touched. `streams` are the random streams of each verb,
     of which no more are taken than there are verbs.
     """
     steps: list[AnyStep] = []
