@@ -72,7 +72,7 @@ class Listed(Supply[Numbers]):
 
 @pytest.fixture(params=["inline", "1 thread", "4 threads"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    made = InlineExecutor(Scratch) if request.param == "inline" else ThreadExecutor(int(request.param[0]), Scratch)
+    made = InlineExecutor(1, Scratch) if request.param == "inline" else ThreadExecutor(int(request.param[0]), Scratch)
     yield made
     made.close()
 
@@ -141,7 +141,7 @@ def test_a_finishing_task_goes_before_all_look_ahead_work() -> None:
         def cancel(self) -> None:
             self.inner.cancel()
 
-    executor = InlineExecutor(Scratch)
+    executor = InlineExecutor(1, Scratch)
     units = Listed([Numbers(n, finish=True) for n in range(5)])
     channel = Watched(executor.channel(lambda content, _: content))
     take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
@@ -192,7 +192,7 @@ def test_an_error_of_the_supply_is_told_after_the_units_before_it(executor: Exec
 
 
 def test_an_interrupt_in_the_supply_is_not_kept_waiting() -> None:
-    executor = InlineExecutor(Scratch)
+    executor = InlineExecutor(1, Scratch)
     with pytest.raises(KeyboardInterrupt):
         take_all(feed_of(executor, [Numbers(0), KeyboardInterrupt()], window=8))
 

@@ -225,7 +225,7 @@ def test_when_threads_cannot_be_started_those_that_were_end_again(monkeypatch: p
 
 
 def test_the_inline_executor_runs_in_the_callers_thread_when_asked() -> None:
-    executor = InlineExecutor(Scratch)
+    executor = InlineExecutor(1, Scratch)
     seen: list[int] = []
     channel = executor.channel(lambda content, _: seen.append(threading.get_ident()))
     channel.submit([Task(0, 0, None), Task(0, 1, None)])
@@ -244,7 +244,7 @@ def test_an_interrupt_in_the_callers_own_thread_is_the_callers(error: type[BaseE
     def work(content: Any, _: Any) -> None:
         raise error
 
-    channel = InlineExecutor(Scratch).channel(work)
+    channel = InlineExecutor(1, Scratch).channel(work)
     channel.submit([Task(0, 0, None)])
     with pytest.raises(error):
         channel.collect(0.0)

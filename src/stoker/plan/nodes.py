@@ -213,11 +213,12 @@ class SkipPolicy:
     """Leave bad samples out, up to a budget; made by `stoker.skip(...)`.
 
     `budget` below 1 is a share of the samples seen, from 1 on a number of samples an epoch. `quarantine` is a file that gets
-    one JSON line for every sample left out.
+    one JSON line for every sample left out. With `fill` "repeat", a good row of its batch takes the place of a bad one.
     """
 
     budget: float = 0.001
     quarantine: str | None = None
+    fill: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

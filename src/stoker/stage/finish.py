@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..batch.strings import ByteStrings
+from ..batch.written import Report
 from ..errors import BatchError
 from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
 from ..sizes import counted
@@ -17,7 +18,6 @@ from .blend_batch import Place, blend
 from .fields import arrange
 from .map_functions import short_name
 from .ragged import Keys, map_batch
-from .runner import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,21 @@ class Finish:
         position: int,
         keys: Keys,
         report: Report,
-    ) -> tuple[dict[str, Any], Keys]:
-        """The finished columns and keys of a batch whose first row is at `position`; the first `real` rows of it do not pad.
+    ) -> tuple[dict[str, Any], list[str] | None]:
+        """The finished columns of a batch whose first row is at `position`; the first `real` rows of it do not pad.
 
+        With them come the keys, where a function gave some.
         What each of `steps` but the first cost is noted in the report.
         """
-        clock = time.perf_counter()
+        clock, given = time.perf_counter(), None
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
         for number, node in self.numbered():
             if isinstance(node, MapBatch):
                 columns = map_batch(node.fn, columns, rows, keys)
                 _check_rows(node.fn, columns, rows)
                 if KEY in columns:
-                    keys = columns.pop(KEY).copy
+                    given = columns.pop(KEY)
+                    keys = given.copy
                 clock = report.lap(clock)
             elif isinstance(node, Blend):
                 columns = blend(node, columns, Place(self.seed, epoch, position, number << 8), real, ours, keys)
@@ -62,7 +64,7 @@ class Finish:
                 clock = report.lap(clock)
             else:
                 columns = arrange(node, columns)
-        return columns, keys
+        return columns, given
 
     def numbered(self) -> Iterator[tuple[int, FinishNode]]:
         """The verbs, each with the number of its random streams."""

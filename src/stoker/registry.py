@@ -1,0 +1,64 @@
+"""What users choose by name: each name is a line in a table, and is imported when it is chosen.
+
+What needs a package that is not installed says which `pip install` brings it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from .errors import ConfigError, MissingExtra
+
+T = TypeVar("T")
+#: module, attribute, and the extra of Stoker that the module needs; "": none
+Entry = tuple[str, str, str]
+
+
+class Registry(Generic[T]):
+    """A table of names. `what` names its kind in messages, as in "executor".
+
+    >>> Registry("number", {"pi": ("math", "pi", ""), "e": ("math", "e", "")}).get("pi", "circle(ratio='pi')")
+    3.141592653589793
+    """
+
+    def __init__(self, what: str, entries: Mapping[str, Entry]) -> None:
+        self._what, self._entries = what, dict(entries)
+
+    def get(self, name: str, asked: str) -> T:
+        """What a name stands for; `asked` is what the user wrote, for the message where there is no such name or package."""
+        if not isinstance(name, str) or name not in self._entries:
+            raise ConfigError(f"{asked}: there is no such {self._what}; choose {self.choice()}")
+        module, attribute, extra = self._entries[name]
+        found: T = getattr(needed(module, extra, asked) if extra else import_module(module), attribute)
+        return found
+
+    def choice(self) -> str:
+        """The names there are, for messages.
+
+        >>> Registry("number", {"pi": ("math", "pi", ""), "e": ("math", "e", "")}).choice()
+        "'pi' or 'e'"
+        """
+        *others, last = map(repr, self._entries)
+        return f"{', '.join(others)} or {last}" if others else last
+
+    def add(self, name: str, entry: Entry) -> None:
+        """One more name, or another meaning of one."""
+        self._entries[name] = entry
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+
+def needed(module: str, extra: str, asked: str) -> Any:
+    """Import a module that may be missing, or a module of ours that imports one; raises MissingExtra with the `pip install`."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == "stoker":
+            raise  # a mistake of ours, and no package of others that is missing
+        raise MissingExtra(f"{asked} needs the package {error.name}: pip install 'stoker[{extra}]'") from error
