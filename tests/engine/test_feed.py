@@ -24,13 +24,14 @@ class Scratch:
         pass
 
 
-class Numbers(Unit):
+class Numbers(Unit[Any, Any]):
     """A unit whose tasks give back their numbers."""
 
     def __init__(self, number: int, rows: int = 4, finish: bool = False, nbytes: int = 0) -> None:
         self.number, self.rows, self.finish, self.nbytes = number, rows, finish, nbytes
         self.results: list[Any] = []
         self.errors: list[BaseException] = []
+        self.given_up: list[Any] = []
 
     def split(self, rows: int) -> list[Any]:
         return [(self.number, first) for first in range(0, self.rows, rows)]
@@ -38,12 +39,16 @@ class Numbers(Unit):
     def finisher(self) -> Any:
         return (self.number, "finish")
 
-    def done(self, outcome: Outcome) -> int:
-        if outcome.error is not None:
-            self.errors.append(outcome.error)
+    def done(self, outcome: Outcome[Any, Any]) -> int:
+        self.failed = outcome.fault is not None
+        if outcome.fault is not None:
+            self.errors.append(outcome.fault.error())
         else:
             self.results.append(outcome.result)
         return 0
+
+    def give_up(self, content: Any) -> None:
+        self.given_up.append(content)
 
     def __str__(self) -> str:
         return f"unit {self.number}"
@@ -79,13 +84,13 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 def feed_of(
     executor: Executor, units: list[Any], work: Callable[[Any, Any], Any] = lambda content, _: content, **options: Any
-) -> Feed[Numbers]:
+) -> Feed[Numbers, Any, Any]:
     settings = {"window": 4, "budget": 1 << 40, "watchdog_s": 30.0, **options}
     settings["window"] = Window(settings["window"], settings["window"])
     return Feed(Listed(units), executor.channel(work), executor, **settings)
 
 
-def take_all(feed: Feed[Numbers]) -> list[Numbers]:
+def take_all(feed: Feed[Numbers, Any, Any]) -> list[Numbers]:
     taken = []
     while True:
         try:
@@ -125,17 +130,17 @@ def test_a_finishing_task_sees_the_others_done(executor: Executor) -> None:
 def test_a_finishing_task_goes_before_all_look_ahead_work() -> None:
     submitted: list[tuple[int, bool]] = []
 
-    class Watched(Channel):
+    class Watched(Channel[Any, Any]):
         """Passes everything on to the inline executor's channel."""
 
-        def __init__(self, inner: Channel) -> None:
+        def __init__(self, inner: Channel[Any, Any]) -> None:
             self.inner = inner
 
-        def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
             submitted.extend((task.number, first) for task in tasks)
             self.inner.submit(tasks, first=first)
 
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
             return self.inner.collect(timeout_s)
 
         def cancel(self) -> None:

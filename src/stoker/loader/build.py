@@ -15,7 +15,7 @@ from ..engine.executor_names import EXECUTORS
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
 from ..plan.field_effects import Specs, all_after
-from ..plan.nodes import Blend, MapBatch, draws
+from ..plan.nodes import Blend, Image, MapBatch, draws
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
@@ -83,6 +83,11 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWor
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
+
+
+def decodes(plan: Plan) -> bool:
+    """Whether images are decoded somewhere."""
+    return any(isinstance(node, Image) for nodes in (plan.stages, *(s.nodes for s in plan.segments)) for node in nodes)
 
 
 def finishes(plan: Plan, layout: Layout) -> bool:

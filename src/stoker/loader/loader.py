@@ -35,7 +35,7 @@ from ..storage.names import AnyPath
 from ..storage.text_files import write_text
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, Failure, FedUnit, Result
 from .budget import SkipBudget
-from .build import compile_work, finishes, group_of, layout_of, make_executor, observer, slab_memory
+from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
 from .front import Flow, open_front
 from .look_ahead import Forerunner
 from .step_count import check_steps, epoch_steps
@@ -485,7 +485,7 @@ class Loader:
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor)
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
