@@ -1,8 +1,8 @@
 """Errors as plain data: what a worker says of an exception, and the exception its consumer raises.
 
 In one process the exception itself is handed on, with its traceback and causes. Sent to another process it becomes plain values,
-and is made again there: a class of Stoker's or Python's own, the same message and attributes, the text of the traceback in a note.
-Classes are looked up in a table: nothing is ever imported because data name it.
+and is made again there: a class of Stoker's or Python's own, the same message and attributes, and the text of the traceback in a
+note. Classes are looked up in a table: nothing is ever imported because data name it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MOST_CAUSES, _MOST_CHARACTERS = 8, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TaskFault:
     """One error. `details` are its attributes: of a sample's error `key`, `origin` and `position`, of a system's `errno`.
 
     >>> import pickle
-    >>> fault = Fault.of(errors.ReadError("a.jpg: cannot be read", key="a", position=7))
+    >>> fault = TaskFault.of(errors.ReadError("a.jpg: cannot be read", key="a", position=7))
     >>> error = pickle.loads(pickle.dumps(fault)).error()
     >>> type(error).__name__, str(error), error.key, error.position
     ('ReadError', 'a.jpg: cannot be read', 'a', 7)
@@ -46,11 +46,11 @@ class Fault:
     arguments: tuple[Any, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     trace: str = ""
-    cause: Fault | None = None
+    cause: TaskFault | None = None
     live: BaseException | None = field(default=None, repr=False, compare=False)  # stays in its process
 
     @classmethod
-    def of(cls, error: BaseException) -> Fault:
+    def of(cls, error: BaseException) -> TaskFault:
         """The fault of an exception, which it holds; what it takes to send it is worked out when it is sent."""
         return cls(type(error).__name__, "", live=error)
 
@@ -58,12 +58,11 @@ class Fault:
         """The exception: the very one, or one made again."""
         if self.live is not None:
             return self.live
-        kind = _KINDS.get(self.kind, Exception)
         try:
-            made = kind(*self.arguments)
+            made = _KINDS[self.kind](*self.arguments)
             for name, value in self.details.items():
                 setattr(made, name, value)
-        except Exception:  # noqa: BLE001  a class may ask for arguments that do not travel
+        except Exception:  # noqa: BLE001  no such class is known here, or it asks for arguments that do not travel
             made = RuntimeError(f"{self.kind}: {self.message}")
         made.__cause__ = None if self.cause is None else self.cause.error()
         if self.trace:
@@ -72,10 +71,10 @@ class Fault:
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = self if self.live is None else _plain(self.live, _MOST_CAUSES)
-        return Fault, (plain.kind, plain.message, plain.arguments, plain.details, plain.trace, plain.cause)
+        return TaskFault, (plain.kind, plain.message, plain.arguments, plain.details, plain.trace, plain.cause)
 
 
-def _plain(error: BaseException, causes: int) -> Fault:
+def _plain(error: BaseException, causes: int) -> TaskFault:
     """An exception as values. One of a class that cannot be made again is told as the nearest of its bases that can."""
     kind = next(base for base in type(error).__mro__ if _KINDS.get(base.__name__) is base)
     message = message_of(error, _MOST_CHARACTERS)
@@ -86,7 +85,7 @@ def _plain(error: BaseException, causes: int) -> Fault:
         message = f"{type(error).__qualname__}: {message}"
     if kind is not type(error) or not all(type(argument) in _PLAIN for argument in arguments):
         arguments = (message,)
-    return Fault(
+    return TaskFault(
         kind.__name__,
         message,
         arguments,

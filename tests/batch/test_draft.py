@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stoker.batch.draft import Draft, join, write_rows
 from stoker.batch.slab import Layout, SlabPool
-from stoker.batch.written import Report
+from stoker.batch.written_rows import Report
 from stoker.errors import BatchError
 from stoker.source.chunk import BYTES, OBJECT, Chunk, array_spec
 from stoker.source.sample_names import ListedNames

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.engine.executor import Channel, Executor, Outcome, Task, Work
+from stoker.engine.executor import Channel, Executor, Outcome, Task, TaskWork
 from stoker.engine.run_task import run_task
 
 C = TypeVar("C")
@@ -65,8 +65,8 @@ class PicklingExecutor(Executor):
         _memory[number] = memory
         return memory, Number(number)
 
-    def channel(self, work: Work[C, R]) -> Channel[C, R]:
-        return PicklingChannel(self, pickle.loads(pickle.dumps(work)))
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
+        return PicklingChannel(self, pickle.loads(pickle.dumps(work)))  # noqa: S301
 
     def stacks(self) -> str:
         return "tasks run in the caller's thread"
@@ -76,7 +76,7 @@ class PicklingExecutor(Executor):
 
 
 class PicklingChannel(Channel[C, R]):
-    def __init__(self, executor: PicklingExecutor, work: Work[C, R]) -> None:
+    def __init__(self, executor: PicklingExecutor, work: TaskWork[C, R]) -> None:
         self._executor, self._work = executor, work
         self._queue: deque[Sent[C]] = deque()
         self._lost: set[tuple[int, int]] = set()
@@ -100,7 +100,7 @@ class PicklingChannel(Channel[C, R]):
         self._queue.clear()
 
     def _ran(self, sent: Sent[C]) -> bytes:
-        task: Task[C] = pickle.loads(sent.wire)
+        task: Task[C] = pickle.loads(sent.wire)  # noqa: S301
         outcome = run_task(self._work, task, self._executor.scratch, 0)
         outcome.task = Task(task.unit, task.number, None)  # type: ignore[arg-type]  # what was sent need not come back
         return pickle.dumps(outcome)
@@ -116,6 +116,6 @@ class PicklingChannel(Channel[C, R]):
             if executor.begun % 2:
                 self._ran(sent)
             return Outcome(task, lost=True)
-        outcome: Outcome[C, R] = pickle.loads(self._ran(sent))
+        outcome: Outcome[C, R] = pickle.loads(self._ran(sent))  # noqa: S301
         outcome.task = task
         return outcome

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,31 @@ import pytest
 
 import stoker
 from stoker import Pipeline
+from stoker.batch.slab import Layout, Slab, plain_memory
+from stoker.batch.written_rows import WrittenRows
 from stoker.engine.executor_names import EXECUTORS
-from stoker.errors import FunctionError, SampleError, WorkerError
+from stoker.errors import BatchError, ConfigError, FunctionError, KernelError, SampleError, WorkerError
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandAugment, RandomResizedCrop, Resize
+from stoker.kernel.native import Images
+from stoker.loader.batch_units import BatchPart, BatchWork
 from stoker.loader.build import compile_work, layout_of
+from stoker.plan.order import Places
+from stoker.source.chunk import BytesColumn
+from stoker.storage.scratch import Scratch
 from tests.contract.pickling import PicklingExecutor
-from tests.loader.runs import PIPELINES, SINGLES, bad_every_seventh, forgiving, hash_of, numbers, odd, sha_of_run, two_of_three
+from tests.loader.runs import (
+    PIPELINES,
+    SINGLES,
+    bad_every_seventh,
+    feed_hash,
+    forgiving,
+    hash_of,
+    numbers,
+    odd,
+    run_python,
+    sha_of_run,
+    two_of_three,
+)
 from tests.support import jpeg_bytes
 from tests.system.random_pipelines import case_of, pipeline_of
 from tests.system.stored_samples import Shelf
@@ -40,7 +62,9 @@ def stored_pictures(folder: Path) -> dict[str, Pipeline]:
     records = [{"image": data, "label": n, "box": np.array([[0.1, 0.2, 0.7, 0.9]] * (n % 3))} for n, data in enumerate(PICTURES)]
     tar = stoker.tar(list(stoker.write_tar(folder / "{:03d}.tar", samples, max_samples=5).paths))
     tfrecord = stoker.tfrecord(
-        list(stoker.write_tfrecord(folder / "{:03d}.tfrecord", [{"image": r["image"], "label": r["label"]} for r in records]).paths),
+        list(
+            stoker.write_tfrecord(folder / "{:03d}.tfrecord", [{"image": r["image"], "label": r["label"]} for r in records]).paths
+        ),
         features={"image": bytes, "label": int},
     )
     stoker.write_lmdb(folder / "records.lmdb", [{"__key__": f"r{n}", **record} for n, record in enumerate(records)])
@@ -87,7 +111,7 @@ def picky(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def error_of(pipeline: Pipeline, **options: Any) -> Exception:
-    with pipeline.loader(**options) as loader, pytest.raises(Exception) as caught:  # noqa: PT011  compared with another's
+    with pipeline.loader(**options) as loader, pytest.raises(Exception) as caught:
         list(loader)
     return caught.value
 
@@ -100,12 +124,15 @@ def told(error: BaseException | None) -> Any:
     return type(error), str(error), about, told(error.__cause__)
 
 
+def holds_33(content: Any) -> bool:
+    """Whether a task has the sample at position 33."""
+    return 33 in getattr(content, "rows", content).positions
+
+
 class ExecutorContract:
     """Inherit this and say what to give to `loader()`."""
 
     options: dict[str, Any]
-    #: whether its workers may end before their tasks do
-    loses = False
 
     @pytest.mark.parametrize("kind", [*PIPELINES, *SINGLES])
     def test_it_gives_the_batches_that_the_callers_own_thread_gives(self, kind: str) -> None:
@@ -123,7 +150,7 @@ class ExecutorContract:
                 continue
             try:
                 inline = sha_of_run(pipeline, epochs=1, executor="inline")
-            except stoker.errors.ConfigError:
+            except ConfigError:
                 continue  # it gives no batch at all
             assert sha_of_run(pipeline, epochs=1, **self.options) == inline, case
 
@@ -182,25 +209,27 @@ class ExecutorContract:
 
         assert run(**self.options) == run(executor="inline")
 
-    def test_a_task_that_is_lost_runs_again_and_one_that_is_always_lost_names_its_samples(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        if not self.loses:
-            pytest.skip("its workers end when it does")
+
+class LosingExecutorContract(ExecutorContract):
+    """The same for executors whose workers may end before their tasks do."""
+
+    def test_a_task_that_is_lost_runs_again(self) -> None:
         before = PicklingExecutor.lost
         sha_of_run(numbers().batch(4).map_batch(dict), **self.options)
         assert PicklingExecutor.lost > before
-        monkeypatch.setattr(PicklingExecutor, "deadly", staticmethod(lambda content: 33 in getattr(content, "rows", content).positions))
-        for pipeline in (numbers().batch(4), numbers().filter(odd).batch(2)):
-            batches, error = [], None
-            with pipeline.loader(**self.options) as loader:
-                try:
-                    batches += [hash_of(batch) for batch in loader]
-                except WorkerError as raised:
-                    error = raised
-            assert "a worker ended twice" in str(error) and "'3" in str(error)
-            with pipeline.loader(executor="inline") as loader:
-                assert batches == [hash_of(batch) for batch, _ in zip(loader, batches)], "what is before it comes whole"
+
+    @pytest.mark.parametrize(
+        "pipeline", [numbers().batch(4), numbers().filter(odd).batch(2), numbers()], ids=["counted", "filter", "single"]
+    )
+    def test_a_task_that_is_always_lost_names_its_samples_after_all_before_it(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(PicklingExecutor, "deadly", staticmethod(holds_33))
+        batches: list[str] = []
+        with pipeline.loader(**self.options) as loader, pytest.raises(WorkerError, match=r"a worker ended twice .*'3[0-3]'"):
+            batches += (hash_of(batch) for batch in loader)
+        with pipeline.loader(executor="inline") as loader:
+            assert batches == [hash_of(batch) for batch, _ in zip(loader, batches)]
 
 
 class TestInline(ExecutorContract):
@@ -210,10 +239,27 @@ class TestInline(ExecutorContract):
 class TestThreads(ExecutorContract):
     options = {"threads": 2}  # noqa: RUF012
 
+    def test_a_task_that_was_cancelled_and_goes_on_writes_to_no_batch_of_others(self) -> None:
+        begun, release = threading.Event(), threading.Event()
 
-class TestPickling(ExecutorContract):
+        def stay(x: Any) -> Any:
+            if x == 9 and not begun.is_set():
+                begun.set()
+                release.wait(60)
+                return -1
+            return x
+
+        with numbers(80).map(x=stay).batch(8).loader(**self.options) as loader:
+            next(iter(loader))
+            assert begun.wait(60)
+            batches = list(loader)
+            release.set()
+            loader.close()  # which waits for the worker
+            assert [int(x) for batch in batches for x in batch["x"]] == list(range(80))
+
+
+class TestPickling(LosingExecutorContract):
     options = {"executor": "pickling", "threads": 3}  # noqa: RUF012
-    loses = True
 
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -222,8 +268,61 @@ class TestPickling(ExecutorContract):
         yield
 
 
-def test_work_that_was_pickled_is_the_same_work(pictures: dict[str, Pipeline]) -> None:
-    for pipeline in [*pictures.values(), *(pipeline_named(kind) for kind in (*PIPELINES, *SINGLES))]:
-        work, segments = compile_work(pipeline.plan, layout_of(pipeline.plan, 1))
-        once = pickle.dumps((work, segments))
-        assert pickle.dumps(pickle.loads(once)) == pickle.dumps(pickle.loads(pickle.dumps(pickle.loads(once))))
+ELSEWHERE = """
+import pickle, sys
+from tests.contract.test_executors import rows_of
+print(rows_of(*pickle.load(open(sys.argv[1], "rb"))))
+"""
+
+
+def rows_of(work: BatchWork, rows: Places) -> str:
+    """A hash over what a task of these rows writes."""
+    slab = Slab(work.layout, *plain_memory(work.layout.nbytes + 64))
+    with closing(Scratch()) as scratch:
+        written = work(BatchPart(rows, 0, slab), scratch)
+    assert isinstance(written, WrittenRows)
+    columns = {**{name: array[: len(rows)] for name, array in slab.arrays.items()}, **written.loose}
+    sha = hashlib.sha256()
+    for name, column in sorted(columns.items()):
+        feed_hash(sha, [name, column.own() if isinstance(column, BytesColumn) else column])
+    return sha.hexdigest()
+
+
+def test_pickled_work_does_the_same_in_another_process(pictures: dict[str, Pipeline], tmp_path: Path) -> None:
+    for kind in ("tar", "lmdb, boxes", "files", "mix"):
+        plan = pictures[kind].plan
+        work, _ = compile_work(plan, layout_of(plan, 1))
+        assert plan.order is not None
+        rows = plan.order.places(np.arange(2, 5), 1)
+        here = rows_of(work, rows)
+        wire = pickle.dumps((work, rows))
+        assert rows_of(*pickle.loads(wire)) == here, kind  # noqa: S301
+        if kind == "tar":  # with a policy of effects, whose table the kernel finds by its address
+            (tmp_path / "wire").write_bytes(wire)
+            ran = run_python(ELSEWHERE, str(tmp_path / "wire"))
+            assert (ran.returncode, ran.stdout.strip()) == (0, here), ran.stderr
+
+
+def test_what_belongs_to_a_worker_refuses_to_travel() -> None:
+    scratch = Scratch()
+    for handle, name in (
+        (scratch.decoder, "decoder"),
+        (Images(np.zeros((1, 2, 2, 3), np.uint8)), "images"),
+        (scratch, "scratch"),
+    ):
+        with pytest.raises(KernelError, match=f"{name}.* cannot be pickled"):
+            pickle.dumps(handle)
+    with pytest.raises(BatchError, match="memory has no address"):
+        pickle.dumps(Slab(Layout.of({}, 1), *plain_memory(64)))
+    scratch.close()
+
+
+@pytest.mark.parametrize("name", ["process", "", 3])
+def test_an_executor_that_does_not_exist_is_told_with_those_that_do(name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"no such executor; choose 'auto', 'threads' or 'inline'"):
+        numbers().batch(4).loader(executor=name)
+
+
+def test_threads_for_an_executor_that_has_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"executor='inline', threads=8\): it has no threads.*omit threads"):
+        numbers().batch(4).loader(executor="inline", threads=8)

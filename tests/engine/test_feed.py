@@ -189,6 +189,36 @@ def test_a_task_that_raises_reaches_its_unit_and_no_other(executor: Executor, er
     assert taken[2].errors[0] is error
 
 
+def test_a_unit_is_told_which_of_its_tasks_was_lost_twice() -> None:
+    class Losing(Channel[Any, Any]):
+        """Loses every task of unit 1, and the first of unit 2 once."""
+
+        def __init__(self, inner: Channel[Any, Any]) -> None:
+            self.inner, self.left = inner, {(1, 0): 2, (1, 4): 2, (2, 0): 1}
+
+        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
+            self.inner.submit(tasks, first=first)
+
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+            outcomes = self.inner.collect(timeout_s)
+            for outcome in outcomes:
+                left = self.left.get(outcome.task.content, 0)
+                self.left[outcome.task.content] = left - 1
+                outcome.lost = left > 0
+            return outcomes
+
+        def cancel(self) -> None:
+            self.inner.cancel()
+
+    executor = InlineExecutor(1, Scratch)
+    channel = Losing(executor.channel(lambda content, _: content))
+    units = Listed([Numbers(n, rows=8) for n in range(4)])
+    taken = take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
+    assert [unit.number for unit in taken] == [0, 1, 2, 3]
+    assert [unit.given_up for unit in taken] == [[], [(1, 0)], [], []]
+    assert [len(unit.results) for unit in taken] == [1, 0, 1, 1]
+
+
 def test_an_error_of_the_supply_is_told_after_the_units_before_it(executor: Executor) -> None:
     feed = feed_of(executor, [Numbers(0), Numbers(1), Numbers(2), LookupError("no more")])
     assert [feed.take().number for _ in range(3)] == [0, 1, 2]  # type: ignore[union-attr]

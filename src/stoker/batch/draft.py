@@ -19,7 +19,7 @@ from ..source.source import Source
 from .collate import collate
 from .slab import Lease, Slab, SlabPool
 from .strings import ByteStrings
-from .written import Report, Written
+from .written_rows import Report, WrittenRows
 
 
 class LoosePart(NamedTuple):
@@ -30,7 +30,7 @@ class LoosePart(NamedTuple):
     names: Names
 
 
-class Joining(NamedTuple):
+class BatchJoin(NamedTuple):
     """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
 
     `taken` are their rows in the slab; None: all, as they are. `repeated` are the rows of the parts, where some stand for others;
@@ -54,7 +54,7 @@ class Joining(NamedTuple):
 class Draft:
     """The account of one batch, `rows` rows when complete, and its slab.
 
-    Fixed fields go straight to the slab; others come with what tasks have `Written`. Rows that were skipped leave holes. With
+    Fixed fields go straight to the slab; others come with what tasks have `WrittenRows`. Rows that were skipped leave holes. With
     `fill` they are filled with the nearest good row before them, or else the first good row; without, they are closed.
     """
 
@@ -63,7 +63,7 @@ class Draft:
         #: the rows that were not skipped; None: all. Known when they are joined
         self.kept: Ints | None = None
         #: what tasks have written, by their first row
-        self.written: dict[int, Written] = {}
+        self.written: dict[int, WrittenRows] = {}
         self._pool, self._fill = pool, fill
         self._lease: Lease | None = None
 
@@ -74,13 +74,13 @@ class Draft:
             self._lease = Lease(self.slab, self._pool)
         return self._lease
 
-    def add(self, first: int, written: Written) -> int:
+    def add(self, first: int, written: WrittenRows) -> int:
         """Take in what the task from row `first` on has written; returns the bytes it added. Done again, it counts once."""
         before = self.written.get(first)
         self.written[first] = written
         return written.nbytes if before is None else written.nbytes - before.nbytes
 
-    def joining(self, epoch: int, position: int, padded: int, stop: int | None = None) -> Joining:
+    def joining(self, epoch: int, position: int, padded: int, stop: int | None = None) -> BatchJoin:
         """What is to be joined when every task has written; the last `padded` rows only pad.
 
         With `stop` only the rows before that one, when what follows failed.
@@ -95,11 +95,11 @@ class Draft:
         parts = [LoosePart(part.loose, count, part.names) for (_, part), count in zip(written, counts)]
         kept, real = self.kept, self.rows - padded
         if kept is None:
-            return Joining(self.lease, parts, self.rows, None, None, real, epoch, position)
+            return BatchJoin(self.lease, parts, self.rows, None, None, real, epoch, position)
         if self._fill and len(kept):
             repeated = np.maximum(np.searchsorted(kept, np.arange(self.rows), side="right") - 1, 0)
-            return Joining(self.lease, parts, self.rows, kept[repeated], repeated, real, epoch, position)
-        return Joining(self.lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
+            return BatchJoin(self.lease, parts, self.rows, kept[repeated], repeated, real, epoch, position)
+        return BatchJoin(self.lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
 
     def valid(self, padded: int) -> NDArray[np.bool_] | None:
         """Which rows of the joined batch are real samples; None: all."""
@@ -115,11 +115,11 @@ class Draft:
         return valid & good
 
 
-def write_rows(targets: Mapping[str, NDArray[Any]], chunk: Chunk, needed: frozenset[str], report: Report) -> Written:
+def write_rows(targets: Mapping[str, NDArray[Any]], chunk: Chunk, needed: frozenset[str], report: Report) -> WrittenRows:
     """Put a finished chunk where it belongs: row i of the targets is slot i. Fields without a target are kept beside the slab."""
     if not len(chunk):
         # Every row was left out, perhaps before all stages ran: there is nothing to write.
-        return Written(chunk.slots, {}, 0, chunk.names, report)
+        return WrittenRows(chunk.slots, {}, 0, chunk.names, report)
     loose: dict[str, Column] = {}
     columns = chunk.columns
     for name, column in columns.items():
@@ -132,11 +132,11 @@ def write_rows(targets: Mapping[str, NDArray[Any]], chunk: Chunk, needed: frozen
         missing = sorted(needed - columns.keys())
         raise BatchError(f"the field {missing[0]!r} is gone; the samples here have {', '.join(columns)}")
     nbytes = sum(column_bytes(column) for column in loose.values()) if loose else 0
-    return Written(chunk.slots, loose, nbytes, chunk.names, report)
+    return WrittenRows(chunk.slots, loose, nbytes, chunk.names, report)
 
 
 def join(
-    joining: Joining,
+    joining: BatchJoin,
     specs: Mapping[str, FieldSpec] | None,
     rules: Mapping[str, Any] | None,
     keys: Callable[[], list[str]],
@@ -154,7 +154,7 @@ def join(
     return {name: columns[name] for name in order}
 
 
-def _slab_columns(joining: Joining) -> dict[str, Any]:
+def _slab_columns(joining: BatchJoin) -> dict[str, Any]:
     arrays, rows = joining.memory.fields(), joining.rows
     if joining.taken is not None:
         for array in arrays.values():

@@ -18,14 +18,14 @@ from ..source.chunk import FieldSpec
 _ALIGN = 64
 
 
-class Address(Protocol):
+class Openable(Protocol):
     """Where memory lies, for workers that do not see this process's: a value that can be pickled."""
 
     def open(self) -> NDArray[np.uint8]: ...
 
 
 #: where slabs get their memory: a number of bytes -> an array of them, and its address if it has one
-Allocate = Callable[[int], "tuple[NDArray[np.uint8], Address | None]"]
+Allocate = Callable[[int], "tuple[NDArray[np.uint8], Openable | None]"]
 
 
 def plain_memory(nbytes: int) -> tuple[NDArray[np.uint8], None]:
@@ -69,7 +69,7 @@ class Slab:
 
     __slots__ = ("address", "arrays", "interface", "layout", "memory")
 
-    def __init__(self, layout: Layout, raw: NDArray[np.uint8], address: Address | None = None) -> None:
+    def __init__(self, layout: Layout, raw: NDArray[np.uint8], address: Openable | None = None) -> None:
         start = -raw.ctypes.data % _ALIGN
         self.layout, self.address = layout, address
         self.memory = raw[start : start + layout.nbytes]
@@ -93,7 +93,7 @@ class Slab:
         return _slab_at, (self.layout, self.address)
 
 
-def _slab_at(layout: Layout, address: Address) -> Slab:
+def _slab_at(layout: Layout, address: Openable) -> Slab:
     return Slab(layout, address.open(), address)
 
 

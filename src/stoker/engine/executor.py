@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..faults import Fault
+from ..faults import TaskFault
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -22,7 +22,7 @@ _Content = TypeVar("_Content", contravariant=True)
 _Result = TypeVar("_Result", covariant=True)
 
 
-class Work(Protocol[_Content, _Result]):
+class TaskWork(Protocol[_Content, _Result]):
     """What a worker does with a task: a frozen value that can be pickled. `scratch` is the worker's private memory."""
 
     def __call__(self, content: _Content, scratch: Any, /) -> _Result: ...
@@ -37,7 +37,7 @@ class Address(Protocol):
 
 @dataclass(slots=True)
 class Task(Generic[C]):
-    """One piece of work: its unit, its number there, and whatever `Work` needs to know."""
+    """One piece of work: its unit, its number there, and whatever `TaskWork` needs to know."""
 
     unit: int
     number: int
@@ -46,11 +46,11 @@ class Task(Generic[C]):
 
 @dataclass(slots=True)
 class Outcome(Generic[C, R]):
-    """What became of a task; there is one for every task, whatever happened in the worker: a result, a fault, or that it is lost."""
+    """What became of a task: a result, a fault, or that it is lost. Every task has one, whatever happened in the worker."""
 
     task: Task[C]
     result: R | None = None
-    fault: Fault | None = None
+    fault: TaskFault | None = None
     lost: bool = False  # its worker ended before it did: nobody works on it any more
     start_s: float = 0.0  # monotonic
     stop_s: float = 0.0
@@ -103,7 +103,7 @@ class Executor(ABC):
         return np.empty(nbytes, np.uint8), None
 
     @abstractmethod
-    def channel(self, work: Work[C, R]) -> Channel[C, R]:
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         """A new line for one kind of work."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .executor import Channel, Executor, Outcome, Task, Work
+from .executor import Channel, Executor, Outcome, Task, TaskWork
 from .run_task import run_task
 
 C = TypeVar("C")
@@ -23,7 +23,7 @@ class InlineExecutor(Executor):
         self.workers = workers
         self._scratch = make_scratch()
 
-    def channel(self, work: Work[C, R]) -> Channel[C, R]:
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         return _InlineChannel(work, self._scratch)
 
     def stacks(self) -> str:
@@ -34,7 +34,7 @@ class InlineExecutor(Executor):
 
 
 class _InlineChannel(Channel[C, R]):
-    def __init__(self, work: Work[C, R], scratch: Any) -> None:
+    def __init__(self, work: TaskWork[C, R], scratch: Any) -> None:
         self._work, self._scratch = work, scratch
         self._tasks: deque[Task[C]] = deque()
 

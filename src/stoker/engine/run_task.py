@@ -6,21 +6,21 @@ import time
 from typing import Any, TypeVar
 
 from ..errors import FunctionError, message_of
-from ..faults import Fault
-from .executor import Outcome, Task, Work
+from ..faults import TaskFault
+from .executor import Outcome, Task, TaskWork
 
 C = TypeVar("C")
 R = TypeVar("R")
 
 
-def run_task(work: Work[C, R], task: Task[C], scratch: Any, worker: int) -> Outcome[C, R]:
+def run_task(work: TaskWork[C, R], task: Task[C], scratch: Any, worker: int) -> Outcome[C, R]:
     outcome: Outcome[C, R] = Outcome(task, worker=worker)
     cpu = time.thread_time()
     outcome.start_s = time.monotonic()
     try:
         outcome.result = work(task.content, scratch)
     except BaseException as error:  # noqa: BLE001  a worker answers for every task, sys.exit() in a user's function included
-        outcome.fault = Fault.of(error)
+        outcome.fault = TaskFault.of(error)
     outcome.stop_s = time.monotonic()
     outcome.cpu_s = time.thread_time() - cpu
     return outcome

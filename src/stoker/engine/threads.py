@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from ..errors import ConfigError
 from .daemons import Daemons
-from .executor import Channel, Executor, Outcome, Task, Work
+from .executor import Channel, Executor, Outcome, Task, TaskWork
 from .run_task import run_task
 
 _CLOSE_S = 1.0
@@ -63,7 +63,7 @@ class _TaskQueue:
 class _ThreadChannel(Channel[C, R]):
     """Outcomes travel through a SimpleQueue of their own: no lock that another loader could hold."""
 
-    def __init__(self, work: Work[C, R], tasks: _TaskQueue) -> None:
+    def __init__(self, work: TaskWork[C, R], tasks: _TaskQueue) -> None:
         self.work = work
         self.cancelled = False
         self.done: queue.SimpleQueue[list[Outcome[C, R]]] = queue.SimpleQueue()
@@ -119,7 +119,7 @@ class ThreadExecutor(Executor):
     def stopped(self) -> bool:
         return self._daemons.stopped
 
-    def channel(self, work: Work[C, R]) -> Channel[C, R]:
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         channel = _ThreadChannel(work, self._tasks)
         self._channels.add(channel)
         return channel

@@ -1,8 +1,8 @@
 """What the engine makes here: batches, and chunks of samples on their way to a batch.
 
-A unit stays with the consumer: its draft, its cursors, who observes it. What travels to a worker and back are values: a `Part` and
-what was `Written`; a `Joining` and what was `Joined`; rows and the chunk they became. The work that does it, `BatchWork` or
-`SegmentWork`, is a value too, and goes to a worker once.
+A unit stays with the consumer: its draft, its cursors, who observes it. What travels to a worker and back are values: a
+`BatchPart` and the `WrittenRows`; a `BatchJoin` and the `JoinedBatch`; rows and the chunk they became. The work that does it,
+`BatchWork` or `SegmentWork`, is a value too, and goes to a worker once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from ..batch.batch import Batch
-from ..batch.draft import Draft, Joining, column_bytes, join, write_rows
+from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
-from ..batch.written import Report, Written
+from ..batch.written_rows import Report, WrittenRows
 from ..engine.executor import Outcome
 from ..engine.feed import Unit
 from ..errors import BatchError, SampleError, WorkerError
@@ -38,7 +38,7 @@ Rows = Union[Places, Chunk]
 _MOST_KEYS = 4
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Rows to be written to a batch's memory, from row `first` on: one task."""
 
     rows: Rows
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedBatch:
     """A finished batch: its columns, the keys that functions gave it, and the bytes it holds beside the slab.
 
     Sent to another process, columns that lie in the slab's memory are told as views of it.
@@ -64,12 +64,12 @@ class Joined:
         assert isinstance(slab, Slab)  # who pickles this got the slab by its address
         views = {name: slab.view_of(column) for name, column in self.columns.items()}
         told = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
-        return Joined, (told, self.given, self.nbytes, self.report, None)
+        return JoinedBatch, (told, self.given, self.nbytes, self.report, None)
 
 
 #: what a batch's tasks start from, and what they give
-Content = Union[Part, Joining]
-Result = Union[Written, Joined]
+Content = Union[BatchPart, BatchJoin]
+Result = Union[WrittenRows, JoinedBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class BatchWork:
     source: Source | None  # which names samples
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
-        if isinstance(content, Joining):
+        if isinstance(content, BatchJoin):
             return self.join(content, True)
         rows, first, slab = content
         if isinstance(rows, Chunk):
@@ -95,7 +95,7 @@ class BatchWork:
         chunk, report = self.runner.run(rows, targets, scratch)
         return write_rows(targets, chunk, self.needed, report)
 
-    def join(self, joining: Joining, weigh: bool) -> Joined:
+    def join(self, joining: BatchJoin, weigh: bool) -> JoinedBatch:
         """Make columns of what tasks have written, and do to them what is to be done to a whole batch."""
         report, clock = Report(), time.perf_counter()
         keys = joining.keys(self.source)
@@ -106,7 +106,7 @@ class BatchWork:
         if rows:
             columns, given = self.finish(columns, rows, joining.real, joining.epoch, joining.position, keys, report)
         nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab) if weigh else 0
-        return Joined(columns, given, nbytes, report, joining.memory)
+        return JoinedBatch(columns, given, nbytes, report, joining.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,32 +154,32 @@ class BatchUnit(Unit[Content, Result]):
     def split(self, rows: int) -> list[Content]:
         assert self.draft is not None
         slab, count = self.draft.slab, self.rows
-        return [Part(self._rows.part(first, min(first + rows, count)), first, slab) for first in range(0, count, rows)]
+        return [BatchPart(self._rows.part(first, min(first + rows, count)), first, slab) for first in range(0, count, rows)]
 
-    def finisher(self) -> Joining:
+    def finisher(self) -> BatchJoin:
         return self._joining(None)
 
     def done(self, outcome: Outcome[Content, Result]) -> int:
         content, result, added = outcome.task.content, outcome.result, 0
         report = None if result is None or result.report.failure is not None else result.report
         self._observe(outcome, report)
-        if isinstance(content, Part):
-            if isinstance(result, Written):
+        if isinstance(content, BatchPart):
+            if isinstance(result, WrittenRows):
                 assert self.draft is not None
                 added = self.draft.add(content.first, result)
                 if result.report.failure is not None:
                     self._fail(content.first + result.report.failed_slot, result.report.failure.error())
-        elif isinstance(result, Joined):
+        elif isinstance(result, JoinedBatch):
             added = result.nbytes - self._added  # what the tasks had added became what the batch holds now
             self._complete(content, result)
         if outcome.fault is not None:
-            first, rows = (content.first, len(content.rows)) if isinstance(content, Part) else (0, self.rows)
+            first, rows = (content.first, len(content.rows)) if isinstance(content, BatchPart) else (0, self.rows)
             self._fail(first, _explained(outcome.fault.error(), str(self), rows))
         self._added += added
         return added
 
     def give_up(self, content: Content | None) -> None:
-        rows, first = (content.rows, content.first) if isinstance(content, Part) else (self._rows, 0)
+        rows, first = (content.rows, content.first) if isinstance(content, BatchPart) else (self._rows, 0)
         self._fail(first, _lost(str(self), rows, self._work.source))
 
     def _fail(self, row: int, error: BaseException) -> None:
@@ -224,11 +224,11 @@ class BatchUnit(Unit[Content, Result]):
         assert self._batch is not None
         return self._batch
 
-    def _joining(self, stop: int | None) -> Joining:
+    def _joining(self, stop: int | None) -> BatchJoin:
         assert self.draft is not None
         return self.draft.joining(self.epoch, int(self._rows.positions[0]), self._padded, stop)
 
-    def _complete(self, joining: Joining, joined: Joined) -> None:
+    def _complete(self, joining: BatchJoin, joined: JoinedBatch) -> None:
         """From here on the batch alone holds its memory."""
         draft, self.draft = self.draft, None
         assert draft is not None
@@ -327,6 +327,6 @@ def _lost(what: str, rows: Rows, source: Source | None) -> WorkerError:
         keys = [source.key(int(rows.indices[row])) for row in some]
     named = ", ".join(map(repr, keys)) + (" ..." if len(rows) > len(keys) else "")
     return WorkerError(
-        f"{what}: a worker ended twice in the middle of {counted(len(rows), 'sample')} ({named}); one of them may end the process, "
-        "or need more memory than there is: find it with loader(executor='inline'), and leave it out with filter()"
+        f"{what}: a worker ended twice in the middle of {counted(len(rows), 'sample')} ({named}); one of them may end the "
+        "process or need more memory than there is: find it with loader(executor='inline'), and leave it out with filter()"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..batch.collate import STACK_EQUAL
 from ..batch.slab import Allocate, Layout
-from ..batch.written import Report
+from ..batch.written_rows import Report
 from ..device import Output
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS

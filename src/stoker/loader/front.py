@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..batch.draft import column_bytes
-from ..batch.written import Report
+from ..batch.written_rows import Report
 from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.pump import Pump
@@ -71,7 +71,9 @@ class Pulled(Flow):
 
     def __init__(self, source: StreamSource, epoch: int, executor: Executor, budget: int, watchdog_s: float) -> None:
         self._source, self._epoch, self._count = source, epoch, 0
-        self._pump = Pump(source.open, ROWS, 8, watchdog_s, executor.ahead, budget, lambda sample: column_bytes(list(sample.values())))
+        self._pump = Pump(
+            source.open, ROWS, 8, watchdog_s, executor.ahead, budget, lambda sample: column_bytes(list(sample.values()))
+        )
 
     def next(self, block: bool) -> Any:
         try:

@@ -33,7 +33,7 @@ from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
-from .batch_units import BatchUnit, Content, Cursors, EpochEnd, Failure, FedUnit, Result
+from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result
 from .budget import SkipBudget
 from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
 from .front import Flow, open_front

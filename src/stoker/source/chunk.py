@@ -215,7 +215,8 @@ class Chunk:
         names = self.names if stop - first == len(self) else self.names.take(np.arange(first, stop, dtype=np.int64))
         here = slice(first, stop)
         columns: dict[str, Column] = {
-            field: column.take(here) if isinstance(column, BytesColumn) else column[here] for field, column in self.columns.items()
+            field: column.take(here) if isinstance(column, BytesColumn) else column[here]
+            for field, column in self.columns.items()
         }
         return Chunk(columns, self.positions[here], numbers(stop - first), self.parents[here], self.epoch, names)
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from ..batch.strings import ByteStrings
-from ..batch.written import Report
+from ..batch.written_rows import Report
 from ..errors import BatchError
 from ..plan.nodes import Blend, FinishNode, Function, MapBatch, describe_function, draws
 from ..sizes import counted

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.draft import column_bytes
-from ..batch.written import Report
+from ..batch.written_rows import Report
 from ..errors import ReadError, SampleError
-from ..faults import Fault
+from ..faults import TaskFault
 from ..plan.field_effects import Specs, fields_after
 from ..plan.nodes import (
     Decode,
@@ -223,9 +223,9 @@ class Runner:
             return chunk, targets
         failed = sorted(chunk.failures)
         if not self._skip:
-            report.failure, report.failed_slot = Fault.of(chunk.failures[failed[0]]), int(chunk.slots[failed[0]])
+            report.failure, report.failed_slot = TaskFault.of(chunk.failures[failed[0]]), int(chunk.slots[failed[0]])
             return chunk.take(np.arange(failed[0])), NO_TARGETS
-        report.skipped += [Fault.of(chunk.failures[row]) for row in failed]
+        report.skipped += [TaskFault.of(chunk.failures[row]) for row in failed]
         keep = np.ones(len(chunk), np.bool_)
         keep[failed] = False
         return chunk.take(np.flatnonzero(keep)), NO_TARGETS  # rows no longer line up with their memory

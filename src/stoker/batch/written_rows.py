@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..faults import Fault
+from ..faults import TaskFault
 from ..source.chunk import Column, Ints
 from ..source.sample_names import Names
 from ..storage.scratch import Notes
@@ -19,9 +19,9 @@ class Report:
     """What a run of stages cost, and which samples it left out."""
 
     seconds: list[float] = field(default_factory=list)  # one a step, in the order of `Runner.steps`
-    skipped: list[Fault] = field(default_factory=list)
+    skipped: list[TaskFault] = field(default_factory=list)
     rows: int = 0
-    failure: Fault | None = None  # of the first row that is not in the chunk, unless bad rows are left out
+    failure: TaskFault | None = None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int = 0  # the slot of that row
     notes: Notes = field(default_factory=lambda: _NOTHING)  # what happened to pictures
 
@@ -32,7 +32,7 @@ class Report:
         return now
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     """Rows of a batch: which rows of the task they are, their columns beside the slab and the bytes of those, their names."""
 
     slots: Ints
