@@ -29,6 +29,7 @@
     ├── DataLossError (RuntimeError)      more samples were bad than `on_error` allows
     ├── StateError (ValueError)           a saved state that does not belong here
     ├── StallError (TimeoutError)         nothing moved for `watchdog_s` seconds
+    ├── WorkerError (RuntimeError)        workers ended in the middle of the same samples, twice
     ├── ClosedError (RuntimeError)        a loader or iterator used after its end
     └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
 
@@ -182,6 +183,10 @@ class StateError(StokerError, ValueError):
 
 class StallError(StokerError, TimeoutError):
     """Nothing moved for ``watchdog_s`` seconds; the message holds every worker's stack."""
+
+
+class WorkerError(StokerError, RuntimeError):
+    """Two workers, one after the other, ended in the middle of the same samples; the message names them."""
 
 
 class ClosedError(StokerError, RuntimeError):

@@ -26,13 +26,13 @@ SPECS = {
 
 
 def leased(pool: SlabPool) -> dict[str, Any]:
-    return Lease(pool.take(), pool).arrays()
+    return Lease(pool.take(), pool).fields()
 
 
 def test_fixed_fields_are_laid_out_apart_and_aligned() -> None:
     layout = Layout.of(SPECS, 10)
     assert [name for name, *_ in layout.fields] == ["a", "b", "c", "empty"]
-    slab = Slab(layout, plain_memory)
+    slab = Slab(layout, *plain_memory(layout.nbytes + 64))
     for number, (name, array) in enumerate(slab.arrays.items()):
         array[...] = number
         assert array.shape[0] == 10 and array.dtype == SPECS[name].dtype

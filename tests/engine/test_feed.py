@@ -24,13 +24,14 @@ class Scratch:
         pass
 
 
-class Numbers(Unit):
+class Numbers(Unit[Any, Any]):
     """A unit whose tasks give back their numbers."""
 
     def __init__(self, number: int, rows: int = 4, finish: bool = False, nbytes: int = 0) -> None:
         self.number, self.rows, self.finish, self.nbytes = number, rows, finish, nbytes
         self.results: list[Any] = []
         self.errors: list[BaseException] = []
+        self.given_up: list[Any] = []
 
     def split(self, rows: int) -> list[Any]:
         return [(self.number, first) for first in range(0, self.rows, rows)]
@@ -38,12 +39,16 @@ class Numbers(Unit):
     def finisher(self) -> Any:
         return (self.number, "finish")
 
-    def done(self, outcome: Outcome) -> int:
-        if outcome.error is not None:
-            self.errors.append(outcome.error)
+    def done(self, outcome: Outcome[Any, Any]) -> int:
+        self.failed = outcome.fault is not None
+        if outcome.fault is not None:
+            self.errors.append(outcome.fault.error())
         else:
             self.results.append(outcome.result)
         return 0
+
+    def give_up(self, content: Any) -> None:
+        self.given_up.append(content)
 
     def __str__(self) -> str:
         return f"unit {self.number}"
@@ -72,20 +77,20 @@ class Listed(Supply[Numbers]):
 
 @pytest.fixture(params=["inline", "1 thread", "4 threads"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    made = InlineExecutor(Scratch) if request.param == "inline" else ThreadExecutor(int(request.param[0]), Scratch)
+    made = InlineExecutor(1, Scratch) if request.param == "inline" else ThreadExecutor(int(request.param[0]), Scratch)
     yield made
     made.close()
 
 
 def feed_of(
     executor: Executor, units: list[Any], work: Callable[[Any, Any], Any] = lambda content, _: content, **options: Any
-) -> Feed[Numbers]:
+) -> Feed[Numbers, Any, Any]:
     settings = {"window": 4, "budget": 1 << 40, "watchdog_s": 30.0, **options}
     settings["window"] = Window(settings["window"], settings["window"])
     return Feed(Listed(units), executor.channel(work), executor, **settings)
 
 
-def take_all(feed: Feed[Numbers]) -> list[Numbers]:
+def take_all(feed: Feed[Numbers, Any, Any]) -> list[Numbers]:
     taken = []
     while True:
         try:
@@ -125,23 +130,23 @@ def test_a_finishing_task_sees_the_others_done(executor: Executor) -> None:
 def test_a_finishing_task_goes_before_all_look_ahead_work() -> None:
     submitted: list[tuple[int, bool]] = []
 
-    class Watched(Channel):
+    class Watched(Channel[Any, Any]):
         """Passes everything on to the inline executor's channel."""
 
-        def __init__(self, inner: Channel) -> None:
+        def __init__(self, inner: Channel[Any, Any]) -> None:
             self.inner = inner
 
-        def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
             submitted.extend((task.number, first) for task in tasks)
             self.inner.submit(tasks, first=first)
 
-        def collect(self, timeout_s: float) -> list[Outcome]:
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
             return self.inner.collect(timeout_s)
 
         def cancel(self) -> None:
             self.inner.cancel()
 
-    executor = InlineExecutor(Scratch)
+    executor = InlineExecutor(1, Scratch)
     units = Listed([Numbers(n, finish=True) for n in range(5)])
     channel = Watched(executor.channel(lambda content, _: content))
     take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
@@ -184,6 +189,36 @@ def test_a_task_that_raises_reaches_its_unit_and_no_other(executor: Executor, er
     assert taken[2].errors[0] is error
 
 
+def test_a_unit_is_told_which_of_its_tasks_was_lost_twice() -> None:
+    class Losing(Channel[Any, Any]):
+        """Loses every task of unit 1, and the first of unit 2 once."""
+
+        def __init__(self, inner: Channel[Any, Any]) -> None:
+            self.inner, self.left = inner, {(1, 0): 2, (1, 4): 2, (2, 0): 1}
+
+        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
+            self.inner.submit(tasks, first=first)
+
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+            outcomes = self.inner.collect(timeout_s)
+            for outcome in outcomes:
+                left = self.left.get(outcome.task.content, 0)
+                self.left[outcome.task.content] = left - 1
+                outcome.lost = left > 0
+            return outcomes
+
+        def cancel(self) -> None:
+            self.inner.cancel()
+
+    executor = InlineExecutor(1, Scratch)
+    channel = Losing(executor.channel(lambda content, _: content))
+    units = Listed([Numbers(n, rows=8) for n in range(4)])
+    taken = take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
+    assert [unit.number for unit in taken] == [0, 1, 2, 3]
+    assert [unit.given_up for unit in taken] == [[], [(1, 0)], [], []]
+    assert [len(unit.results) for unit in taken] == [1, 0, 1, 1]
+
+
 def test_an_error_of_the_supply_is_told_after_the_units_before_it(executor: Executor) -> None:
     feed = feed_of(executor, [Numbers(0), Numbers(1), Numbers(2), LookupError("no more")])
     assert [feed.take().number for _ in range(3)] == [0, 1, 2]  # type: ignore[union-attr]
@@ -192,7 +227,7 @@ def test_an_error_of_the_supply_is_told_after_the_units_before_it(executor: Exec
 
 
 def test_an_interrupt_in_the_supply_is_not_kept_waiting() -> None:
-    executor = InlineExecutor(Scratch)
+    executor = InlineExecutor(1, Scratch)
     with pytest.raises(KeyboardInterrupt):
         take_all(feed_of(executor, [Numbers(0), KeyboardInterrupt()], window=8))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.engine.schedule import FINISH, Command, Emit, Finished, Offered, Run, Schedule, Taken, Window
+from stoker.engine.schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
 
 
 def of(units: int, budget: int = 1 << 62) -> Schedule:
@@ -48,6 +48,38 @@ def test_a_finishing_task_runs_last_and_once() -> None:
     assert schedule.handle(Finished(0, 1)) == []
     assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH)]
     assert schedule.handle(Finished(0, FINISH)) == [Emit(0)]
+
+
+def test_a_lost_task_runs_again_and_counts_once() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 2))
+    schedule.handle(Offered(1, 1))
+    assert schedule.handle(Lost(0, 1)) == [Run(0, 1)]
+    assert schedule.handle(Finished(1, 0)) == []
+    assert schedule.handle(Finished(0, 0)) == []
+    assert schedule.handle(Finished(0, 1)) == [Emit(0), Emit(1)]
+
+
+def test_a_task_lost_twice_is_given_up_and_its_unit_comes_in_its_place_without_a_finish() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 1))
+    schedule.handle(Offered(1, 2, finish=True))
+    assert schedule.handle(Lost(1, 0)) == [Run(1, 0)]
+    assert schedule.handle(Lost(1, 1)) == [Run(1, 1)], "another task, lost for the first time"
+    assert schedule.handle(Lost(1, 0)) == [GiveUp(1, 0)]
+    assert schedule.handle(Finished(1, 1)) == []
+    assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)]
+
+
+def test_a_lost_finishing_task_has_the_others_run_again_because_it_works_in_their_memory() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 2, finish=True))
+    schedule.handle(Finished(0, 0))
+    assert schedule.handle(Finished(0, 1)) == [Run(0, FINISH)]
+    assert schedule.handle(Lost(0, FINISH)) == [Run(0, 0), Run(0, 1)]
+    schedule.handle(Finished(0, 1))
+    assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH)]
+    assert schedule.handle(Lost(0, FINISH)) == [GiveUp(0, FINISH), Emit(0)]
 
 
 def test_a_failed_unit_is_not_finished_and_keeps_its_place() -> None:

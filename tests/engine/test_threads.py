@@ -34,8 +34,8 @@ def _forget() -> None:
     Scratch.made = []
 
 
-def wait_for(channel: Channel, count: int) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+def wait_for(channel: Channel[Any, Any], count: int) -> list[Outcome[Any, Any]]:
+    outcomes: list[Outcome[Any, Any]] = []
     deadline = time.monotonic() + 30
     while len(outcomes) < count and time.monotonic() < deadline:
         outcomes += channel.collect(0.2)
@@ -91,7 +91,7 @@ def test_every_task_has_one_outcome_whatever_it_raises(error: BaseException) -> 
         channel.submit([Task(0, number, number) for number in range(5)])
         outcomes = wait_for(channel, 5)
         assert sorted(outcome.task.number for outcome in outcomes) == list(range(5))
-        assert [outcome.error for outcome in outcomes if outcome.error] == [error]
+        assert [outcome.fault.error() for outcome in outcomes if outcome.fault] == [error]
     finally:
         executor.close()
     assert gone()
@@ -146,7 +146,7 @@ def test_a_worker_holds_nothing_of_a_task_when_it_hands_it_over() -> None:
         freed: queue.SimpleQueue[list[bool]] = queue.SimpleQueue()
 
         class Taken:
-            def put(self, outcomes: list[Outcome]) -> None:
+            def put(self, outcomes: list[Outcome[Any, Any]]) -> None:
                 held = [weakref.ref(part) for outcome in outcomes for part in (outcome.task.content, outcome.result)]
                 outcomes.clear()
                 freed.put([part() is None for part in held])
@@ -225,7 +225,7 @@ def test_when_threads_cannot_be_started_those_that_were_end_again(monkeypatch: p
 
 
 def test_the_inline_executor_runs_in_the_callers_thread_when_asked() -> None:
-    executor = InlineExecutor(Scratch)
+    executor = InlineExecutor(1, Scratch)
     seen: list[int] = []
     channel = executor.channel(lambda content, _: seen.append(threading.get_ident()))
     channel.submit([Task(0, 0, None), Task(0, 1, None)])
@@ -244,7 +244,7 @@ def test_an_interrupt_in_the_callers_own_thread_is_the_callers(error: type[BaseE
     def work(content: Any, _: Any) -> None:
         raise error
 
-    channel = InlineExecutor(Scratch).channel(work)
+    channel = InlineExecutor(1, Scratch).channel(work)
     channel.submit([Task(0, 0, None)])
     with pytest.raises(error):
         channel.collect(0.0)

@@ -339,5 +339,5 @@ def test_work_nearer_to_the_batch_goes_before_the_look_ahead_in_front_of_it(kind
 def test_large_samples_of_a_stream_are_handed_on_few_at_a_time() -> None:
     source = stoker.stream(lambda: ({"x": np.zeros(1 << 20, np.uint8)} for _ in range(9)))._source
     assert isinstance(source, StreamSource)
-    flow = front_module.Pulled(source, 0, InlineExecutor(Scratch), budget=20 << 20, watchdog_s=60)
+    flow = front_module.Pulled(source, 0, InlineExecutor(1, Scratch), budget=20 << 20, watchdog_s=60)
     assert [len(flow.next(True)) for _ in range(5)] == [2, 2, 2, 2, 1]

@@ -69,7 +69,7 @@ def test_every_batch_goes_to_one_thread(name: str, how: str) -> None:
         shared = iter(pipeline)
         shares = together(4, lambda: [x for step in shared for x in xs(step)])
     else:
-        with pipeline.loader(executor=how, threads=2) as loader:
+        with pipeline.loader(executor=how) as loader:
             shared = iter(loader)
             shares = together(4, lambda: [x for step in shared for x in xs(step)])
             assert loader.epoch == 1 and loader.stats().epochs == 1
@@ -107,7 +107,7 @@ def test_closing_ends_the_wait_of_every_thread(executor: str, monkeypatch: pytes
         free(scratch)
 
     monkeypatch.setattr(Scratch, "close", close)
-    loader = numbers().map(x=stay).batch(4).loader(executor=executor, threads=1)
+    loader = numbers().map(x=stay).batch(4).loader(**({"threads": 1} if executor == "threads" else {"executor": executor}))
     shared = iter(loader)
 
     def ask() -> None:

@@ -201,7 +201,7 @@ def test_a_function_may_ask_for_the_epoch_while_only_its_batch_can_tell_whether_
             asked.append(loader.epoch)
             return odd(sample)
 
-        with numbers().filter(look).batch(4).loader(executor=executor, threads=2) as loader:
+        with numbers().filter(look).batch(4).loader(executor=executor) as loader:
             loader.load_state_dict(state, force=True)
             settle(loader)
             assert loader.epoch == 0 and set(asked) == {0}

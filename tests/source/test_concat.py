@@ -160,7 +160,7 @@ class Listener(ArraysSource):
         self.told: list[list[int]] = []
         self.served: list[threading.Event] = []
 
-    def foresee(self, indices: Any) -> None:
+    def foresee(self, indices: Any, decoded: bool) -> None:
         self.told.append(indices.tolist())
 
     def fetch_ahead(self, stop: threading.Event) -> None:
@@ -171,7 +171,7 @@ def test_sources_are_told_what_comes_of_them_in_order() -> None:
     one, deaf, other = (Listener(span, x=np.arange(4)) for span in (Span(9, True), None, Span(5, False)))
     both = same_names(one, deaf, other)
     assert both.foresight == Span(9, False), "as much as the one wants, spread as the other needs it"
-    both.foresee(np.array([9, 3, 5, 8, 0, 11, 3]))
+    both.foresee(np.array([9, 3, 5, 8, 0, 11, 3]), decoded=False)
     assert (one.told, deaf.told, other.told) == ([[3, 0, 3]], [], [[1, 0, 3]])
     stop = threading.Event()
     for _ in range(4):

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pictures(pipeline: stoker.Pipeline, *ops: Any, **options: Any) -> tuple[np.ndarray, int]:
     """All pictures, and how many were damaged."""
-    executor = {"executor": options.pop("executor", "auto"), "threads": options.pop("threads", 2)}
+    executor = {name: options.pop(name) for name in ("executor", "threads") if name in options} or {"threads": 2}
     with pipeline.image("image", *(ops or OPS), lenient=True, **options).batch(4).loader(**executor) as loader:
         return np.concatenate([batch["image"] for batch in loader]), loader.stats().damaged
 

@@ -45,7 +45,7 @@ def stream():
         x += 1
 
 def load(**arguments):
-    return pipeline().loader(**{"threads": 2, "ahead": 32, **arguments})
+    return pipeline().loader(**({} if "executor" in arguments else {"threads": 2}), **{"ahead": 32, **arguments})
 """
 
 #: what makes the workers busy

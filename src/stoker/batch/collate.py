@@ -1,8 +1,9 @@
-"""Joining rows: fixed fields were written in place; everything else is joined here, the same way however tasks were cut."""
+"""BatchJoin rows: fixed fields were written in place; everything else is joined here, the same way however tasks were cut."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,16 @@ from .strings import ByteStrings
 
 #: what can be stacked without asking
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
-#: a rule: stack the rows where all have one shape, else leave them a list
-STACK_EQUAL = object()
+
+
+class Rule(Enum):
+    """Rules that no user writes."""
+
+    #: stack the rows where all have one shape, else leave them a list
+    STACK_EQUAL = "stack equal"
+
+
+STACK_EQUAL = Rule.STACK_EQUAL
 
 
 def collate(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[str, Any], keys: Any) -> Any:

@@ -1,9 +1,13 @@
-"""A batch in the making: tasks write their rows into it, in any order, from any thread; `finish` joins them."""
+"""A batch in the making: tasks write rows in any order, the consumer keeps account of them, and `join` makes columns of them.
+
+Only `Draft` stays with the consumer. The others are functions of values, and run wherever a worker is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,108 +15,169 @@ from numpy.typing import NDArray
 from ..errors import BatchError
 from ..source.chunk import OBJECT, BytesColumn, Chunk, Column, FieldSpec, Ints
 from ..source.sample_names import Names
+from ..source.source import Source
 from .collate import collate
-from .slab import Lease, SlabPool
+from .slab import Lease, Slab, SlabPool
 from .strings import ByteStrings
+from .written_rows import Report, WrittenRows
+
+
+class LoosePart(NamedTuple):
+    """What one task wrote beside the slab, and how many of its rows count: the first `rows`."""
+
+    loose: dict[str, Column]
+    rows: int
+    names: Names
+
+
+class BatchJoin(NamedTuple):
+    """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
+
+    `taken` are their rows in the slab; None: all, as they are. `repeated` are the rows of the parts, where some stand for others;
+    None: each for itself. The first `real` rows do not pad. `position` is that of the unit's first row.
+    """
+
+    memory: Slab | Lease
+    parts: list[LoosePart]
+    rows: int
+    taken: Ints | None
+    repeated: Ints | None
+    real: int
+    epoch: int
+    position: int
+
+    def keys(self, source: Source | None) -> Callable[[], list[str]]:
+        """What makes the list of keys; it holds names, and no columns."""
+        return partial(_keys, [(part.names, part.rows) for part in self.parts], self.repeated, source)
 
 
 class Draft:
-    """Rows of one batch, `rows` of them when complete.
+    """The account of one batch, `rows` rows when complete, and its slab.
 
-    Fixed fields go straight to the slab. Others are kept per task and joined by `finish`, as `rules` say (None: into lists).
-    Rows that were skipped leave holes, which `finish` closes.
+    Fixed fields go straight to the slab; others come with what tasks have `WrittenRows`. Rows that were skipped leave holes. With
+    `fill` they are filled with the nearest good row before them, or else the first good row; without, they are closed.
     """
 
-    def __init__(self, rows: int, pool: SlabPool, specs: Mapping[str, FieldSpec] | None, rules: Mapping[str, Any] | None) -> None:
-        self.rows = rows
-        self._pool, self._specs, self._rules = pool, specs, rules
-        self._needed = frozenset(specs or ())
-        self._slab = pool.take()
-        self._parts: dict[int, _Part] = {}  # by first row; a task adds its own in one assignment, so there is no lock
+    def __init__(self, rows: int, pool: SlabPool, fill: bool = False) -> None:
+        self.rows, self.slab = rows, pool.take()
+        #: the rows that were not skipped; None: all. Known when they are joined
+        self.kept: Ints | None = None
+        #: what tasks have written, by their first row
+        self.written: dict[int, WrittenRows] = {}
+        self._pool, self._fill = pool, fill
+        self._lease: Lease | None = None
 
-    def targets(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
-        """The memory of rows `first` to `stop`, by field: whoever makes a row may write it there."""
-        return {name: array[first:stop] for name, array in self._slab.arrays.items()}
+    @property
+    def lease(self) -> Lease:
+        """From here on the lease owns the slab; who has its arrays holds it."""
+        if self._lease is None:
+            self._lease = Lease(self.slab, self._pool)
+        return self._lease
 
-    def write(self, first: int, targets: Mapping[str, NDArray[Any]], chunk: Chunk) -> int:
-        """Take in a finished chunk whose rows belong at ``first + chunk.slots``; returns the bytes it added beside the slab."""
-        if not len(chunk):
-            return 0  # every row was left out, perhaps before all stages ran: there is nothing to write
-        loose: dict[str, Any] = {}
-        for name, column in chunk.columns.items():
-            target = targets.get(name)
-            if target is None:
-                loose[name] = _lasting(column)
-            elif column is not target:
-                _copy_rows(name, target, chunk, column)
-        if not self._needed <= chunk.columns.keys():
-            missing = sorted(self._needed - chunk.columns.keys())
-            raise BatchError(f"the field {missing[0]!r} is gone; the samples here have {', '.join(chunk.columns)}")
-        self._parts[first] = _Part(chunk.slots, loose, chunk.names)
-        return sum(column_bytes(column) for column in loose.values()) if loose else 0
+    def add(self, first: int, written: WrittenRows) -> int:
+        """Take in what the task from row `first` on has written; returns the bytes it added. Done again, it counts once."""
+        before = self.written.get(first)
+        self.written[first] = written
+        return written.nbytes if before is None else written.nbytes - before.nbytes
 
-    def finish(self, stop: int | None = None) -> tuple[dict[str, Any], int, Callable[[], list[str]], Ints | None]:
-        """Columns, number of rows, keys, and which rows they are (None: all). Call once, when every task has written.
+    def joining(self, epoch: int, position: int, padded: int, stop: int | None = None) -> BatchJoin:
+        """What is to be joined when every task has written; the last `padded` rows only pad.
 
         With `stop` only the rows before that one, when what follows failed.
         """
-        parts = [self._parts[first] for first in sorted(self._parts)]
-        kept = None
-        if stop is not None or sum(len(part.slots) for part in parts) < self.rows:
-            kept = self._cut(stop)
-        counts = [(part.names, len(part.slots)) for part in parts]
+        written = [(first, part) for first, part in sorted(self.written.items()) if len(part.slots)]
+        counts = [len(part.slots) for _, part in written]
+        if stop is not None or sum(counts) < self.rows:
+            slots = [part.slots if stop is None else part.slots[part.slots < stop - first] for first, part in written]
+            counts = [len(rows) for rows in slots]
+            good: Ints = np.concatenate([np.empty(0, np.int64), *(first + rows for (first, _), rows in zip(written, slots))])
+            self.kept = None if len(good) == self.rows else good
+        parts = [LoosePart(part.loose, count, part.names) for (_, part), count in zip(written, counts)]
+        kept, real = self.kept, self.rows - padded
+        if kept is None:
+            return BatchJoin(self.lease, parts, self.rows, None, None, real, epoch, position)
+        if self._fill and len(kept):
+            repeated = np.maximum(np.searchsorted(kept, np.arange(self.rows), side="right") - 1, 0)
+            return BatchJoin(self.lease, parts, self.rows, kept[repeated], repeated, real, epoch, position)
+        return BatchJoin(self.lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
 
-        def keys() -> list[str]:
-            return [names.key(row) for names, count in counts for row in range(count)]
-
-        rows = self.rows if kept is None else len(kept)
-        columns = self._slab_columns(kept, rows)
-        for name in self._loose_fields(parts):
-            values = _joined([(part.loose[name], len(part.slots)) for part in parts])
-            spec = (self._specs or {}).get(name, OBJECT)
-            columns[name] = values if self._rules is None else collate(name, values, spec, self._rules, lambda row: keys()[row])
-        order = list(self._specs) if self._specs is not None and parts else list(columns)
-        return {name: columns[name] for name in order}, rows, keys, kept
-
-    def _cut(self, stop: int | None) -> Ints | None:
-        """Leave out the rows from `stop` on; returns which rows there are, None when they are all."""
-        kept = [np.empty(0, np.int64)]
-        for first, part in sorted(self._parts.items()):
-            if stop is not None:
-                part.slots = part.slots[part.slots < stop - first]
-            kept.append(first + part.slots)
-        rows = np.concatenate(kept)
-        return None if len(rows) == self.rows else rows
-
-    def _slab_columns(self, kept: Ints | None, rows: int) -> dict[str, Any]:
-        if kept is not None:
-            for array in self._slab.arrays.values():
-                array[:rows] = array[kept]
-        slab, self._slab = self._slab, None  # type: ignore[assignment]  # from here on the lease owns it
-        arrays = Lease(slab, self._pool).arrays()
-        if rows == self._pool.layout.rows:
-            return dict(arrays)
-        return {name: array[:rows] for name, array in arrays.items()}
-
-    @staticmethod
-    def _loose_fields(parts: list[_Part]) -> list[str]:
-        if not parts:
-            return []
-        names = parts[0].loose.keys()
-        for part in parts:
-            if part.loose.keys() != names:
-                odd = sorted(part.loose.keys() ^ names)[0]
-                raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {part.names.key(0)!r}")
-        return list(names)
+    def valid(self, padded: int) -> NDArray[np.bool_] | None:
+        """Which rows of the joined batch are real samples; None: all."""
+        if not padded and (self.kept is None or not self._fill):
+            return None
+        valid = np.arange(self.rows) < self.rows - padded
+        if self.kept is None:
+            return valid
+        if not self._fill or not len(self.kept):
+            return valid[self.kept]
+        good = np.zeros(self.rows, np.bool_)
+        good[self.kept] = True
+        return valid & good
 
 
-class _Part:
-    """What one task wrote: the rows it filled, counted from its first; their loose columns; their names."""
+def write_rows(targets: Mapping[str, NDArray[Any]], chunk: Chunk, needed: frozenset[str], report: Report) -> WrittenRows:
+    """Put a finished chunk where it belongs: row i of the targets is slot i. Fields without a target are kept beside the slab."""
+    if not len(chunk):
+        # Every row was left out, perhaps before all stages ran: there is nothing to write.
+        return WrittenRows(chunk.slots, {}, 0, chunk.names, report)
+    loose: dict[str, Column] = {}
+    columns = chunk.columns
+    for name, column in columns.items():
+        target = targets.get(name)
+        if target is None:
+            loose[name] = _lasting(column)
+        elif column is not target:
+            _copy_rows(name, target, chunk, column)
+    if not needed <= columns.keys():
+        missing = sorted(needed - columns.keys())
+        raise BatchError(f"the field {missing[0]!r} is gone; the samples here have {', '.join(columns)}")
+    nbytes = sum(column_bytes(column) for column in loose.values()) if loose else 0
+    return WrittenRows(chunk.slots, loose, nbytes, chunk.names, report)
 
-    __slots__ = ("loose", "names", "slots")
 
-    def __init__(self, slots: Ints, loose: dict[str, Any], names: Names) -> None:
-        self.slots, self.loose, self.names = slots, loose, names
+def join(
+    joining: BatchJoin,
+    specs: Mapping[str, FieldSpec] | None,
+    rules: Mapping[str, Any] | None,
+    keys: Callable[[], list[str]],
+) -> dict[str, Any]:
+    """The columns of a batch: those of the slab, and the others joined as `rules` say (None: into lists)."""
+    columns = _slab_columns(joining)
+    parts, repeated = joining.parts, joining.repeated
+    for name in _loose_fields(parts, keys):
+        values = _joined([(part.loose[name], part.rows) for part in parts])
+        if repeated is not None:
+            values = values.take(repeated) if isinstance(values, ByteStrings) else [values[row] for row in repeated.tolist()]
+        spec = (specs or {}).get(name, OBJECT)
+        columns[name] = values if rules is None else collate(name, values, spec, rules, lambda row: keys()[row])
+    order = list(specs) if specs is not None and parts else list(columns)
+    return {name: columns[name] for name in order}
+
+
+def _slab_columns(joining: BatchJoin) -> dict[str, Any]:
+    arrays, rows = joining.memory.fields(), joining.rows
+    if joining.taken is not None:
+        for array in arrays.values():
+            array[:rows] = array[joining.taken]
+    return {name: array if len(array) == rows else array[:rows] for name, array in arrays.items()}
+
+
+def _loose_fields(parts: list[LoosePart], keys: Callable[[], list[str]]) -> list[str]:
+    if not parts:
+        return []
+    names = parts[0].loose.keys()
+    for number, part in enumerate(parts):
+        if part.loose.keys() != names:
+            odd = sorted(part.loose.keys() ^ names)[0]
+            first = sum(before.rows for before in parts[:number])
+            raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {keys()[first]!r}")
+    return list(names)
+
+
+def _keys(parts: list[tuple[Names, int]], repeated: Ints | None, source: Source | None) -> list[str]:
+    bound = [(names.bound(source), rows) for names, rows in parts]
+    keys = [names.key(row) for names, rows in bound for row in range(rows)]
+    return keys if repeated is None else [keys[row] for row in repeated.tolist()]
 
 
 def _copy_rows(name: str, target: NDArray[Any], chunk: Chunk, column: Column) -> None:

@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,19 @@ from ..source.chunk import FieldSpec
 
 _ALIGN = 64
 
-#: where slabs get their memory: a number of bytes -> an array of them
-Allocate = Callable[[int], NDArray[np.uint8]]
+
+class Openable(Protocol):
+    """Where memory lies, for workers that do not see this process's: a value that can be pickled."""
+
+    def open(self) -> NDArray[np.uint8]: ...
 
 
-def plain_memory(nbytes: int) -> NDArray[np.uint8]:
-    return np.empty(nbytes, np.uint8)
+#: where slabs get their memory: a number of bytes -> an array of them, and its address if it has one
+Allocate = Callable[[int], "tuple[NDArray[np.uint8], Openable | None]"]
+
+
+def plain_memory(nbytes: int) -> tuple[NDArray[np.uint8], None]:
+    return np.empty(nbytes, np.uint8), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +55,46 @@ class Layout:
         return {name: np.ndarray(shape, dtype, memory, offset) for name, dtype, shape, offset in self.fields}
 
 
+class SlabView(NamedTuple):
+    """An array within a slab, as it is told to another process."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
 class Slab:
-    """The memory of one batch, and its fields' arrays for the workers to write to."""
+    """The memory of one batch, and its fields' arrays for the workers to write to. It is pickled as its address."""
 
-    __slots__ = ("arrays", "interface", "layout", "memory")
+    __slots__ = ("address", "arrays", "interface", "layout", "memory")
 
-    def __init__(self, layout: Layout, allocate: Allocate) -> None:
-        raw = allocate(layout.nbytes + _ALIGN)
+    def __init__(self, layout: Layout, raw: NDArray[np.uint8], address: Openable | None = None) -> None:
         start = -raw.ctypes.data % _ALIGN
-        self.layout = layout
+        self.layout, self.address = layout, address
         self.memory = raw[start : start + layout.nbytes]
         self.arrays = layout.arrays(self.memory)
         self.interface = self.memory.__array_interface__  # made once: asking NumPy for it costs microseconds
+
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """The arrays of all rows, by field."""
+        return dict(self.arrays)
+
+    def view_of(self, column: Any) -> SlabView | None:
+        """What to tell of an array that lies in this slab; None: it does not."""
+        if not isinstance(column, np.ndarray) or not np.may_share_memory(column, self.memory):
+            return None
+        offset = column.ctypes.data - self.memory.ctypes.data
+        return SlabView(offset, column.dtype, column.shape, column.strides)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.address is None:
+            raise BatchError("this batch's memory has no address, so it cannot be sent to another process")
+        return _slab_at, (self.layout, self.address)
+
+
+def _slab_at(layout: Layout, address: Openable) -> Slab:
+    return Slab(layout, address.open(), address)
 
 
 class Returned(weakref.ref["Lease"]):
@@ -87,9 +122,18 @@ class Lease:
         self._returned.slab = slab
         self.__array_interface__ = slab.interface
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def fields(self) -> dict[str, NDArray[Any]]:
+        """The arrays of all rows, by field."""
         layout = self._returned.slab.layout
         return layout.arrays(np.asarray(self)) if layout.fields else {}
+
+    def column(self, view: SlabView) -> NDArray[Any]:
+        """An array that a worker told of."""
+        column: NDArray[Any] = np.ndarray(view.shape, view.dtype, np.asarray(self), view.offset, view.strides)
+        return column
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._returned.slab.__reduce__()  # whoever gets it elsewhere has the slab, and not the lease
 
 
 class SlabPool:
@@ -108,7 +152,7 @@ class SlabPool:
             slab = None
         # Not where that error is handled: what goes wrong here, or interrupts it, would be told as a consequence of it.
         try:
-            return slab or Slab(self.layout, self._allocate)
+            return slab or Slab(self.layout, *self._allocate(self.layout.nbytes + _ALIGN))
         except MemoryError as error:
             rows, nbytes = counted(self.layout.rows, "sample"), show_bytes(self.layout.nbytes)
             raise BatchError(

@@ -19,7 +19,11 @@ class Output:
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory for a slab."""
-        return plain_memory(nbytes)
+        return plain_memory(nbytes)[0]
+
+    def adopt(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Memory for a slab that workers in other processes see, made fit for this hand-over."""
+        return memory
 
     def hand_over(self, batch: Batch) -> Batch:
         """The batch in the form the user asked for."""

@@ -1,47 +1,75 @@
-"""The seam an executor fills: take groups of tasks, give back their outcomes. What a task is, it does not know."""
+"""The seam an executor fills: take groups of tasks, give back their outcomes. What a task is, it does not know.
+
+What goes through it are values: the work, once for each channel; the content of a task; its result. So a task can run in another
+thread, process or machine, be lost with it, and be run again.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-#: what a worker does: (a task's content, the worker's private scratch) -> result
-Work = Callable[[Any, Any], Any]
+import numpy as np
+from numpy.typing import NDArray
+
+from ..faults import TaskFault
+
+C = TypeVar("C")
+R = TypeVar("R")
+_Content = TypeVar("_Content", contravariant=True)
+_Result = TypeVar("_Result", covariant=True)
+
+
+class TaskWork(Protocol[_Content, _Result]):
+    """What a worker does with a task: a frozen value that can be pickled. `scratch` is the worker's private memory."""
+
+    def __call__(self, content: _Content, scratch: Any, /) -> _Result: ...
+
+
+class Address(Protocol):
+    """Where memory that `Executor.allocate` gave lies: a value that can be pickled."""
+
+    def open(self) -> NDArray[np.uint8]:
+        """That memory, as a worker sees it."""
 
 
 @dataclass(slots=True)
-class Task:
-    """One piece of work: its unit, its number there, and whatever `Work` needs to know."""
+class Task(Generic[C]):
+    """One piece of work: its unit, its number there, and whatever `TaskWork` needs to know."""
 
     unit: int
     number: int
-    content: Any
+    content: C
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of a task; there is one for every task, whatever happened in the worker."""
+class Outcome(Generic[C, R]):
+    """What became of a task: a result, a fault, or that it is lost. Every task has one, whatever happened in the worker."""
 
-    task: Task
-    result: Any = None
-    error: BaseException | None = None
+    task: Task[C]
+    result: R | None = None
+    fault: TaskFault | None = None
+    lost: bool = False  # its worker ended before it did: nobody works on it any more
     start_s: float = 0.0  # monotonic
     stop_s: float = 0.0
     cpu_s: float = 0.0
     worker: int = 0
 
 
-class Channel(ABC):
-    """A line to an executor for one kind of work; outcomes come back on the line they left by."""
+class Channel(ABC, Generic[C, R]):
+    """A line to an executor for one kind of work; outcomes come back on the line they left by.
+
+    A task is held until it has an outcome or its worker has ended, cancelled or not: what it writes to lives as long.
+    """
 
     @abstractmethod
-    def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+    def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         """Queue tasks that one worker is to run one after another; with `first`, before all others. Does not block."""
 
     @abstractmethod
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
         """Outcomes that have arrived; waits for the first, at most `timeout_s`, and gives [] when none came."""
 
     @abstractmethod
@@ -54,14 +82,28 @@ class Executor(ABC):
 
     #: how many tasks run at once
     workers: int
+    #: whether it has workers that run tasks before their outcomes are asked for; else the thread that asks runs them
+    ahead: bool = True
+    #: whether workers see the memory of this process; else they see what `allocate` gives
+    shares_memory: bool = True
+    #: whether a forked child can go on with it
+    survives_fork: bool = False
+
+    @abstractmethod
+    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+        """Start workers, each with a scratch of its own."""
 
     @property
     def stopped(self) -> bool:
         """Whether its workers were stopped, by `close` or because the program is ending: then no more outcomes come."""
         return False
 
+    def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:
+        """Memory that its workers can write to, and its address where they need one."""
+        return np.empty(nbytes, np.uint8), None
+
     @abstractmethod
-    def channel(self, work: Work) -> Channel:
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         """A new line for one kind of work."""
 
     @abstractmethod

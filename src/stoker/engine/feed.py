@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import BatchError, StallError
 from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
-from .schedule import FINISH, Command, Emit, Finished, Offered, Schedule, Taken, Window
+from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
 
 _NO_MEMORY = "there is not enough memory to put the next samples together; use a smaller batch, or loader(memory='500MB')"
 
@@ -22,8 +22,12 @@ class Exhausted(Exception):
     """There is no further unit."""
 
 
-class Unit(ABC):
-    """Something to be made by tasks and handed over whole."""
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class Unit(ABC, Generic[C, R]):
+    """Something to be made by tasks and handed over whole. It stays here: tasks have contents, and give results."""
 
     #: bytes it occupies, as far as known beforehand
     nbytes: int = 0
@@ -31,21 +35,27 @@ class Unit(ABC):
     finish: bool = False
     #: how many rows of work it is
     rows: int = 0
+    #: whether something went wrong: then it needs no finish
+    failed: bool = False
 
     @abstractmethod
-    def split(self, rows: int) -> list[Any]:
+    def split(self, rows: int) -> list[C]:
         """The contents of its tasks, about `rows` rows each."""
 
-    def finisher(self) -> Any:
+    def finisher(self) -> C:
         """The content of its finishing task."""
         raise AssertionError("a unit with finish=True has a finisher")
 
     @abstractmethod
-    def done(self, outcome: Outcome) -> int:
-        """Take in a task's outcome; returns the bytes it added."""
+    def done(self, outcome: Outcome[C, R]) -> int:
+        """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
+
+    @abstractmethod
+    def give_up(self, content: C | None) -> None:
+        """Fail, because a task, or with None the finishing task, was lost twice."""
 
 
-U = TypeVar("U", bound=Unit)
+U = TypeVar("U", bound=Unit[Any, Any])
 
 
 class Supply(ABC, Generic[U]):
@@ -106,13 +116,13 @@ class Pace:
         return max(1, min(units, window // (self._workers + 1), self.MOST_TASKS))
 
 
-class Feed(Generic[U]):
+class Feed(Generic[U, C, R]):
     """Units from a supply, made by an executor, handed over in order."""
 
     def __init__(
         self,
         supply: Supply[U],
-        channel: Channel,
+        channel: Channel[C, R],
         executor: Executor,
         *,
         window: Window,
@@ -127,7 +137,7 @@ class Feed(Generic[U]):
         self._first = first  # its tasks go before those of other feeds, because it takes what these give
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
-        self._contents: dict[int, list[Any]] = {}
+        self._contents: dict[int, list[C]] = {}
         self._offered = 0
         self._ended = self._closed = False
         self._failure: Exception | None = None
@@ -210,22 +220,25 @@ class Feed(Generic[U]):
         commands: list[Command] = []
         for outcome in outcomes:
             task = outcome.task
+            if outcome.lost:
+                commands += self._schedule.handle(Lost(task.unit, task.number))
+                continue
             unit = self._units[task.unit]
             added = unit.done(outcome)
             if task.number != FINISH:
                 rows = -(-unit.rows // len(self._contents[task.unit]))
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
-            commands += self._schedule.handle(Finished(task.unit, task.number, outcome.error is not None, added))
+            commands += self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         self._run(commands)
         return True
 
     def _run(self, commands: list[Command]) -> None:
         if not commands:
             return
-        group: list[Task] = []
+        group: list[Task[C]] = []
         rows = 0
         # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
-        runs = len(commands) - [type(command) for command in commands].count(Emit)
+        runs = [type(command) for command in commands].count(Run)
         most = max(1, -(-runs // self._executor.workers))
         enough = self._pace.group_rows()
         for command in commands:
@@ -233,6 +246,9 @@ class Feed(Generic[U]):
                 self._ready.append(command.unit)
                 continue
             unit = self._units[command.unit]
+            if isinstance(command, GiveUp):
+                unit.give_up(None if command.task == FINISH else self._contents[command.unit][command.task])
+                continue
             if command.task == FINISH:
                 # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
                 self._channel.submit([Task(command.unit, FINISH, unit.finisher())], first=True)

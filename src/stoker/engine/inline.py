@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from .executor import Channel, Executor, Outcome, Task, Work
+from .executor import Channel, Executor, Outcome, Task, TaskWork
 from .run_task import run_task
+
+C = TypeVar("C")
+R = TypeVar("R")
 
 
 class InlineExecutor(Executor):
-    """Runs everything in the caller's thread."""
+    """Runs everything in the caller's thread, which is its one worker."""
 
-    workers = 1
+    ahead = False
+    survives_fork = True
 
-    def __init__(self, make_scratch: Callable[[], Any]) -> None:
+    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+        self.workers = workers
         self._scratch = make_scratch()
 
-    def channel(self, work: Work) -> Channel:
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         return _InlineChannel(work, self._scratch)
 
     def stacks(self) -> str:
@@ -28,20 +33,20 @@ class InlineExecutor(Executor):
         self._scratch.close()
 
 
-class _InlineChannel(Channel):
-    def __init__(self, work: Work, scratch: Any) -> None:
+class _InlineChannel(Channel[C, R]):
+    def __init__(self, work: TaskWork[C, R], scratch: Any) -> None:
         self._work, self._scratch = work, scratch
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[Task[C]] = deque()
 
-    def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+    def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         self._tasks.extend(tasks)  # one unit at a time: nothing waits in front of a task that goes first
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
+    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
         if not self._tasks:
             return []
         outcome = run_task(self._work, self._tasks.popleft(), self._scratch, 0)
-        if isinstance(outcome.error, (KeyboardInterrupt, SystemExit)):
-            raise outcome.error  # meant for this very thread
+        if outcome.fault is not None and isinstance(error := outcome.fault.error(), (KeyboardInterrupt, SystemExit)):
+            raise error  # meant for this very thread
         return [outcome]
 
     def cancel(self) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import FunctionError, message_of
-from .executor import Outcome, Task, Work
+from ..faults import TaskFault
+from .executor import Outcome, Task, TaskWork
+
+C = TypeVar("C")
+R = TypeVar("R")
 
 
-def run_task(work: Work, task: Task, scratch: Any, worker: int) -> Outcome:
-    outcome = Outcome(task, worker=worker)
+def run_task(work: TaskWork[C, R], task: Task[C], scratch: Any, worker: int) -> Outcome[C, R]:
+    outcome: Outcome[C, R] = Outcome(task, worker=worker)
     cpu = time.thread_time()
     outcome.start_s = time.monotonic()
     try:
         outcome.result = work(task.content, scratch)
     except BaseException as error:  # noqa: BLE001  a worker answers for every task, sys.exit() in a user's function included
-        outcome.error = error
+        outcome.fault = TaskFault.of(error)
     outcome.stop_s = time.monotonic()
     outcome.cpu_s = time.thread_time() - cpu
     return outcome

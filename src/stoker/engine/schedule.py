@@ -4,7 +4,7 @@ Events go in, commands come out, so it is tested in microseconds and can be repl
 become batches) are numbered in delivery order; tasks of a unit may finish in any order, on any worker.
 
 Invariant: a unit is emitted once, in order, after all its tasks have finished; a unit counts against the window from its offer
-until it is taken.
+until it is taken. A task that is lost runs again; lost twice, it is given up, and its unit with it.
 """
 
 from __future__ import annotations
@@ -42,6 +42,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A task's worker has ended before the task did."""
+
+    unit: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """The consumer has the oldest emitted unit."""
 
@@ -57,14 +65,22 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Tell the unit that this task cannot be done: it was lost twice. It counts as failed."""
+
+    unit: int
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
 class Emit:
     """Hand this unit over; it is complete, and all before it have been emitted."""
 
     unit: int
 
 
-Event = Union[Offered, Finished, Taken]
-Command = Union[Run, Emit]
+Event = Union[Offered, Finished, Lost, Taken]
+Command = Union[Run, GiveUp, Emit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +97,12 @@ class Window:
 
 
 class _Unit:
-    __slots__ = ("added", "done", "expected", "failed", "finish", "left", "nbytes", "rows")
+    __slots__ = ("added", "done", "expected", "failed", "finish", "left", "lost", "nbytes", "rows", "tasks")
 
     def __init__(self, event: Offered, expected: int) -> None:
-        self.left, self.nbytes, self.finish, self.rows = event.tasks, event.nbytes, event.finish, event.rows
+        self.left = self.tasks = event.tasks
+        self.nbytes, self.finish, self.rows = event.nbytes, event.finish, event.rows
+        self.lost: frozenset[int] = frozenset()
         self.expected, self.added = expected, 0
         self.done = self.failed = False
 
@@ -138,6 +156,8 @@ class Schedule:
         if isinstance(event, Taken):
             self.nbytes -= self._units.pop(event.unit).counted
             return []
+        if isinstance(event, Lost):
+            return self._lost(event)
         unit = self._units[event.unit] = _Unit(event, self.expect(event.nbytes, event.rows))
         self.nbytes += unit.counted
         if not event.tasks:
@@ -152,6 +172,17 @@ class Schedule:
         unit.failed |= event.failed
         unit.left -= 1
         return [] if unit.left else self._complete(event.unit, unit)
+
+    def _lost(self, event: Lost) -> list[Command]:
+        unit = self._units[event.unit]
+        if event.task in unit.lost:
+            return [GiveUp(event.unit, event.task), *self._finished(Finished(event.unit, event.task, failed=True))]
+        unit.lost |= {event.task}
+        if event.task != FINISH:
+            return [Run(event.unit, event.task)]
+        # It works in the memory that the other tasks have filled, and may have done half of that: they fill it again.
+        unit.finish, unit.left = True, unit.tasks
+        return [Run(event.unit, task) for task in range(unit.tasks)]
 
     def _complete(self, number: int, unit: _Unit) -> list[Command]:
         if unit.finish and not unit.failed:

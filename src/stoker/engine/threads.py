@@ -17,15 +17,17 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ConfigError
 from .daemons import Daemons
-from .executor import Channel, Executor, Outcome, Task, Work
+from .executor import Channel, Executor, Outcome, Task, TaskWork
 from .run_task import run_task
 
 _CLOSE_S = 1.0
-_Group = tuple["_ThreadChannel", list[Task]]
+C = TypeVar("C")
+R = TypeVar("R")
+_Group = tuple["_ThreadChannel[Any, Any]", list[Task[Any]]]
 
 
 class _TaskQueue:
@@ -58,20 +60,20 @@ class _TaskQueue:
                 continue  # another took the urgent one: the ticket is for one of the others
 
 
-class _ThreadChannel(Channel):
+class _ThreadChannel(Channel[C, R]):
     """Outcomes travel through a SimpleQueue of their own: no lock that another loader could hold."""
 
-    def __init__(self, work: Work, tasks: _TaskQueue) -> None:
+    def __init__(self, work: TaskWork[C, R], tasks: _TaskQueue) -> None:
         self.work = work
         self.cancelled = False
-        self.done: queue.SimpleQueue[list[Outcome]] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[list[Outcome[C, R]]] = queue.SimpleQueue()
         self._tasks = tasks
 
-    def submit(self, tasks: list[Task], *, first: bool = False) -> None:
+    def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         self._tasks.put((self, tasks), first)
 
-    def collect(self, timeout_s: float) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
+        outcomes: list[Outcome[C, R]] = []
         try:
             outcomes += self.done.get(timeout=timeout_s) if timeout_s > 0 else self.done.get_nowait()
             while True:
@@ -91,23 +93,23 @@ class _Seat:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.task: Task | None = None
+        self.task: Task[Any] | None = None
         self.thread: threading.Thread | None = None
 
 
 class ThreadExecutor(Executor):
-    """`threads` workers that share one queue of task groups."""
+    """Worker threads that share one queue of task groups."""
 
-    def __init__(self, threads: int, make_scratch: Callable[[], Any]) -> None:
-        self.workers = threads
+    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+        self.workers = workers
         self._tasks = _TaskQueue()
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
-        self._channels: weakref.WeakSet[_ThreadChannel] = weakref.WeakSet()
-        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, threads))
-        self._seats = [_Seat(number) for number in range(threads)]
+        self._channels: weakref.WeakSet[_ThreadChannel[Any, Any]] = weakref.WeakSet()
+        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, workers))
+        self._seats = [_Seat(number) for number in range(workers)]
         try:
             for seat in self._seats:
-                what, name = f"worker thread {seat.number + 1} of {threads}", f"stoker-{seat.number}"
+                what, name = f"worker thread {seat.number + 1} of {workers}", f"stoker-{seat.number}"
                 seat.thread = self._daemons.start(what, name, _work, seat, self._tasks, make_scratch)
         except ConfigError:
             self.close()
@@ -117,7 +119,7 @@ class ThreadExecutor(Executor):
     def stopped(self) -> bool:
         return self._daemons.stopped
 
-    def channel(self, work: Work) -> Channel:
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         channel = _ThreadChannel(work, self._tasks)
         self._channels.add(channel)
         return channel
@@ -137,10 +139,10 @@ class ThreadExecutor(Executor):
         self._daemons.close(_CLOSE_S)
 
 
-def _dismiss(channels: Iterable[_ThreadChannel], tasks: _TaskQueue, threads: int) -> None:
+def _dismiss(channels: Iterable[_ThreadChannel[Any, Any]], tasks: _TaskQueue, workers: int) -> None:
     for channel in list(channels):
         channel.cancel()
-    for _ in range(threads):
+    for _ in range(workers):
         tasks.end()
 
 
@@ -148,7 +150,7 @@ def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> No
     scratch = make_scratch()
     while (item := tasks.get()) is not None:
         channel, group = item
-        outcomes: list[Outcome] = []
+        outcomes: list[Outcome[Any, Any]] = []
         for task in group:
             if channel.cancelled:
                 break

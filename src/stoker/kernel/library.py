@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,6 +255,9 @@ class Owned:
         if self._handle is None:
             raise KernelError(f"the {self._what} is closed")
         return self._handle
+
+    def __reduce__(self) -> NoReturn:
+        raise KernelError(f"a {self._what} cannot be pickled or copied: it is memory of one worker; make another there")
 
     def close(self) -> None:
         """Free the memory; harmless when done already."""

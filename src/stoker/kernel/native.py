@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -277,6 +277,10 @@ class Program:
             slot["p"][: len(op.params)] = op.params
         object.__setattr__(self, "_struct", struct)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The struct holds an address, which means nothing elsewhere: it is built again there.
+        return Program, tuple(getattr(self, each.name) for each in fields(self) if each.init)
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the output."""
@@ -346,6 +350,9 @@ class Images:
 
     def __len__(self) -> int:
         return len(self._array)
+
+    def __reduce__(self) -> NoReturn:
+        raise KernelError("images prepared for the kernel cannot be pickled or copied: they are addresses; send the array")
 
 
 def _distances(pixels: NDArray[Any]) -> tuple[int, int]:

@@ -1,112 +1,190 @@
-"""What the engine makes here: batches, and chunks of samples on their way to a batch."""
+"""What the engine makes here: batches, and chunks of samples on their way to a batch.
+
+A unit stays with the consumer: its draft, its cursors, who observes it. What travels to a worker and back are values: a
+`BatchPart` and the `WrittenRows`; a `BatchJoin` and the `JoinedBatch`; rows and the chunk they became. The work that does it,
+`BatchWork` or `SegmentWork`, is a value too, and goes to a worker once.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple, Union
 
 from ..batch.batch import Batch
-from ..batch.draft import Draft, column_bytes
+from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
+from ..batch.slab import Layout, Lease, Slab, SlabView
+from ..batch.written_rows import Report, WrittenRows
 from ..engine.executor import Outcome
 from ..engine.feed import Unit
-from ..errors import BatchError, SampleError
+from ..errors import BatchError, SampleError, WorkerError
 from ..plan.cursor import Cursor
 from ..plan.order import Places
 from ..sizes import counted
-from ..source.chunk import Chunk, Ints, numbers
+from ..source.chunk import Chunk, FieldSpec, Ints
+from ..source.source import Source
 from ..stage.finish import Finish
-from ..stage.runner import Report, Runner
+from ..stage.runner import Runner
 from ..storage.scratch import Scratch
 
 #: told of every task: its outcome, and what it reported
-Observer = Callable[[Outcome, "Report | None"], None]
+Observer = Callable[["Outcome[Any, Any]", "Report | None"], None]
+#: steps of the unit handed out (counted from 0) -> cursor behind them
+Cursors = Callable[[int], Cursor]
+#: what a task of a segment starts from: places in the epoch, or rows that exist already
+Rows = Union[Places, Chunk]
+#: keys that an error names
+_MOST_KEYS = 4
 
 
-@dataclass(slots=True)
-class Part:
-    """Rows `first` to `stop` of a batch: one task."""
+class BatchPart(NamedTuple):
+    """Rows to be written to a batch's memory, from row `first` on: one task."""
 
-    unit: BatchUnit
+    rows: Rows
     first: int
-    stop: int
+    slab: Slab
 
 
 @dataclass(slots=True)
-class Join:
-    """The finishing task of a batch."""
+class JoinedBatch:
+    """A finished batch: its columns, the keys that functions gave it, and the bytes it holds beside the slab.
 
-    unit: BatchUnit
+    Sent to another process, columns that lie in the slab's memory are told as views of it.
+    """
+
+    columns: dict[str, Any]
+    given: list[str] | None
+    nbytes: int
+    report: Report
+    memory: Slab | Lease | None  # None: it was sent here
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        slab = self.memory
+        assert isinstance(slab, Slab)  # who pickles this got the slab by its address
+        views = {name: slab.view_of(column) for name, column in self.columns.items()}
+        told = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
+        return JoinedBatch, (told, self.given, self.nbytes, self.report, None)
 
 
-class PartFailed(Exception):
-    """A task's rows are written up to, and without, the unit's row `row`; `error` is that row's."""
-
-    def __init__(self, row: int, error: SampleError) -> None:
-        super().__init__(row, error)
-        self.row, self.error = row, error
+#: what a batch's tasks start from, and what they give
+Content = Union[BatchPart, BatchJoin]
+Result = Union[WrittenRows, JoinedBatch]
 
 
-class BatchUnit(Unit):
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """The work of all batches of a loader: rows to what was written, and that to a finished batch."""
+
+    runner: Runner
+    finish: Finish
+    layout: Layout
+    specs: Mapping[str, FieldSpec] | None
+    rules: Mapping[str, Any] | None
+    needed: frozenset[str]  # fields that every sample must have
+    source: Source | None  # which names samples
+
+    def __call__(self, content: Content, scratch: Scratch) -> Result:
+        if isinstance(content, BatchJoin):
+            return self.join(content, True)
+        rows, first, slab = content
+        if isinstance(rows, Chunk):
+            rows.names = rows.names.bound(self.source)
+        stop = first + len(rows)
+        targets = {name: array[first:stop] for name, array in slab.arrays.items()}
+        chunk, report = self.runner.run(rows, targets, scratch)
+        return write_rows(targets, chunk, self.needed, report)
+
+    def join(self, joining: BatchJoin, weigh: bool) -> JoinedBatch:
+        """Make columns of what tasks have written, and do to them what is to be done to a whole batch."""
+        report, clock = Report(), time.perf_counter()
+        keys = joining.keys(self.source)
+        columns = join(joining, self.specs, self.rules, keys)
+        report.lap(clock)
+        in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns} if weigh else set()
+        given, rows = None, joining.rows
+        if rows:
+            columns, given = self.finish(columns, rows, joining.real, joining.epoch, joining.position, keys, report)
+        nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab) if weigh else 0
+        return JoinedBatch(columns, given, nbytes, report, joining.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWork:
+    """The work of a segment's tasks: rows in, a chunk that lasts out."""
+
+    runner: Runner
+    source: Source | None
+
+    def __call__(self, rows: Rows, scratch: Scratch) -> tuple[Chunk, Report]:
+        if isinstance(rows, Chunk):
+            rows.names = rows.names.bound(self.source)
+        chunk, report = self.runner.run(rows, {}, scratch)
+        return chunk.own(), report
+
+
+class BatchUnit(Unit[Content, Result]):
     """One batch, or several small ones. Its rows are positions of the order, or a chunk of samples that exist already."""
 
     def __init__(
         self,
         epoch: int,
-        rows: Places | Chunk,
+        rows: Rows,
         padded: int,
         cursors: Cursors,
         draft: Draft,
-        make: BatchMaker,
+        work: BatchWork,
+        finish: bool,
         observe: Observer,
         skipped: Sequence[SampleError] = (),
     ) -> None:
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
-        self.nbytes = make.nbytes
-        self._added = 0  # bytes beside the slab
-        self.finish = make.finishing
+        self.nbytes = work.layout.nbytes
+        self.finish = finish  # a worker joins the rows; else the consumer does, because it costs nothing
         self.draft: Draft | None = draft
-        #: which of its rows are in the batch; None: all
+        #: which of its rows are good; None: all
         self.kept: Ints | None = None
-        self._rows, self._padded, self._make, self._observe = rows, padded, make, observe
+        self._rows, self._padded, self._work, self._observe = rows, padded, work, observe
+        self._added = 0  # bytes beside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
-        self._skipped: list[SampleError] = []
-        self.damaged = 0  # images decoded as far as they go
         self._errors: dict[int, BaseException] = {}  # by row
+        self._reports: list[Report] = []
         self._batch: Batch | None = None
 
-    def split(self, rows: int) -> list[Any]:
-        return [Part(self, first, min(first + rows, self.rows)) for first in range(0, self.rows, rows)]
+    def split(self, rows: int) -> list[Content]:
+        assert self.draft is not None
+        slab, count = self.draft.slab, self.rows
+        return [BatchPart(self._rows.part(first, min(first + rows, count)), first, slab) for first in range(0, count, rows)]
 
-    def finisher(self) -> Join:
-        return Join(self)
+    def finisher(self) -> BatchJoin:
+        return self._joining(None)
 
-    def rows_of(self, first: int, stop: int) -> Places | Chunk:
-        """What a task starts from."""
-        if isinstance(self._rows, Chunk):
-            part = self._rows.take(np.arange(first, stop, dtype=np.int64))
-            part.slots = numbers(stop - first)
-            return part
-        return self._rows.part(first, stop)
-
-    def done(self, outcome: Outcome) -> int:
-        report, added = outcome.result if outcome.error is None else (None, 0)
+    def done(self, outcome: Outcome[Content, Result]) -> int:
+        content, result, added = outcome.task.content, outcome.result, 0
+        report = None if result is None or result.report.failure is not None else result.report
         self._observe(outcome, report)
-        if isinstance(outcome.error, PartFailed):
-            self._errors[outcome.error.row] = outcome.error.error
-        elif outcome.error is not None:
-            self._errors[outcome.task.content.first if isinstance(outcome.task.content, Part) else 0] = outcome.error
-        elif isinstance(outcome.task.content, Join):
-            added -= self._added  # what the tasks had added became what the batch holds now
-        elif report is not None:
-            self._skipped += report.skipped
-            self.damaged += report.notes.damaged
+        if isinstance(content, BatchPart):
+            if isinstance(result, WrittenRows):
+                assert self.draft is not None
+                added = self.draft.add(content.first, result)
+                if result.report.failure is not None:
+                    self._fail(content.first + result.report.failed_slot, result.report.failure.error())
+        elif isinstance(result, JoinedBatch):
+            added = result.nbytes - self._added  # what the tasks had added became what the batch holds now
+            self._complete(content, result)
+        if outcome.fault is not None:
+            first, rows = (content.first, len(content.rows)) if isinstance(content, BatchPart) else (0, self.rows)
+            self._fail(first, _explained(outcome.fault.error(), str(self), rows))
         self._added += added
-        return int(added)
+        return added
+
+    def give_up(self, content: Content | None) -> None:
+        rows, first = (content.rows, content.first) if isinstance(content, BatchPart) else (self._rows, 0)
+        self._fail(first, _lost(str(self), rows, self._work.source))
+
+    def _fail(self, row: int, error: BaseException) -> None:
+        self.failed = True
+        self._errors[row] = error
 
     @property
     def error(self) -> BaseException | None:
@@ -119,9 +197,21 @@ class BatchUnit(Unit):
         return min(self._errors, default=self.rows)
 
     @property
+    def samples(self) -> int:
+        """How many rows of the batch are samples of their own: those that were not skipped."""
+        return self.rows if self.kept is None else len(self.kept)
+
+    @property
     def skipped(self) -> list[SampleError]:
-        """Bad samples that were left out, in the order of rows: tasks end in any order."""
-        return self._front_skipped + sorted(self._skipped, key=lambda error: error.position or 0)
+        """Bad samples that were left out, in the order of rows; known when the batch is."""
+        errors = [fault.error() for report in self._reports for fault in report.skipped]
+        told = [error for error in errors if isinstance(error, SampleError)]
+        return self._front_skipped + sorted(told, key=lambda error: error.position or 0)
+
+    @property
+    def damaged(self) -> int:
+        """Images decoded as far as they go; known when the batch is."""
+        return sum(report.notes.damaged for report in self._reports)
 
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
@@ -132,84 +222,45 @@ class BatchUnit(Unit):
     def batch(self, stop: int | None = None) -> Batch:
         """The finished batch, or its rows before `stop`; joined here when no finishing task was needed."""
         if self._batch is None:
-            self.join(stop)
+            joining = self._joining(stop)
+            try:
+                self._complete(joining, self._work.join(joining, weigh=False))
+            except MemoryError as error:
+                raise _explained(error, str(self), self.rows) from error
         assert self._batch is not None
         return self._batch
 
-    def join(self, stop: int | None = None) -> tuple[Report, int]:
-        """Make the batch of its rows; returns what that cost, and the bytes it holds beside the slab."""
-        try:
-            return self._join(stop)
-        except MemoryError as error:
-            raise _too_large(str(self), self.rows) from error
-
-    def _join(self, stop: int | None) -> tuple[Report, int]:
+    def _joining(self, stop: int | None) -> BatchJoin:
         assert self.draft is not None
-        report, clock = Report(), time.perf_counter()
-        columns, rows, keys, kept = self.draft.finish(stop)
-        report.lap(clock)
-        in_slab = {id(columns[name]) for name in self._make.laid_out & columns.keys()} if self.finish else set()
-        self.draft, self.kept = None, kept
-        valid = self._valid(kept)
-        if rows:
-            real = rows if valid is None else int(valid.sum())
-            position = int(self._rows.positions[0])
-            columns, keys = self._make.finish(columns, rows, real, self.epoch, position, keys, report)
-        self._batch = Batch.of(columns, rows, keys, valid)
-        if not self.finish:
-            return report, 0  # joined by who takes it: nobody counts any more
-        return report, sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
+        return self.draft.joining(self.epoch, int(self._rows.positions[0]), self._padded, stop)
 
-    def _valid(self, kept: Ints | None) -> NDArray[np.bool_] | None:
-        if not self._padded:
-            return None
-        valid = np.arange(self.rows) < self.rows - self._padded
-        return valid if kept is None else valid[kept]
+    def _complete(self, joining: BatchJoin, joined: JoinedBatch) -> None:
+        """From here on the batch alone holds its memory."""
+        draft, self.draft = self.draft, None
+        assert draft is not None
+        self.kept = draft.kept
+        self._reports = [written.report for written in draft.written.values()]
+        columns = joined.columns
+        if joined.memory is None:
+            columns = {name: draft.lease.column(c) if isinstance(c, SlabView) else c for name, c in columns.items()}
+        keys = joining.keys(self._work.source) if joined.given is None else joined.given.copy
+        self._batch = Batch.of(columns, joining.rows, keys, draft.valid(self._padded))
 
     def __str__(self) -> str:
         return f"the batch of epoch {self.epoch} that ends at row {self.cursors(0).row:,}"
 
 
-#: steps of the unit handed out (counted from 0) -> cursor behind them
-Cursors = Callable[[int], Cursor]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchMaker:
-    """What all batches of a loader have in common; as a function, the work of a task."""
-
-    runner: Runner
-    finish: Finish
-    finishing: bool  # a worker joins the rows; else the consumer does, because it costs nothing
-    nbytes: int
-    laid_out: frozenset[str]  # fields that lie in the slab
-
-    def __call__(self, content: Part | Join, scratch: Scratch) -> tuple[Report, int]:
-        if isinstance(content, Join):
-            return content.unit.join()
-        unit, first, stop = content.unit, content.first, content.stop
-        draft = unit.draft
-        if draft is None:
-            raise AssertionError("a batch was joined before its rows were done")
-        targets = draft.targets(first, stop)
-        try:
-            chunk, report = self.runner.run(unit.rows_of(first, stop), targets, scratch)
-            added = draft.write(first, targets, chunk)
-        except MemoryError as error:
-            raise _too_large(str(unit), stop - first) from error
-        if report.failure is not None:
-            raise PartFailed(first + report.failed_slot, report.failure)
-        return report, added
-
-
-class Marker(Unit):
+class Marker(Unit[Content, Result]):
     """Stands in a feed, in its place among the batches, and needs no work."""
 
-    def split(self, rows: int) -> list[Any]:
+    def split(self, rows: int) -> list[Content]:
         return []
 
-    def done(self, outcome: Outcome) -> int:
+    def done(self, outcome: Outcome[Content, Result]) -> int:
         return 0
+
+    def give_up(self, content: Content | None) -> None:
+        raise AssertionError("it has no task that could be lost")
 
 
 class EpochEnd(Marker):
@@ -229,45 +280,62 @@ class Failure(Marker):
         self.error = error
 
 
-class ChunkUnit(Unit):
+#: what a feed of batches hands over
+FedUnit = Union[BatchUnit, EpochEnd, Failure]
+
+
+class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
     """Some samples on their way through a segment: one task, one chunk out."""
 
-    def __init__(self, rows: Places | Chunk, observe: Observer) -> None:
+    def __init__(self, rows: Rows, source: Source | None, observe: Observer) -> None:
         self.start = rows
         self.rows = len(rows)
         self.chunk: Chunk | None = None
         self.error: BaseException | None = None
         self.skipped: list[SampleError] = []
-        self._observe = observe
+        self._source, self._observe = source, observe
 
-    def split(self, rows: int) -> list[Any]:
+    def split(self, rows: int) -> list[Rows]:
         return [self.start]
 
-    def done(self, outcome: Outcome) -> int:
-        self.error = outcome.error
+    def done(self, outcome: Outcome[Rows, tuple[Chunk, Report]]) -> int:
         report = None
-        if outcome.error is None:
+        if outcome.result is not None:
             self.chunk, report = outcome.result
-            self.skipped, self.error = report.skipped, report.failure
+            self.chunk.names = self.chunk.names.bound(self._source)
+            self.skipped = [error for fault in report.skipped if isinstance(error := fault.error(), SampleError)]
+        fault = report.failure if report is not None else outcome.fault
+        if fault is not None:
+            self.error = _explained(fault.error(), "the samples that are filtered or expanded together", self.rows)
         self._observe(outcome, report)
         return sum(column_bytes(column) for column in self.chunk.columns.values()) if self.chunk else 0
+
+    def give_up(self, content: Rows | None) -> None:
+        self.error = _lost("the samples that are filtered or expanded together", self.start, self._source)
 
     def __str__(self) -> str:
         return "samples that are to be filtered or expanded"
 
 
-def chunk_work(runner: Runner) -> Callable[[Any, Scratch], tuple[Chunk, Report]]:
-    """The work of a segment's task: rows in, a chunk that lasts out."""
-
-    def work(rows: Any, scratch: Scratch) -> tuple[Chunk, Report]:
-        try:
-            chunk, report = runner.run(rows, {}, scratch)
-            return chunk.own(), report
-        except MemoryError as error:
-            raise _too_large("the samples that are filtered or expanded together", len(rows)) from error
-
-    return work
+def _explained(error: BaseException, what: str, rows: int) -> BaseException:
+    """An error of a task, and where memory is short, for what."""
+    if not isinstance(error, MemoryError):
+        return error
+    told = BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")
+    told.__cause__ = error
+    return told
 
 
-def _too_large(what: str, rows: int) -> BatchError:
-    return BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")
+def _lost(what: str, rows: Rows, source: Source | None) -> WorkerError:
+    """The error of rows whose worker has ended twice."""
+    some = range(min(len(rows), _MOST_KEYS))
+    if isinstance(rows, Chunk):
+        keys = [rows.name(row) for row in some]
+    else:
+        assert source is not None
+        keys = [source.key(int(rows.indices[row])) for row in some]
+    named = ", ".join(map(repr, keys)) + (" ..." if len(rows) > len(keys) else "")
+    return WorkerError(
+        f"{what}: a worker ended twice in the middle of {counted(len(rows), 'sample')} ({named}); one of them may end the "
+        "process or need more memory than there is: find it with loader(executor='inline'), and leave it out with filter()"
+    )

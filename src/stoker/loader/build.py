@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
-from ..batch.slab import Layout
+from ..batch.collate import STACK_EQUAL
+from ..batch.slab import Allocate, Layout
+from ..batch.written_rows import Report
+from ..device import Output
 from ..engine.executor import Executor, Outcome
-from ..engine.inline import InlineExecutor
-from ..engine.threads import ThreadExecutor
+from ..engine.executor_names import EXECUTORS
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
+from ..plan.nodes import Image
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
 from ..stage.finish import Finish
-from ..stage.runner import Reader, Report, Runner, make_stages
+from ..stage.runner import Reader, Runner, make_stages
 from ..storage.scratch import Scratch
-from .batch_units import BatchMaker, Observer
+from .batch_units import BatchWork, Observer, SegmentWork
 from .thread_count import default_threads
 
 _log = logging.getLogger("stoker")
@@ -62,18 +66,29 @@ def layout_of(plan: Plan, group: int) -> Layout:
     return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
 
 
-def compile_work(plan: Plan, layout: Layout) -> tuple[BatchMaker, list[Runner]]:
+def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWork]]:
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
-    reader = Reader(plan.source, plan.wanted) if isinstance(plan.source, Source) else None
-    runners = []
+    source = plan.source if isinstance(plan.source, Source) else None
+    reader = None if source is None else Reader(source, plan.wanted)
+    segments = []
     for number, segment in enumerate(plan.segments):
         stages = make_stages(segment.work.steps, plan.seed)
-        runners.append(Runner(segment.work, stages, skip, reader if number == 0 else None))
+        segments.append(SegmentWork(Runner(segment.work, stages, skip, reader if number == 0 else None), source))
     final = Runner(plan.work, make_stages(plan.work.steps, plan.seed), skip, reader if plan.counted else None)
-    joined = loose_fields(plan, layout) or bool(plan.finishing.steps)
-    laid_out = frozenset(name for name, *_ in layout.fields)
-    return BatchMaker(final, finish_of(plan), joined, layout.nbytes, laid_out), runners
+    rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
+    specs = None if plan.specs is None else dict(plan.specs)
+    return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
+
+
+def decodes(plan: Plan) -> bool:
+    """Whether images are decoded somewhere."""
+    return any(isinstance(step.node, Image) for work in plan.works for step in work.steps)
+
+
+def finishes(plan: Plan, layout: Layout) -> bool:
+    """Whether a worker joins a batch's rows when all are there; else the consumer does, because it costs nothing."""
+    return loose_fields(plan, layout) or bool(plan.finishing.steps)
 
 
 def finish_of(plan: Plan) -> Finish:
@@ -82,11 +97,27 @@ def finish_of(plan: Plan) -> Finish:
 
 
 def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
-    if name == "inline":
-        return InlineExecutor(Scratch)
-    if name in ("auto", "threads"):
-        return ThreadExecutor(threads or default_threads(plan).threads, Scratch)
-    raise ConfigError(f"loader(executor={name!r}): choose 'auto', 'threads' or 'inline'")
+    kind = EXECUTORS.get(name, f"loader(executor={name!r})")
+    if kind.ahead:
+        return kind(threads or default_threads(plan).threads, Scratch)
+    if threads is not None:
+        raise ConfigError(
+            f"loader(executor={name!r}, threads={threads}): it has no threads and runs in the caller's; omit threads, or use "
+            "executor='threads'"
+        )
+    return kind(1, Scratch)
+
+
+def slab_memory(executor: Executor, output: Output) -> Allocate:
+    """Where slabs get their memory: the output says what kind, unless workers see only what the executor gives."""
+    if executor.shares_memory:
+        return lambda nbytes: (output.allocate(nbytes), None)
+
+    def allocate(nbytes: int) -> Any:
+        memory, address = executor.allocate(nbytes)
+        return output.adopt(memory), address
+
+    return allocate
 
 
 def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, front: bool = False) -> Observer:
@@ -96,7 +127,7 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
     """
     told = False
 
-    def observe(outcome: Outcome, report: Report | None) -> None:
+    def observe(outcome: Outcome[Any, Any], report: Report | None) -> None:
         nonlocal told
         task = outcome.task
         meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)

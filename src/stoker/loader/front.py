@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..batch.draft import column_bytes
+from ..batch.written_rows import Report
 from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply
-from ..engine.inline import InlineExecutor
 from ..engine.pump import Pump
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
@@ -26,10 +26,10 @@ from ..plan.order import Order
 from ..plan.plan import Plan, Segment
 from ..sizes import counted
 from ..source.chunk import Chunk, chunk_of, join_chunks
+from ..source.source import Source
 from ..source.streams.stream import StreamSource
-from ..stage.runner import Runner
 from ..stage.tail import Tails
-from .batch_units import ChunkUnit, Observer, chunk_work
+from .batch_units import ChunkUnit, Observer, Rows, SegmentWork
 
 #: samples a task of a segment takes, when it may choose
 ROWS = 16
@@ -71,8 +71,9 @@ class Pulled(Flow):
 
     def __init__(self, source: StreamSource, epoch: int, executor: Executor, budget: int, watchdog_s: float) -> None:
         self._source, self._epoch, self._count = source, epoch, 0
-        threaded = not isinstance(executor, InlineExecutor)
-        self._pump = Pump(source.open, ROWS, 8, watchdog_s, threaded, budget, lambda sample: column_bytes(list(sample.values())))
+        self._pump = Pump(
+            source.open, ROWS, 8, watchdog_s, executor.ahead, budget, lambda sample: column_bytes(list(sample.values()))
+        )
 
     def next(self, block: bool) -> Any:
         try:
@@ -127,12 +128,12 @@ class Regrouped(Flow):
 
 
 class _Units(Supply[ChunkUnit]):
-    def __init__(self, inner: Flow, observe: Observer) -> None:
-        self._inner, self._observe = inner, observe
+    def __init__(self, inner: Flow, source: Source | None, observe: Observer) -> None:
+        self._inner, self._source, self._observe = inner, source, observe
 
     def poll(self, block: bool) -> ChunkUnit | None:
         rows = self._inner.next(block)
-        return None if rows is None else ChunkUnit(rows, self._observe)
+        return None if rows is None else ChunkUnit(rows, self._source, self._observe)
 
 
 class OutputWatch:
@@ -176,7 +177,7 @@ class Through(Flow):
     def __init__(
         self,
         inner: Flow,
-        runner: Runner,
+        work: SegmentWork,
         executor: Executor,
         observe: Observer,
         skipped: list[SampleError],
@@ -192,9 +193,9 @@ class Through(Flow):
         # A unit is one task: with fewer of them than workers, some would have nothing to do.
         workers = executor.workers
         window = Window(workers + 2, 4 * workers + 4, _AHEAD_BYTES) if workers > 1 else Window(2, 2)
-        self._feed = Feed(
-            _Units(inner, observe),
-            executor.channel(chunk_work(runner)),
+        self._feed: Feed[ChunkUnit, Rows, tuple[Chunk, Report]] = Feed(
+            _Units(inner, work.source, observe),
+            executor.channel(work),
             executor,
             window=window,
             budget=budget,
@@ -268,7 +269,7 @@ class Numbered(Flow):
 
 def open_front(
     plan: Plan,
-    runners: Sequence[Runner],
+    works: Sequence[SegmentWork],
     executor: Executor,
     epoch: int,
     start: int,
@@ -287,13 +288,13 @@ def open_front(
     watch = None
     if plan.order is not None and plan.order.length is None:
         watch = OutputWatch(plan.order.source_length, watchdog_s)
-    for number, (segment, runner) in enumerate(zip(plan.segments, runners)):
+    for number, (segment, work) in enumerate(zip(plan.segments, works)):
         last = number == len(plan.segments) - 1
         indexed = number == 0 and plan.order is not None
         if segment.unit and not indexed:
             flow = Regrouped(flow, segment.unit, _whole(segment))
         if segment.nodes or indexed:
-            flow = Through(flow, runner, executor, observers[number], skipped, budget, watchdog_s, number > 0, watch, last)
+            flow = Through(flow, work, executor, observers[number], skipped, budget, watchdog_s, number > 0, watch, last)
         flow = Numbered(flow, segment, epoch, watch if last else None)
     return flow
 

@@ -14,13 +14,11 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 
 from ..batch.batch import Batch, Sample
-from ..batch.collate import STACK_EQUAL
 from ..batch.draft import Draft, column_bytes
 from ..batch.slab import SlabPool
 from ..device import check_batches, choose_output
 from ..engine.daemons import ended
-from ..engine.feed import Exhausted, Feed, Supply, Unit
-from ..engine.inline import InlineExecutor
+from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.resources import queued_seconds, usable_cores
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
@@ -36,9 +34,9 @@ from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
-from .batch_units import BatchUnit, Cursors, EpochEnd, Failure
+from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result
 from .budget import SkipBudget
-from .build import compile_work, group_of, layout_of, make_executor, observer
+from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
 from .front import Flow, open_front
 from .look_ahead import Forerunner
 from .step_count import check_steps, epoch_steps, nothing_came
@@ -122,7 +120,7 @@ class Loader:
         check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._maker, self._fronts = compile_work(plan, self._layout)
+        self._work, self._fronts = compile_work(plan, self._layout)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
@@ -133,9 +131,9 @@ class Loader:
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # stands behind the last batch handed out
-        self._feed: Feed[Unit] | None = None
-        self._peeked: Unit | None = None  # taken from the feed to see whether the epoch goes on
-        self._supply: Supply[Unit] | None = None
+        self._feed: Feed[FedUnit, Content, Result] | None = None
+        self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
+        self._supply: Supply[FedUnit] | None = None
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
@@ -143,7 +141,8 @@ class Loader:
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
-        self._pool = SlabPool(self._layout, self._window.units(self._layout.nbytes) + 1, self._output.allocate)
+        keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
+        self._pool = SlabPool(self._layout, keep, allocate)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
@@ -223,7 +222,7 @@ class Loader:
             wanted, self._wanted = self._wanted, None
             self.set_epoch(wanted)
 
-    def _take_unit(self) -> Unit | None:
+    def _take_unit(self) -> FedUnit | None:
         if self._peeked is not None:
             unit, self._peeked = self._peeked, None
             return unit
@@ -244,7 +243,6 @@ class Loader:
             self._account(0, unit)
             self._note_empty(unit)
             return None
-        assert isinstance(unit, (BatchUnit, Failure))
         good = None
         if unit.error is not None:
             self._failed = presentable(unit.error)
@@ -254,7 +252,7 @@ class Loader:
                 raise self._failed
         assert isinstance(unit, BatchUnit)
         rows = unit.batch(good).rows
-        self._account(rows, unit)
+        self._account(unit.samples, unit)
         self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
             raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
@@ -423,7 +421,7 @@ class Loader:
         self._finalizer.detach()
         mine = self._turn.acquire(timeout=_TURN_S)
         # Without workers it is another thread that works, with memory that must not be freed under it: it lets go itself.
-        if mine or not isinstance(self._executor, InlineExecutor):
+        if mine or self._executor.ahead:
             self._let_go()
         if mine:
             self._turn.release()
@@ -457,9 +455,9 @@ class Loader:
         if self._process == os.getpid():
             return
         # A forked child. Without workers it can go on; but not in the middle of what a thread, which it does not have, was doing.
-        inline = isinstance(self._executor, InlineExecutor)
-        if not inline or not in_turn:
-            why = "a thread was using it" if inline else "its workers are"
+        survives = self._executor.survives_fork
+        if not survives or not in_turn:
+            why = "a thread was using it" if survives else "its workers are"
             raise ClosedError(f"this loader was made in another process, where {why}; make a new one with pipeline.loader()")
         self._process = os.getpid()
 
@@ -485,7 +483,7 @@ class Loader:
     @property
     def _window(self) -> Window:
         """Units in the making or waiting."""
-        if isinstance(self._executor, InlineExecutor):
+        if not self._executor.ahead:
             return Window(1, 1)
         if self._ahead is not None:
             units = max(1, self._ahead // self._group)
@@ -499,12 +497,12 @@ class Loader:
         parts = 1 if self._plan.counted else 2 + len(self._fronts) + (self._plan.order is None)
         return self._budget_bytes // parts
 
-    def _start_feed(self) -> Feed[Unit]:
+    def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor)
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
         self._supply = self._make_supply()
-        channel = self._executor.channel(self._maker)
+        channel = self._executor.channel(self._work)
         self._feed = Feed(
             self._supply,
             channel,
@@ -530,7 +528,7 @@ class Loader:
     def _counted_supply(self) -> CountedSupply:
         return CountedSupply(self._plan, self._deal, self._group, self._cursor, self._make_unit(), self._once, self._part)
 
-    def _make_supply(self) -> Supply[Unit]:
+    def _make_supply(self) -> Supply[FedUnit]:
         if self._plan.counted:
             return self._counted_supply()
         return CutSupply(
@@ -546,14 +544,15 @@ class Loader:
         )
 
     def _make_unit(self) -> Any:
-        plan, pool, maker, skipped = self._plan, self._pool, self._maker, self._front_skipped
-        rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
-        observe = observer(self._meters, maker.runner.steps, maker.finish.steps)
+        plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
+        finish = finishes(plan, self._layout)
+        fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
+        observe = observer(self._meters, work.runner.steps, work.finish.steps)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
-            draft = Draft(len(rows), pool, plan.specs, rules)
+            draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
-            unit = BatchUnit(epoch, start, padded, cursors, draft, maker, observe, skipped)
+            unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped)
             skipped.clear()
             return unit
 
@@ -562,7 +561,7 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        observers = [observer(self._meters, runner.steps, front=True) for runner in fronts]
+        observers = [observer(self._meters, work.runner.steps, front=True) for work in fronts]
         budget, watchdog_s = self._share_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:

@@ -23,8 +23,8 @@ _THREADS = 4
 class Forerunner:
     """Keeps a source informed, and threads fetching for it; closed with the feed it runs ahead of."""
 
-    def __init__(self, source: Source, order: Order, cursor: Cursor) -> None:
-        self._source, self._order = source, order
+    def __init__(self, source: Source, order: Order, cursor: Cursor, decoded: bool) -> None:
+        self._source, self._order, self._decoded = source, order, decoded
         assert source.foresight is not None
         self._span = source.foresight
         self._told = cursor  # up to where the source knows that we are
@@ -51,7 +51,7 @@ class Forerunner:
         self._told = cursor
         # Told anew after a part of the way, long before what was told runs out.
         self._until = cursor.row + max(1, (reach - cursor.row) // 16)
-        self._source.foresee(np.concatenate(indices))
+        self._source.foresee(np.concatenate(indices), self._decoded)
 
 
 def _stretch(start: int, length: int | None, span: Span) -> Ints:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.feed import Exhausted, Supply, Unit
+from ..engine.feed import Exhausted, Supply
 from ..errors import SampleError, StateError
 from ..plan.cursor import Cursor
 from ..plan.deal import Deal
 from ..plan.plan import Plan
 from ..source.chunk import Chunk, Ints, join_chunks, numbers
-from .batch_units import BatchUnit, Cursors, EpochEnd, Failure
+from .batch_units import BatchUnit, Cursors, EpochEnd, Failure, FedUnit
 from .front import Flow
 
 #: the rows of an epoch without end
@@ -73,7 +73,7 @@ class SkipRows(Flow):
         self._inner.close()
 
 
-class CountedSupply(Supply[Unit]):
+class CountedSupply(Supply[FedUnit]):
     """Batches known by arithmetic, epoch after epoch from a cursor on.
 
     Up to `group` steps of the deal become one unit: 1 where a step is worth a unit of its own; more where steps are so small
@@ -90,7 +90,7 @@ class CountedSupply(Supply[Unit]):
         self._turns = Turns(part)
         self._grown = 1
 
-    def poll(self, block: bool) -> Unit:
+    def poll(self, block: bool) -> FedUnit:
         if self._once and self._epoch > self._first_epoch:
             raise Exhausted
         while (run := self._next_run()) is not None:
@@ -153,7 +153,7 @@ def my_rows(deal: Deal, start: int, steps: int, mine: Ints) -> Ints:
     return rows if len(mine) == steps else rows.reshape(steps, deal.size)[mine].ravel()
 
 
-class CutSupply(Supply[Unit]):
+class CutSupply(Supply[FedUnit]):
     """Batches cut from chunks of samples that are numbered as they come."""
 
     def __init__(
@@ -179,7 +179,7 @@ class CutSupply(Supply[Unit]):
         self._done = False
         self._turns = Turns(part)
 
-    def poll(self, block: bool) -> Unit | None:
+    def poll(self, block: bool) -> FedUnit | None:
         while True:
             if self._done:
                 raise Exhausted

@@ -36,7 +36,8 @@ class Places:
         return len(self.positions)
 
     def part(self, first: int, stop: int) -> Places:
-        return Places(self.positions[first:stop], self.indices[first:stop], self.epoch)
+        whole = stop - first == len(self.positions)
+        return self if whole else Places(self.positions[first:stop], self.indices[first:stop], self.epoch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,10 @@ class BytesColumn:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Elsewhere it has the bytes of its rows alone, in memory of their own; seek indices, which only save time, stay here.
+        return BytesColumn.of, (self.own(),)
+
     def __getitem__(self, row: int) -> bytes:
         start = int(self.starts[row])
         return self.data[start : start + int(self.lengths[row])].tobytes()
@@ -205,6 +209,16 @@ class Chunk:
             self.names.take(rows),
             {at: self.failures[row] for at, row in failed if row in self.failures},
         )
+
+    def part(self, first: int, stop: int) -> Chunk:
+        """Rows `first` to `stop` for a task of their own, sharing memory."""
+        names = self.names if stop - first == len(self) else self.names.take(np.arange(first, stop, dtype=np.int64))
+        here = slice(first, stop)
+        columns: dict[str, Column] = {
+            field: column.take(here) if isinstance(column, BytesColumn) else column[here]
+            for field, column in self.columns.items()
+        }
+        return Chunk(columns, self.positions[here], numbers(stop - first), self.parents[here], self.epoch, names)
 
     def own(self) -> Chunk:
         """This chunk with nothing left in a worker's arena."""

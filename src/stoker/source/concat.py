@@ -62,10 +62,10 @@ class ConcatSource(Source):
             columns[name] = pieces[0][1] if alone else spread_columns(pieces, len(indices), out.get(name))
         return Rows(columns, errors)
 
-    def foresee(self, indices: Ints) -> None:
+    def foresee(self, indices: Ints, decoded: bool) -> None:
         members = np.searchsorted(self._ends, indices, side="right")
         for member in self._listeners:
-            self.sources[member].foresee(indices[members == member] - self.firsts[member])
+            self.sources[member].foresee(indices[members == member] - self.firsts[member], decoded)
 
     def fetch_ahead(self, stop: threading.Event) -> None:
         """Each thread stays with one source; with more sources than threads, some fetch only what is read."""

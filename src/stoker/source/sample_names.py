@@ -42,20 +42,32 @@ class Names(ABC):
     def take(self, rows: Rows) -> Names:
         """The names of the given rows, in that order."""
 
+    def bound(self, source: Source | None) -> Names:
+        """The same where they come from another process, which has a source of its own: names by `source`."""
+        return self
+
 
 class SourceNames(Names):
-    """Samples of a source, by their indices."""
+    """Samples of a source, by their indices. Sent elsewhere they leave the source behind, and are `bound` to the one there."""
 
     __slots__ = ("_indices", "_source")
 
-    def __init__(self, source: Source, indices: Rows) -> None:
+    def __init__(self, source: Source | None, indices: Rows) -> None:
         self._source, self._indices = source, indices
 
     def key(self, row: int) -> str:
+        assert self._source is not None
         return self._source.key(self.index(row))
 
     def origin(self, row: int) -> str:
+        assert self._source is not None
         return self._source.origin(self.index(row))
+
+    def bound(self, source: Source | None) -> SourceNames:
+        return self if self._source is not None else SourceNames(source, self._indices)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SourceNames, (None, self._indices)
 
     def index(self, row: int) -> int:
         return int(self._indices[row])
@@ -125,6 +137,9 @@ class RenamedNames(Names):
 
     def index(self, row: int) -> int:
         return self._names.index(row)
+
+    def bound(self, source: Source | None) -> RenamedNames:
+        return RenamedNames(self._names.bound(source), self._keys)
 
     def take(self, rows: Rows) -> RenamedNames:
         keys = {at: self._keys[row] for at, row in enumerate(rows.tolist()) if row in self._keys}

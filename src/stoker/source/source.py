@@ -75,8 +75,11 @@ class Source(ABC):
         """Where a sample is stored, for messages."""
         return self.key(index)
 
-    def foresee(self, indices: Ints) -> None:
-        """Samples that will be read, in this order; a source with `foresight` may begin to fetch them."""
+    def foresee(self, indices: Ints, decoded: bool) -> None:
+        """Samples that will be read, in this order; a source with `foresight` may begin to fetch them.
+
+        `decoded`: there are image stages, which ask for seek indices.
+        """
 
     def fetch_ahead(self, stop: threading.Event) -> None:
         """Fetch what was foreseen until `stop` is set: the work of threads that run beside the workers."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ..batch.strings import ByteStrings
+from ..batch.written_rows import Report
 from ..errors import BatchError
 from ..plan.columns import AnyNode, Step, Work
 from ..plan.nodes import Blend, Function, MapBatch, describe_function, verb_of
@@ -17,7 +18,6 @@ from .blend_batch import blend
 from .fields import arranged
 from .map_functions import short_name
 from .ragged import Keys, map_batch
-from .runner import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,13 @@ class Finish:
         position: int,
         keys: Keys,
         report: Report,
-    ) -> tuple[dict[str, Any], Keys]:
-        """The finished columns and keys of a batch whose first row is at `position`; the first `real` rows of it do not pad.
+    ) -> tuple[dict[str, Any], list[str] | None]:
+        """The finished columns of a batch whose first row is at `position`; the first `real` rows of it do not pad.
 
+        With them come the keys, where a function gave some.
         What each of `steps` but the first cost is noted in the report.
         """
-        clock = time.perf_counter()
+        clock, given = time.perf_counter(), None
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
         for step in self.work.steps:
             node = step.node
@@ -56,7 +57,8 @@ class Finish:
                 columns = map_batch(node.fn, columns, rows, keys)
                 _check_rows(node.fn, columns, rows)
                 if KEY in columns:
-                    keys = columns.pop(KEY).copy
+                    given = columns.pop(KEY)
+                    keys = given.copy
                 clock = report.lap(clock)
             elif isinstance(node, Blend):
                 seed = (self.seed, epoch, position, step.streams[0])
@@ -67,7 +69,7 @@ class Finish:
                 columns = arranged(node, columns)
         if self.work.columns is not None:
             columns = {name: columns[column] for name, column in self.work.columns.items()}
-        return columns, keys
+        return columns, given
 
 
 def _step_of(node: AnyNode) -> str:

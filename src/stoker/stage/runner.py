@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union, cast
 
@@ -12,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.draft import column_bytes
+from ..batch.written_rows import Report
 from ..errors import BatchError, ReadError, SampleError
+from ..faults import TaskFault
 from ..plan.columns import AnyStep, Work, read_with
 from ..plan.nodes import (
     Decode,
@@ -42,24 +43,6 @@ from .stage import Stage, Targets
 
 NO_TARGETS: Mapping[str, NDArray[Any]] = {}
 _NOTHING = Notes()
-
-
-@dataclass(slots=True)
-class Report:
-    """What a run of stages cost, and which samples it left out."""
-
-    seconds: list[float] = field(default_factory=list)  # one a step, in the order of `Runner.steps`
-    skipped: list[SampleError] = field(default_factory=list)
-    rows: int = 0
-    failure: SampleError | None = None  # of the first row that is not in the chunk, unless bad rows are left out
-    failed_slot: int = 0  # the slot of that row
-    notes: Notes = field(default_factory=lambda: _NOTHING)  # what happened to pictures
-
-    def lap(self, clock: float) -> float:
-        """Note the time since `clock` as a step's; returns the new clock."""
-        now = time.perf_counter()
-        self.seconds.append(now - clock)
-        return now
 
 
 #: what a runner starts from: places in the epoch, or rows that exist already
@@ -230,9 +213,9 @@ class Runner:
             return chunk, targets
         failed = sorted(chunk.failures)
         if not self._skip:
-            report.failure, report.failed_slot = chunk.failures[failed[0]], int(chunk.slots[failed[0]])
+            report.failure, report.failed_slot = TaskFault.of(chunk.failures[failed[0]]), int(chunk.slots[failed[0]])
             return chunk.take(np.arange(failed[0])), NO_TARGETS
-        report.skipped += [chunk.failures[row] for row in failed]
+        report.skipped += [TaskFault.of(chunk.failures[row]) for row in failed]
         keep = np.ones(len(chunk), np.bool_)
         keep[failed] = False
         return chunk.take(np.flatnonzero(keep)), NO_TARGETS  # rows no longer line up with their memory

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from ..errors import KernelError
 from ..kernel import native
 
 
@@ -57,6 +58,9 @@ class Scratch:
         """What was noted since the last call."""
         notes, self.notes = self.notes, Notes()
         return notes
+
+    def __reduce__(self) -> NoReturn:
+        raise KernelError("a worker's scratch memory cannot be pickled or copied: every worker makes its own")
 
     def close(self) -> None:
         if self._decoder is not None:

@@ -132,14 +132,14 @@ class RecordSource(Source):
         """The same for many."""
         return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
 
-    def foresee(self, indices: Ints) -> None:
+    def foresee(self, indices: Ints, decoded: bool) -> None:
         cache = self._cached[0].cache
         shards = self.shards_of(indices)
         if cache.block is None:
             changes = np.flatnonzero(np.diff(shards, prepend=-1))
             # Where all shards are needed all the time, it is enough to say so once.
             order = shards[changes].tolist() if len(changes) <= 4 * len(self.blobs) else _in_order(shards)
-            units = [unit for shard in order for unit in (*self._tail_units(shard), *self._units(shard))]
+            units = [unit for shard in order for unit in (*self._tail_units(shard, decoded), *self._units(shard))]
         else:
             starts = self._start[indices].min(axis=1, where=self._length[indices] >= 0, initial=np.iinfo(np.int64).max)
             ends = (self._start + np.maximum(self._length, 0))[indices].max(axis=1)
@@ -157,12 +157,10 @@ class RecordSource(Source):
         blob = self.blobs[shard]
         return blob.units(*span) if isinstance(blob, CachedBlob) else ()
 
-    def _tail_units(self, shard: int) -> Sequence[Any]:
-        """What the cache is to hold of a shard's seek indices, once somebody has asked for some: not every pipeline decodes."""
+    def _tail_units(self, shard: int, decoded: bool) -> Sequence[Any]:
+        """What the cache is to hold of a shard's seek indices: not every pipeline decodes."""
         tail = self.indexes[shard].tail
-        if not isinstance(tail.blob, CachedBlob) or not any(table.asked for table in self._seeks.values()):
-            return ()
-        return tail.blob.units(tail.at)
+        return tail.blob.units(tail.at) if decoded and self._seeks and isinstance(tail.blob, CachedBlob) else ()
 
     def size_of(self, field: str) -> int:
         if field in self.stored:

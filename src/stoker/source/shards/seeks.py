@@ -51,8 +51,6 @@ class SeekTable:
         self._files = HeldFiles(self._blobs)
         self._local = all(isinstance(blob, LocalBlob) for blob in self._blobs)
         self.count = int((length > 0).sum())
-        #: whether anybody has read some
-        self.asked = False
 
     def __len__(self) -> int:
         return len(self._start)
@@ -67,7 +65,6 @@ class SeekTable:
 
         Those are left out. Without a single one, None. The bytes are in the worker's memory until its next task.
         """
-        self.asked = True
         lengths = self._length[rows]
         wrong = _NONE
         if self._pictures is not None:
@@ -79,7 +76,6 @@ class SeekTable:
         fds = self._files.descriptors() if self._local else None
         if fds is None:
             return None
-        self.asked = True
         found: StoredSeeks = scratch.keep(self, lambda: self._stored(fds))
         return found
 

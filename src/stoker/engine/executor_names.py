@@ -1,0 +1,15 @@
+"""Executors by name: a new one is a line here."""
+
+from __future__ import annotations
+
+from ..registry import Registry
+from .executor import Executor
+
+EXECUTORS: Registry[type[Executor]] = Registry(
+    "executor",
+    {
+        "auto": ("stoker.engine.threads", "ThreadExecutor", ""),
+        "threads": ("stoker.engine.threads", "ThreadExecutor", ""),
+        "inline": ("stoker.engine.inline", "InlineExecutor", ""),
+    },
+)

@@ -1,0 +1,328 @@
+"""What every executor promises. A new executor adds a class at the end of this file and gets all of these tests."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker import Pipeline
+from stoker.batch.slab import Layout, Slab, plain_memory
+from stoker.batch.written_rows import WrittenRows
+from stoker.engine.executor_names import EXECUTORS
+from stoker.errors import BatchError, ConfigError, FunctionError, KernelError, SampleError, WorkerError
+from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandAugment, RandomResizedCrop, Resize
+from stoker.kernel.native import Images
+from stoker.loader.batch_units import BatchPart, BatchWork
+from stoker.loader.build import compile_work, layout_of
+from stoker.plan.order import Places
+from stoker.source.chunk import BytesColumn
+from stoker.storage.scratch import Scratch
+from tests.contract.pickling import PicklingExecutor
+from tests.loader.runs import (
+    PIPELINES,
+    SINGLES,
+    bad_every_seventh,
+    feed_hash,
+    forgiving,
+    hash_of,
+    numbers,
+    odd,
+    run_python,
+    sha_of_run,
+    two_of_three,
+)
+from tests.support import jpeg_bytes
+from tests.system.random_pipelines import case_of, pipeline_of
+from tests.system.stored_samples import Shelf
+
+PICTURES = [jpeg_bytes(40 + 3 * seed, 50, seed=seed) for seed in range(13)]
+SEEDS = range(24)
+
+
+def unlabelled(sample: dict[str, Any]) -> bool:
+    return bool(sample["cls"] % 3)
+
+
+def stored_pictures(folder: Path) -> dict[str, Pipeline]:
+    """Pictures in every kind of store, through stages that keep memory, programs and tables between tasks."""
+    paths = [folder / f"{number}.jpg" for number in range(len(PICTURES))]
+    for path, data in zip(paths, PICTURES):
+        path.write_bytes(data)
+    samples = [{"__key__": f"k{n}", "jpg": data, "cls": n} for n, data in enumerate(PICTURES)]
+    records = [{"image": data, "label": n, "box": np.array([[0.1, 0.2, 0.7, 0.9]] * (n % 3))} for n, data in enumerate(PICTURES)]
+    tar = stoker.tar(list(stoker.write_tar(folder / "{:03d}.tar", samples, max_samples=5).paths))
+    tfrecord = stoker.tfrecord(
+        list(
+            stoker.write_tfrecord(folder / "{:03d}.tfrecord", [{"image": r["image"], "label": r["label"]} for r in records]).paths
+        ),
+        features={"image": bytes, "label": int},
+    )
+    stoker.write_lmdb(folder / "records.lmdb", [{"__key__": f"r{n}", **record} for n, record in enumerate(records)])
+    lmdb = stoker.lmdb(folder / "records.lmdb")
+    files = stoker.files(paths, labels=list(range(len(paths)))).shuffle(seed=2)
+    crops = (RandomResizedCrop(16), HorizontalFlip())
+    return {
+        "files": files.image("image", *crops, layout="chw", out="float32").batch(4),
+        "files, sizes vary": files.image("image", Resize(20)).batch(4, drop_last=False),
+        "files, blended": files.image("image", *crops).batch(4).blend(MixUp(classes=20), CutMix(classes=20)),
+        "tar": tar.shuffle(seed=3).image("jpg", *crops, RandAugment()).batch(3),
+        "tar, bytes": tar.shuffle(seed=3).batch(3, drop_last=False),
+        "tar behind filter": tar.filter(unlabelled).image("jpg", Resize((12, 14)), RandAugment()).batch(3),
+        "tfrecord": tfrecord.image("image", Resize(30), CenterCrop(20)).batch(3),
+        "lmdb, boxes": lmdb.image("image", RandomResizedCrop(16), boxes="box", relative_boxes=True).batch(3, pad={"box": -1}),
+        "mix": stoker.mix([files.select("image"), lmdb.select("image")]).image("image", *crops).batch(4),
+    }
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pipeline]:
+    return stored_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    return Shelf(tmp_path_factory.mktemp("shelf"))
+
+
+@cache
+def expected(kind: str) -> str:
+    """What the oracle gives."""
+    return sha_of_run(pipeline_named(kind), executor="inline")
+
+
+def pipeline_named(kind: str) -> Pipeline:
+    return PIPELINES[kind](7) if kind in PIPELINES else SINGLES[kind]()
+
+
+def picky(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["x"] == 31:
+        raise KeyError("no such thing")
+    return sample
+
+
+def error_of(pipeline: Pipeline, **options: Any) -> Exception:
+    with pipeline.loader(**options) as loader, pytest.raises(Exception) as caught:
+        list(loader)
+    return caught.value
+
+
+def told(error: BaseException | None) -> Any:
+    """All that users see of an error, but where in the code it was."""
+    if error is None:
+        return None
+    about = [getattr(error, name, None) for name in ("key", "origin", "position", "errno", "filename")]
+    return type(error), str(error), about, told(error.__cause__)
+
+
+def holds_33(content: Any) -> bool:
+    """Whether a task has the sample at position 33."""
+    return 33 in getattr(content, "rows", content).positions
+
+
+class ExecutorContract:
+    """Inherit this and say what to give to `loader()`."""
+
+    options: dict[str, Any]
+
+    @pytest.mark.parametrize("kind", [*PIPELINES, *SINGLES])
+    def test_it_gives_the_batches_that_the_callers_own_thread_gives(self, kind: str) -> None:
+        assert sha_of_run(pipeline_named(kind), **self.options) == expected(kind)
+
+    def test_it_gives_the_same_of_all_that_is_stored(self, pictures: dict[str, Pipeline]) -> None:
+        for kind, pipeline in pictures.items():
+            assert sha_of_run(pipeline, **self.options) == sha_of_run(pipeline, executor="inline"), kind
+
+    def test_it_gives_the_same_of_random_pipelines(self, shelf: Shelf) -> None:
+        for seed in SEEDS:
+            case = case_of(seed, shelf)
+            pipeline = pipeline_of(case.spec, shelf, case.ranks, 0, case.shard_at)
+            if pipeline.plan.counted and not pipeline.plan.pass_rows:
+                continue
+            try:
+                inline = sha_of_run(pipeline, epochs=1, executor="inline")
+            except ConfigError:
+                continue  # it gives no batch at all
+            assert sha_of_run(pipeline, epochs=1, **self.options) == inline, case
+
+    def test_an_epoch_that_is_left_does_not_disturb_the_next(self) -> None:
+        pipeline = numbers(400).shuffle(seed=1).batch(8)
+        with pipeline.loader(executor="inline", epoch=1) as loader:
+            wanted = [hash_of(batch) for batch in loader]
+        with pipeline.loader(**self.options) as loader:
+            held = [batch for batch, _ in zip(loader, range(3))]
+            before = [hash_of(batch) for batch in held]
+            assert [hash_of(batch) for batch in loader] == wanted, "tasks that were cancelled write to no memory of others"
+            assert [hash_of(batch) for batch in held] == before, "and neither do later ones to that of the user"
+
+    def test_a_loader_that_is_closed_in_the_middle_leaves_its_batches_valid(self) -> None:
+        with numbers(400).shuffle(seed=1).batch(8).loader(**self.options) as loader:
+            batch = next(iter(loader))
+            before = hash_of(batch)
+        assert hash_of(batch) == before
+
+    @pytest.mark.parametrize(
+        "pipeline",
+        [
+            numbers().map(picky).batch(8),
+            numbers().map(x=bad_every_seventh).batch(8),
+            numbers().filter(odd).map(picky).batch(4),
+            numbers().map(picky).filter(two_of_three).batch(4),
+            numbers().map(picky),
+            numbers().batch(8).map_batch(picky),
+        ],
+        ids=["map", "field", "behind filter", "before filter", "single", "map_batch"],
+    )
+    def test_errors_are_those_of_the_callers_own_thread(self, pipeline: Pipeline) -> None:
+        error = error_of(pipeline, **self.options)
+        assert told(error) == told(error_of(pipeline, executor="inline"))
+        assert isinstance(error, FunctionError) and error.__cause__ is not None
+        notes = "".join(getattr(error.__cause__, "__notes__", ()))
+        frames, at = [], error.__cause__.__traceback__
+        while at is not None:
+            frames.append(at.tb_frame.f_code.co_name)
+            at = at.tb_next
+        assert "picky" in notes or "bad_every_seventh" in notes or {"picky", "bad_every_seventh"} & set(frames)
+
+    def test_a_file_that_is_gone_is_told_with_the_systems_error_number(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir()
+        for number in range(6):
+            (tmp_path / "a" / f"{number}.jpg").write_bytes(PICTURES[number])
+        pipeline = stoker.files(tmp_path).batch(2)
+        (tmp_path / "a" / "3.jpg").unlink()
+        error = error_of(pipeline, **self.options)
+        assert isinstance(error, SampleError) and told(error) == told(error_of(pipeline, executor="inline"))
+
+    def test_bad_samples_are_left_out_and_told_in_order(self) -> None:
+        def run(**options: Any) -> tuple[list[Any], int]:
+            with forgiving(numbers().shuffle(seed=1).map(x=bad_every_seventh).batch(8)).loader(**options) as loader:
+                return [hash_of(batch) for batch in loader], loader.stats().skipped
+
+        assert run(**self.options) == run(executor="inline")
+
+
+class LosingExecutorContract(ExecutorContract):
+    """The same for executors whose workers may end before their tasks do."""
+
+    def test_a_task_that_is_lost_runs_again(self) -> None:
+        before = PicklingExecutor.lost
+        sha_of_run(numbers().batch(4).map_batch(dict), **self.options)
+        assert PicklingExecutor.lost > before
+
+    @pytest.mark.parametrize(
+        "pipeline", [numbers().batch(4), numbers().filter(odd).batch(2), numbers()], ids=["counted", "filter", "single"]
+    )
+    def test_a_task_that_is_always_lost_names_its_samples_after_all_before_it(
+        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(PicklingExecutor, "deadly", staticmethod(holds_33))
+        batches: list[str] = []
+        with pipeline.loader(**self.options) as loader, pytest.raises(WorkerError, match=r"a worker ended twice .*'3[0-3]'"):
+            batches += (hash_of(batch) for batch in loader)
+        with pipeline.loader(executor="inline") as loader:
+            assert batches == [hash_of(batch) for batch, _ in zip(loader, batches)]
+
+
+class TestInline(ExecutorContract):
+    options = {"executor": "inline"}  # noqa: RUF012
+
+
+class TestThreads(ExecutorContract):
+    options = {"threads": 2}  # noqa: RUF012
+
+    def test_a_task_that_was_cancelled_and_goes_on_writes_to_no_batch_of_others(self) -> None:
+        begun, release = threading.Event(), threading.Event()
+
+        def stay(x: Any) -> Any:
+            if x == 9 and not begun.is_set():
+                begun.set()
+                release.wait(60)
+                return -1
+            return x
+
+        with numbers(80).map(x=stay).batch(8).loader(**self.options) as loader:
+            next(iter(loader))
+            assert begun.wait(60)
+            batches = list(loader)
+            release.set()
+            loader.close()  # which waits for the worker
+            assert [int(x) for batch in batches for x in batch["x"]] == list(range(80))
+
+
+class TestPickling(LosingExecutorContract):
+    options = {"executor": "pickling", "threads": 3}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def _registered(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        entry = ("tests.contract.pickling", "PicklingExecutor", "")
+        monkeypatch.setitem(EXECUTORS._entries, "pickling", entry)
+        yield
+
+
+ELSEWHERE = """
+import pickle, sys
+from tests.contract.test_executors import rows_of
+print(rows_of(*pickle.load(open(sys.argv[1], "rb"))))
+"""
+
+
+def rows_of(work: BatchWork, rows: Places) -> str:
+    """A hash over what a task of these rows writes."""
+    slab = Slab(work.layout, *plain_memory(work.layout.nbytes + 64))
+    with closing(Scratch()) as scratch:
+        written = work(BatchPart(rows, 0, slab), scratch)
+    assert isinstance(written, WrittenRows)
+    columns = {**{name: array[: len(rows)] for name, array in slab.arrays.items()}, **written.loose}
+    sha = hashlib.sha256()
+    for name, column in sorted(columns.items()):
+        feed_hash(sha, [name, column.own() if isinstance(column, BytesColumn) else column])
+    return sha.hexdigest()
+
+
+def test_pickled_work_does_the_same_in_another_process(pictures: dict[str, Pipeline], tmp_path: Path) -> None:
+    for kind in ("tar", "lmdb, boxes", "files", "mix"):
+        plan = pictures[kind].plan
+        work, _ = compile_work(plan, layout_of(plan, 1))
+        assert plan.order is not None
+        rows = plan.order.places(np.arange(2, 5), 1)
+        here = rows_of(work, rows)
+        wire = pickle.dumps((work, rows))
+        assert rows_of(*pickle.loads(wire)) == here, kind  # noqa: S301
+        if kind == "tar":  # with a policy of effects, whose table the kernel finds by its address
+            (tmp_path / "wire").write_bytes(wire)
+            ran = run_python(ELSEWHERE, str(tmp_path / "wire"))
+            assert (ran.returncode, ran.stdout.strip()) == (0, here), ran.stderr
+
+
+def test_what_belongs_to_a_worker_refuses_to_travel() -> None:
+    scratch = Scratch()
+    for handle, name in (
+        (scratch.decoder, "decoder"),
+        (Images(np.zeros((1, 2, 2, 3), np.uint8)), "images"),
+        (scratch, "scratch"),
+    ):
+        with pytest.raises(KernelError, match=f"{name}.* cannot be pickled"):
+            pickle.dumps(handle)
+    with pytest.raises(BatchError, match="memory has no address"):
+        pickle.dumps(Slab(Layout.of({}, 1), *plain_memory(64)))
+    scratch.close()
+
+
+@pytest.mark.parametrize("name", ["process", "", 3])
+def test_an_executor_that_does_not_exist_is_told_with_those_that_do(name: Any) -> None:
+    with pytest.raises(ConfigError, match=r"no such executor; choose 'auto', 'threads' or 'inline'"):
+        numbers().batch(4).loader(executor=name)
+
+
+def test_threads_for_an_executor_that_has_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"executor='inline', threads=8\): it has no threads.*omit threads"):
+        numbers().batch(4).loader(executor="inline", threads=8)

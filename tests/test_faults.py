@@ -1,0 +1,97 @@
+"""Errors that travel as plain data are the same errors where they arrive."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+
+import pytest
+
+from stoker import errors
+from stoker.errors import CorruptShard, FunctionError, ReadError, RemoteError, SampleError
+from stoker.faults import TaskFault
+
+
+class Homemade(KeyError):
+    """An exception of a user."""
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def sent(error: BaseException) -> BaseException:
+    fault: TaskFault = pickle.loads(pickle.dumps(TaskFault.of(error)))  # noqa: S301
+    again: TaskFault = pickle.loads(pickle.dumps(fault))  # noqa: S301
+    assert again == fault
+    return fault.error()
+
+
+def test_in_one_process_it_is_the_very_exception() -> None:
+    error = raised(ValueError("x"))
+    assert TaskFault.of(error).error() is error
+
+
+def kinds() -> list[type[errors.StokerError]]:
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.StokerError)]
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
+def test_every_error_of_ours_arrives_with_class_and_message(kind: type[errors.StokerError]) -> None:
+    error = sent(raised(kind("what is wrong")))
+    assert type(error) is kind and str(error) == "what is wrong"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReadError("cannot be read", key="k", origin="a.tar, byte 5", position=7),
+        CorruptShard("bad", shard="a.tar", offset=512),
+        RemoteError("gone", url="http://a", status=404, moved=True),
+        FileNotFoundError(2, "No such file or directory", "a.jpg"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        SystemExit(3),
+        KeyError("name"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_attributes_arrive_too(error: BaseException) -> None:
+    if isinstance(error, ReadError):
+        error.errno = 12
+    made = sent(raised(error))
+    names = ("key", "origin", "position", "errno", "filename", "shard", "offset", "url", "status", "moved", "code", "args")
+    assert type(made) is type(error) and str(made) == str(error)
+    assert [getattr(made, name, None) for name in names] == [getattr(error, name, None) for name in names]
+
+
+def test_causes_and_tracebacks_arrive_as_text() -> None:
+    wrapped = FunctionError("f raised", key="k")
+    wrapped.__cause__ = raised(ZeroDivisionError("division by zero"))
+    made = sent(raised(wrapped))
+    assert isinstance(made, SampleError) and type(made.__cause__) is ZeroDivisionError
+    assert "raise error" in made.__cause__.__notes__[0]  # type: ignore[attr-defined]
+
+
+def test_a_class_that_is_not_known_here_becomes_the_nearest_that_is_and_keeps_its_name() -> None:
+    made = sent(raised(Homemade("x")))
+    assert type(made) is KeyError and "Homemade: 'x'" in str(made)
+    made = sent(raised(zlib.error("bad data")))
+    assert type(made) is Exception and str(made) == "error: bad data"
+
+
+def test_an_error_that_cannot_be_made_again_is_told_all_the_same() -> None:
+    made = sent(raised(UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates")))
+    assert type(made) is UnicodeEncodeError
+    for kind in ("UnicodeDecodeError", "os.system", "print"):
+        made = TaskFault(kind, "text", ("text",)).error()
+        assert type(made) is RuntimeError and str(made) == f"{kind}: text"
+
+
+def test_values_that_are_not_plain_stay_behind() -> None:
+    error = ValueError(object())
+    error.__dict__["held"] = lambda: None
+    made = sent(raised(error))
+    assert type(made) is ValueError and "object object" in str(made) and not hasattr(made, "held")
