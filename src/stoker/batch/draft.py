@@ -22,14 +22,6 @@ from .strings import ByteStrings
 from .written_rows import Report, WrittenRows
 
 
-class LoosePart(NamedTuple):
-    """What one task wrote beside the slab, and how many of its rows count: the first `rows`."""
-
-    loose: dict[str, Column]
-    rows: int
-    names: Names
-
-
 class BatchJoin(NamedTuple):
     """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
 
@@ -38,7 +30,7 @@ class BatchJoin(NamedTuple):
     """
 
     memory: Slab | Lease
-    parts: list[LoosePart]
+    parts: list[WrittenRows]
     rows: int
     taken: Ints | None
     repeated: Ints | None
@@ -48,7 +40,7 @@ class BatchJoin(NamedTuple):
 
     def keys(self, source: Source | None) -> Callable[[], list[str]]:
         """What makes the list of keys; it holds names, and no columns."""
-        return partial(_keys, [(part.names, part.rows) for part in self.parts], self.repeated, source)
+        return partial(_keys, [(part.names, len(part.slots)) for part in self.parts], self.repeated, source)
 
 
 class Draft:
@@ -67,7 +59,6 @@ class Draft:
         self._pool, self._fill = pool, fill
         self._lease: Lease | None = None
 
-    @property
     def lease(self) -> Lease:
         """From here on the lease owns the slab; who has its arrays holds it."""
         if self._lease is None:
@@ -85,25 +76,31 @@ class Draft:
 
         With `stop` only the rows before that one, when what follows failed.
         """
-        written = [(first, part) for first, part in sorted(self.written.items()) if len(part.slots)]
-        counts = [len(part.slots) for _, part in written]
-        if stop is not None or sum(counts) < self.rows:
-            slots = [part.slots if stop is None else part.slots[part.slots < stop - first] for first, part in written]
-            counts = [len(rows) for rows in slots]
-            good: Ints = np.concatenate([np.empty(0, np.int64), *(first + rows for (first, _), rows in zip(written, slots))])
-            self.kept = None if len(good) == self.rows else good
-        parts = [LoosePart(part.loose, count, part.names) for (_, part), count in zip(written, counts)]
-        kept, real = self.kept, self.rows - padded
+        parts, rows = [self.written[first] for first in sorted(self.written)], self.rows
+        if stop is not None or sum([len(part.slots) for part in parts]) < rows:
+            parts, self.kept = self._kept(stop)
+        kept, real = self.kept, rows - padded
         if kept is None:
-            return BatchJoin(self.lease, parts, self.rows, None, None, real, epoch, position)
+            return BatchJoin(self.lease(), parts, rows, None, None, real, epoch, position)
         if self._fill and len(kept):
-            repeated = np.maximum(np.searchsorted(kept, np.arange(self.rows), side="right") - 1, 0)
-            return BatchJoin(self.lease, parts, self.rows, kept[repeated], repeated, real, epoch, position)
-        return BatchJoin(self.lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
+            repeated = np.maximum(np.searchsorted(kept, np.arange(rows), side="right") - 1, 0)
+            return BatchJoin(self.lease(), parts, rows, kept[repeated], repeated, real, epoch, position)
+        return BatchJoin(self.lease(), parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
+
+    def _kept(self, stop: int | None) -> tuple[list[WrittenRows], Ints | None]:
+        """What tasks wrote before `stop`, without those that wrote nothing; and which rows these are, None when they are all."""
+        parts, kept = [], [np.empty(0, np.int64)]
+        for first, part in sorted(self.written.items()):
+            slots = part.slots if stop is None else part.slots[part.slots < stop - first]
+            if len(slots):
+                parts.append(part._replace(slots=slots))
+                kept.append(first + slots)
+        rows: Ints = np.concatenate(kept)
+        return parts, None if len(rows) == self.rows else rows
 
     def valid(self, padded: int) -> NDArray[np.bool_] | None:
         """Which rows of the joined batch are real samples; None: all."""
-        if not padded and (self.kept is None or not self._fill):
+        if not padded and not self._fill:
             return None
         valid = np.arange(self.rows) < self.rows - padded
         if self.kept is None:
@@ -145,7 +142,7 @@ def join(
     columns = _slab_columns(joining)
     parts, repeated = joining.parts, joining.repeated
     for name in _loose_fields(parts, keys):
-        values = _joined([(part.loose[name], part.rows) for part in parts])
+        values = _joined([(part.loose[name], len(part.slots)) for part in parts])
         if repeated is not None:
             values = values.take(repeated) if isinstance(values, ByteStrings) else [values[row] for row in repeated.tolist()]
         spec = (specs or {}).get(name, OBJECT)
@@ -162,14 +159,14 @@ def _slab_columns(joining: BatchJoin) -> dict[str, Any]:
     return {name: array if len(array) == rows else array[:rows] for name, array in arrays.items()}
 
 
-def _loose_fields(parts: list[LoosePart], keys: Callable[[], list[str]]) -> list[str]:
+def _loose_fields(parts: list[WrittenRows], keys: Callable[[], list[str]]) -> list[str]:
     if not parts:
         return []
     names = parts[0].loose.keys()
     for number, part in enumerate(parts):
         if part.loose.keys() != names:
             odd = sorted(part.loose.keys() ^ names)[0]
-            first = sum(before.rows for before in parts[:number])
+            first = sum(len(before.slots) for before in parts[:number])
             raise BatchError(f"some samples have the field {odd!r} and some do not, e.g. {keys()[first]!r}")
     return list(names)
 

@@ -19,12 +19,14 @@ from ..batch.written_rows import Report, WrittenRows
 from ..engine.executor import Outcome
 from ..engine.feed import Unit
 from ..errors import BatchError, SampleError, WorkerError
+from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
 from ..sizes import counted
 from ..source.chunk import Chunk, FieldSpec, Ints
 from ..source.source import Source
 from ..stage.finish import Finish
+from ..stage.ragged import Keys
 from ..stage.runner import Runner
 from ..storage.scratch import Scratch
 
@@ -86,7 +88,7 @@ class BatchWork:
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
-            return self.join(content, True)
+            return self.join(content, content.keys(self.source), True)
         rows, first, slab = content
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
@@ -95,10 +97,9 @@ class BatchWork:
         chunk, report = self.runner.run(rows, targets, scratch)
         return write_rows(targets, chunk, self.needed, report)
 
-    def join(self, joining: BatchJoin, weigh: bool) -> JoinedBatch:
+    def join(self, joining: BatchJoin, keys: Keys, weigh: bool) -> JoinedBatch:
         """Make columns of what tasks have written, and do to them what is to be done to a whole batch."""
         report, clock = Report(), time.perf_counter()
-        keys = joining.keys(self.source)
         columns = join(joining, self.specs, self.rules, keys)
         report.lap(clock)
         in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns} if weigh else set()
@@ -148,7 +149,8 @@ class BatchUnit(Unit[Content, Result]):
         self._added = 0  # bytes beside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
         self._errors: dict[int, BaseException] = {}  # by row
-        self._reports: list[Report] = []
+        self.damaged = 0  # images decoded as far as they go; known when the batch is
+        self._skipped: list[TaskFault] = []
         self._batch: Batch | None = None
 
     def split(self, rows: int) -> list[Content]:
@@ -171,7 +173,7 @@ class BatchUnit(Unit[Content, Result]):
                     self._fail(content.first + result.report.failed_slot, result.report.failure.error())
         elif isinstance(result, JoinedBatch):
             added = result.nbytes - self._added  # what the tasks had added became what the batch holds now
-            self._complete(content, result)
+            self._complete(content, content.keys(self._work.source), result)
         if outcome.fault is not None:
             first, rows = (content.first, len(content.rows)) if isinstance(content, BatchPart) else (0, self.rows)
             self._fail(first, _explained(outcome.fault.error(), str(self), rows))
@@ -204,14 +206,10 @@ class BatchUnit(Unit[Content, Result]):
     @property
     def skipped(self) -> list[SampleError]:
         """Bad samples that were left out, in the order of rows; known when the batch is."""
-        errors = [fault.error() for report in self._reports for fault in report.skipped]
-        told = [error for error in errors if isinstance(error, SampleError)]
-        return self._front_skipped + sorted(told, key=lambda error: error.position or 0)
-
-    @property
-    def damaged(self) -> int:
-        """Images decoded as far as they go; known when the batch is."""
-        return sum(report.notes.damaged for report in self._reports)
+        if not self._skipped:
+            return self._front_skipped
+        errors = [error for fault in self._skipped if isinstance(error := fault.error(), SampleError)]
+        return self._front_skipped + sorted(errors, key=lambda error: error.position or 0)
 
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
@@ -223,8 +221,9 @@ class BatchUnit(Unit[Content, Result]):
         """The finished batch, or its rows before `stop`; joined here when no finishing task was needed."""
         if self._batch is None:
             joining = self._joining(stop)
+            keys = joining.keys(self._work.source)
             try:
-                self._complete(joining, self._work.join(joining, weigh=False))
+                self._complete(joining, keys, self._work.join(joining, keys, False))
             except MemoryError as error:
                 raise _explained(error, str(self), self.rows) from error
         assert self._batch is not None
@@ -234,16 +233,19 @@ class BatchUnit(Unit[Content, Result]):
         assert self.draft is not None
         return self.draft.joining(self.epoch, int(self._rows.positions[0]), self._padded, stop)
 
-    def _complete(self, joining: BatchJoin, joined: JoinedBatch) -> None:
+    def _complete(self, joining: BatchJoin, keys: Keys, joined: JoinedBatch) -> None:
         """From here on the batch alone holds its memory."""
         draft, self.draft = self.draft, None
         assert draft is not None
         self.kept = draft.kept
-        self._reports = [written.report for written in draft.written.values()]
+        for written in draft.written.values():
+            self._skipped += written.report.skipped
+            self.damaged += written.report.notes.damaged
         columns = joined.columns
         if joined.memory is None:
-            columns = {name: draft.lease.column(c) if isinstance(c, SlabView) else c for name, c in columns.items()}
-        keys = joining.keys(self._work.source) if joined.given is None else joined.given.copy
+            lease = draft.lease()
+            columns = {name: lease.column(c) if isinstance(c, SlabView) else c for name, c in columns.items()}
+        keys = keys if joined.given is None else joined.given.copy
         self._batch = Batch.of(columns, joining.rows, keys, draft.valid(self._padded))
 
     def __str__(self) -> str:
