@@ -69,10 +69,14 @@ AnyStep = Step[AnyNode]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Steps, and what the fields behind them are called: {name: column}; None: as they are."""
+    """Steps, and the fields behind them that somebody looks at: {name: column}; None: those that a function gave.
+
+    With `moves` columns have to be named so in the end; without, they are.
+    """
 
     steps: tuple[AnyStep, ...] = ()
     columns: Mapping[str, str] | None = None
+    moves: bool = False
 
 
 NO_WORK = Work()
@@ -190,16 +194,17 @@ def _there(
         raise kind(f"{verb_of(node)} names the field {name!r}, but {here} {names}{node.advice(name, fields)}")
 
 
-def needed(steps: Iterable[AnyStep], behind: Iterable[str] | None) -> set[str] | None:
-    """The columns that must be there in front of some steps, so that `behind` are there after them; None: all."""
-    need: set[str] = set()
-    for step in steps:
-        if step.columns is None:
-            return None
-        need |= step.reads
-        if step.node.effect.whole:
-            return need
-    return None if behind is None else need | set(behind)
+def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tuple[Work, set[str] | None]:
+    """Steps as work behind which `need` is looked at, and the columns that must be there in front of it; None: all."""
+    columns = None if view is None else {name: held.column for name, held in view.items() if need is None or name in need}
+    whole = [at for at, step in enumerate(steps) if step.columns is None or step.node.effect.whole]  # these look at all fields
+    behind = steps[whole[0]].columns if whole else columns
+    reads = {column for step in steps[: whole[0] if whole else None] for column in step.reads}
+    front = None if behind is None else reads | set(behind.values())
+    last = steps[whole[-1]] if whole else None
+    there = front if last is None else None if last.node.effect.opaque else last.columns  # columns that chunks then have
+    moves = columns is not None and (there is None or columns != {name: name for name in there})
+    return Work(tuple(steps), columns, moves), front
 
 
 def varying_fields(nodes: Iterable[StageNode]) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Union, cast
 from ..errors import ConfigError
 from ..source.chunk import OBJECT
 from ..source.source import Source, digest
-from .columns import NO_WORK, AnySource, AnyStep, Held, View, Work, needed, resolve, specs_of, varying_fields, view_of
+from .columns import NO_WORK, AnySource, AnyStep, View, Work, resolve, specs_of, varying_fields, view_of, work_of
 from .deal import Deal
 from .field_effects import Specs
 from .nodes import (
@@ -322,31 +322,31 @@ class _Compiler:
 
         What nobody looks at later is left out, and not read in the first place; a stream gives all it has.
         """
-        view = view_of(self.source.fields)
+        view, runs = view_of(self.source.fields), list[tuple[list[AnyStep], View]]()
         parts = [*(segment.nodes for segment in self.segments), self.current]
         streams = iter(streams_of([node for nodes in (*parts, self.finish) for node in nodes]))
-        runs: list[tuple[list[AnyStep], View]] = []
         for nodes in parts:
             steps, view = resolve(nodes, view, None if any(steps for steps, _ in runs) else self._either, streams)
             runs.append((steps, view))
             view = view_of(specs_of(view))
-        padded = dict(self.batch.pad) if self.batch else {}
-        for name in padded if view is not None else ():
-            if name not in (view or {}):
-                raise ConfigError(f"batch(pad=...) names the field {name!r}, but the fields here are {', '.join(view or ())}")
-        given: View = view and {name: Held(name, OBJECT if name in padded else held.spec) for name, held in view.items()}
-        steps, ends = resolve(self.finish, given, streams=streams)
-        results = None if ends is None else {name: held.column for name, held in ends.items()}
-        finishing = Work(tuple(steps), results)
-        need = needed(steps, None if results is None else results.values())
-        specs: Specs = None if view is None else {name: held.spec for name, held in view.items() if need is None or name in need}
+        specs, padded = specs_of(view), dict(self.batch.pad) if self.batch else {}
+        if specs is not None and (unknown := [name for name in padded if name not in specs]):
+            raise ConfigError(f"batch(pad=...) names the field {unknown[0]!r}, but the fields here are {', '.join(specs)}")
+        given = view_of(specs and {**specs, **dict.fromkeys(padded, OBJECT)})
+        finishing, need = work_of(*resolve(self.finish, given, streams=streams), None)
+        if specs is not None:
+            specs = {name: spec for name, spec in specs.items() if need is None or name in need}
+        if specs is not None and finishing.columns is not None and list(finishing.columns) != list(specs):
+            finishing = replace(finishing, moves=True)  # to another order
         works: list[Work] = []
-        for steps, ends in reversed(runs):
-            kept = None if ends is None else {n: held.column for n, held in ends.items() if need is None or n in need}
-            works.insert(0, Work(tuple(steps), kept))
-            need = needed(steps, None if kept is None else kept.values())
+        for steps, view in reversed(runs):
+            work, need = work_of(steps, view, need)
+            works.insert(0, work)
         fields = self.source.fields or ()
-        self.wanted = tuple(n for n in fields if need is None or n in need or not isinstance(self.source, Source))
+        if isinstance(self.source, Source):
+            self.wanted = tuple(name for name in fields if need is None or name in need)
+        else:
+            self.wanted, works[0] = tuple(fields), replace(works[0], moves=works[0].columns is not None)
         return works, finishing, specs
 
     def _either(self, columns: tuple[str, ...]) -> str:

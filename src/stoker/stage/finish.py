@@ -67,7 +67,8 @@ class Finish:
                 clock = report.lap(clock)
             else:
                 columns = arranged(node, columns)
-        if self.work.columns is not None:
+        if self.work.moves:
+            assert self.work.columns is not None
             columns = {name: columns[column] for name, column in self.work.columns.items()}
         return columns, given
 

@@ -93,8 +93,7 @@ class Runner:
             self._acts.insert(0, partial(_run_read, read, self._makes[0]))
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
-        there = _left([step for step, _ in doing], read)
-        self._columns = None if there is not None and work.columns == {name: name for name in there} else work.columns
+        self._columns = work.columns if work.moves else None
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
@@ -237,16 +236,6 @@ def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> 
         if column in makers:
             table[makers[column]][column] = name
     return table
-
-
-def _left(steps: Iterable[AnyStep], read: Reader | None) -> Iterable[str] | None:
-    """The columns that chunks have behind the steps, where that is known."""
-    there: Iterable[str] | None = read.wanted if read else None
-    for step in steps:
-        effect = step.node.effect
-        if effect.whole or effect.arranges:
-            there = None if effect.opaque else step.columns
-    return there
 
 
 def _act(step: AnyStep, stage: Stage, makes: dict[str, str]) -> _Act:
