@@ -15,6 +15,7 @@ import pytest
 
 import stoker
 from stoker import Pipeline
+from stoker.batch.batch import Batch
 from stoker.errors import ConfigError
 
 from ..loader.runs import PIPELINES, SINGLES, expand, numbers, odd
@@ -192,6 +193,22 @@ def test_torch_collates_samples_to_named_tuples_or_dicts() -> None:
     named, as_dict = (next(iter(DataLoader(dataset, batch_size=4))) for dataset in samples)
     assert named._fields == ("x", "y") and named["y"].shape == (4, 5)
     assert type(as_dict) is dict and rows(as_dict) == rows(named)
+    assert isinstance(named, Batch) and named.rows == 4 and named.sample_keys == [str(x) for x in named["x"].tolist()]
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_keys_and_valid_rows_come_through_where_torch_rebuilds_nothing(workers: int) -> None:
+    pipeline = numbers(7).shard(1, 2, "pad").batch(2)
+    loader = DataLoader(pipeline.torch_dataset(), batch_size=None, num_workers=workers, collate_fn=as_it_is)
+    assert [(batch.sample_keys, batch.valid.tolist()) for batch in loader] == [
+        (batch.sample_keys, batch.valid.tolist()) for batch in pipeline
+    ]
+    with pytest.raises(AttributeError, match="rebuilt from its values"):
+        _ = next(iter(DataLoader(pipeline.torch_dataset(), batch_size=None))).valid
 
 
 def test_a_form_of_batches_that_does_not_exist_is_named() -> None:

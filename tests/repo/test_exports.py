@@ -65,7 +65,7 @@ def test_the_names_of_the_contract_are_there() -> None:
         for name in names.split():
             assert hasattr(owner, name), name
     parameters = inspect.signature(stoker.Pipeline.loader).parameters
-    assert {"threads", "executor", "memory", "ahead", "format", "device", "epoch", "watchdog_s"} <= parameters.keys()
+    assert {"threads", "executor", "memory", "ahead", "format", "batches", "device", "epoch", "watchdog_s"} <= parameters.keys()
 
 
 def test_importing_stoker_imports_numpy_and_nothing_heavy() -> None:
