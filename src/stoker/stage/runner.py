@@ -123,17 +123,17 @@ class Runner:
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
         first = stages[0] if stages else None
-        self._draw = first if read and isinstance(first, ImageStage) and first.draws(read.source) else None
+        self._renders = first if read and isinstance(first, ImageStage) and not first.why_not_located(read.source) else None
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report([0.0] * len(self.steps))
         clock = time.perf_counter()
         first = 0
-        drawn = self._drawn(rows, targets, scratch) if self._draw and isinstance(rows, Places) else None
-        if drawn is not None:
+        rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
+        if rendered is not None:
             first = 2
-            chunk, read_s = drawn
+            chunk, read_s = rendered
             rows, targets = self._settle(chunk, targets, report)
             report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
         chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
@@ -176,23 +176,22 @@ class Runner:
         assert isinstance(rows, Chunk)
         return rows
 
-    def _drawn(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
+    def _rendered(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
         """The read and the image stage in one native call: the chunk, and the seconds of it spent reading.
 
         None where the source cannot, or where there is no memory for it: which sample is at fault shows when they are read.
         """
-        assert self._draw is not None and self._read is not None
-        out, local = _local(self._makes[0], targets), _local(self._makes[1], targets)
+        assert self._renders is not None and self._read is not None
+        read, out, local = self._read, _local(self._makes[0], targets), _local(self._makes[1], targets)
         try:
-            drawing = self._draw.drawing(places.epoch, places.positions, local, scratch)
-            rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
+            made = self._renders.render(read.source, places, read.wanted, out, local, scratch)
         except MemoryError:
             return None
-        if rows is None:
+        if made is None:
             return None
-        chunk = self._read.chunk(places, rows)
-        self._draw.drawn(chunk, drawing, rows.encoded, local, scratch)
-        return chunk, drawing.pictures.read_s
+        chunk = read.chunk(places, made.rows)
+        self._renders.settle(chunk, made, local, scratch)
+        return chunk, made.renderer.read_s
 
     def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
