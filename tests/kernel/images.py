@@ -12,7 +12,7 @@ from PIL import Image
 
 from stoker.kernel import native
 from stoker.kernel.native import Op, OpKind, Program
-from stoker.kernel.render import ImageInput, Input, Renderer, SpanInput
+from stoker.kernel.render import ImageInput, Input, SpanInput, render
 
 KINDS: dict[str, dict[str, Any]] = {
     "444": {"subsampling": 0},
@@ -105,12 +105,8 @@ def span_rows(
 
 
 def _rows(decoder: native.Decoder, program: Program, images: Input, epochs: Any, positions: Any, out: Any) -> NDArray[np.void]:
-    renderer = Renderer(decoder, program)
     (epoch,) = {int(epoch) for epoch in epochs}
-    renderer.begin(epoch, positions, out)
-    renderer.add(images)
-    assert renderer.bad == np.count_nonzero(renderer.rows["status"])
-    return renderer.rows
+    return render(decoder, program, images, epoch, positions, out)
 
 
 def run(

@@ -224,17 +224,20 @@ def test_records_that_lack_their_picture_or_a_number_are_told_the_same(kind: str
 
 def test_a_mix_is_rendered_in_one_call_for_each_source(images: Path, shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = stoker.mix([stoker.tar(shards), listed(images)]).image("jpg", *OPS).batch(8)
-    calls: list[Any] = []
-    render = library().render
+    calls: list[int] = []
+    tasks: list[Any] = []
+    render, render_task = library().render, ImageStage.render
 
     def counted(source: int, pictures: int) -> int:
         calls.append(source)
         return render(source, pictures)
 
     monkeypatch.setattr(library(), "render", counted)
+    monkeypatch.setattr(ImageStage, "render", lambda *arguments: tasks.append(render_task(*arguments)) or tasks[-1])
     monkeypatch.setattr(ImageStage, "_settle", lambda *_: None)  # PNGs take further calls
     with pipeline.loader(executor="inline") as loader:
-        assert sum(1 for _ in loader) == len(calls) // 2 == 5
+        assert sum(1 for _ in loader) == 5
+    assert len(calls) == 2 * len(tasks) > 0
 
 
 @pytest.mark.parametrize(

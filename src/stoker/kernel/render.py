@@ -327,6 +327,14 @@ class Renderer:
         _ANSWER.pack_into(self._struct.memory, _ANSWER_AT, bad + 1, nanoseconds)
 
 
+def render(decoder: Decoder, program: Program, images: Input, epoch: int, positions: Ints, out: NDArray[Any]) -> NDArray[np.void]:
+    """Render once: returns what became of each image (`ROW_DTYPE`). `Renderer` is for many times."""
+    renderer = Renderer(decoder, program)
+    renderer.begin(epoch, positions, out)
+    renderer.add(images)
+    return renderer.rows
+
+
 def _output_size(program: Program, out: NDArray[Any]) -> tuple[int, int]:
     """Return (height, width) of the images in `out`, after checking that they lie there densely."""
     shape = out.shape

@@ -17,7 +17,7 @@ from ..image.operation import Size
 from ..image.orient import upright
 from ..kernel import native
 from ..kernel.native import SeekUse, Spans, Status
-from ..kernel.render import ImageInput, Renderer, SpanInput
+from ..kernel.render import ImageInput, Renderer, SpanInput, render
 from ..plan.field_effects import crop_fields, image_spec, pixels_size, size_after
 from ..plan.nodes import Image
 from ..plan.order import Places
@@ -247,11 +247,8 @@ class ImageStage(Stage):
                 _raise(planned)
             shape = self._program.shape(int(planned["out_height"]), int(planned["out_width"]))
             out = np.empty(shape, self._program.dtype)
-        # Not the stage's own, whose rows are being settled.
-        renderer: Renderer = scratch.keep((self, "one picture"), lambda: Renderer(scratch.decoder, self._program))
-        renderer.begin(chunk.epoch, chunk.positions[at], out[None])
-        renderer.add(ImageInput(native.Images(pixels[None])).tell(None, None if boxes is None else boxes[at]))
-        made = renderer.rows[0]
+        image = ImageInput(native.Images(pixels[None])).tell(None, None if boxes is None else boxes[at])
+        made = render(scratch.decoder, self._program, image, chunk.epoch, chunk.positions[at], out[None])[0]
         if made["status"]:
             _raise(made)
         return out, made
