@@ -4,6 +4,7 @@
  * Reaches inside (internal.h) where the parts are worth testing alone. Needs no libjpeg; test_images.c does.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,9 +345,42 @@ static void a_decoder_that_is_not_built_in_says_so(void) {
 #endif
 }
 
+static void no_kernel_of_any_level_is_missing(void) {
+  /* The functions stand first in the table. memcpy, because they are of many types. */
+  enum { FUNCTIONS = offsetof(stk_kernels, joined) / sizeof(void (*)(void)) };
+  int levels = 0;
+  for (int level = 0; level < 8; level++) {
+    const stk_kernels *kernels = stk_kernels_of(level);
+    levels += kernels != NULL;
+    for (size_t i = 0; kernels && i < FUNCTIONS; i++) {
+      void (*function)(void);
+      memcpy(&function, (const char *)kernels + i * sizeof function, sizeof function);
+      if (!function) fprintf(stderr, "kernel %d of level %d is missing\n", (int)i, level);
+      CHECK(function);
+    }
+    /* Lanes are made for vectors, and a kernel that joins needs them. */
+    CHECK(!kernels || ((kernels->vector == 0) == (kernels->windows == 0) && (!kernels->joined || kernels->vector)));
+  }
+  CHECK(levels >= 1 + (stk_simd(-1) > 0) && stk_kernels_of(0) && stk_crc_now());
+  for (int32_t level = stk_simd(1000); level >= 0; level--) {
+    CHECK(stk_simd(level) == level && stk_kernels_now() == stk_kernels_of(level) && stk_crc_now());
+  }
+  stk_simd(-1);
+}
+
+static void structs_are_told_as_they_are(void) {
+  int64_t count;
+  const stk_field *fields = stk_layout(&count);
+  const stk_field *program = fields;
+  while (program < fields + count && strcmp(program->name, "stk_program")) program++;
+  CHECK(program + 2 < fields + count && program->offset == -1 && program->size == (int64_t)sizeof(stk_program));
+  CHECK(!strcmp(program[1].name, "seed") && program[1].offset == 0 && program[1].size == 8);
+  CHECK(!strcmp(program[2].name, "max_pixels") && program[2].offset == 8);
+}
+
 int main(void) {
-  CHECK(stk_abi() == STK_ABI);
-  CHECK(sizeof(stk_row) == 280 && sizeof(stk_program) == 1760);
+  no_kernel_of_any_level_is_missing();
+  structs_are_told_as_they_are();
   philox_gives_the_known_answers();
   draws_do_not_depend_on_how_many_are_asked_for();
   permutations_are_bijective();
