@@ -408,7 +408,7 @@ typedef struct {
 typedef struct {
   /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
   void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
-  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. */
+  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. May write STK_SLACK samples too many. */
   void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
   /* out pixel i = clamp((sum of weights * row + 2^19) >> 20), pixels of 3 or 1 interleaved samples; two rows at once, which may
    * be the same one. */
