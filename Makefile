@@ -6,10 +6,11 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/include/*.h native/sr
 C_FILES := $(wildcard native/include/*.h native/src/*.c native/src/*.h native/src/simd/*.c native/src/simd/*.h native/test/*.c native/test/*.h native/fuzz/*.c)
 CLANG  := $(shell command -v clang || command -v clang-14 || command -v gcc)
 FUZZER := $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do command -v $$c && break; done)
+ARM64_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 FUZZ_SECONDS ?= 1800
 SOAK_SECONDS ?= 600
 
-.PHONY: demo test check bench sanitize fuzz soak format clean
+.PHONY: demo test check check-arm64 bench sanitize fuzz soak format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -23,6 +24,15 @@ check: $(VENV)/.check
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/python -m pytest tests/repo
+
+# The library for arm64, and its C tests, run by an emulator: vector kernels against their scalar twins, parsers, geometry.
+check-arm64: $(VENV)/.installed
+	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64 >/dev/null || { \
+	  echo "A compiler for arm64 or an emulator is missing. Debian/Ubuntu: apt-get install $(ARM64_PACKAGES)"; exit 1; }
+	$(BIN)/cmake -S . -B build/arm64 -DSTOKER_TURBO=OFF -DSTOKER_TESTS=ON -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/aarch64-linux-gnu'
+	$(BIN)/cmake --build build/arm64 --parallel
+	$(BIN)/ctest --test-dir build/arm64 --parallel 4 --output-on-failure
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run_all.py

@@ -35,8 +35,8 @@ from stoker.kernel.library import library
 BATCH = 256
 #: rows of a task, for the first question
 TASK_ROWS = (8, 32)
-#: native functions of a task that release the GIL, and which of their arguments is the number of images
-WORK = {"read_files": None, "image_rows": 9, "image_files": 4}
+#: native functions of a task that release the GIL, and which word of their first argument, a struct, is the number of images
+WORK = {"read_files": None, "render": 1}
 #: bytes whose checksum is as long as launching a kernel
 LAUNCH_BYTES = 1 << 15
 
@@ -129,7 +129,7 @@ class Sleep:
         place, us, sleep = at, self._us, self._sleep
 
         def work(*arguments: Any) -> int:
-            sleep(int(us * arguments[place]))
+            sleep(int(us * ctypes.c_int64.from_address(arguments[0] + 8 * place).value))
             return 0
 
         return work

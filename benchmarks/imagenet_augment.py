@@ -26,6 +26,7 @@ from peers.torchvision_images import JITTER, MEAN, STD, single, torchvision_pill
 from stoker import image
 from stoker.image.lower import lower
 from stoker.kernel import native
+from stoker.kernel.render import ImageInput, render
 
 RECIPE = (
     image.RandomResizedCrop(SIDE),
@@ -152,8 +153,8 @@ def _ours(ops: tuple[image.Operation, ...], decoder: native.Decoder, pixels: NDA
     layout, out_type = ("chw", "float32") if floats else ("hwc", "uint8")
     program = lower(ops, seed=SEED, layout=layout, out=out_type)
     out = np.empty((len(pixels), *program.shape(SIDE, SIDE)), program.dtype)
-    epochs, positions = np.full(len(pixels), epoch, np.uint32), np.arange(len(pixels), dtype=np.int64)
-    return lambda: decoder.pixel_rows(program, pixels, None, epochs, positions, out)
+    positions, images = np.arange(len(pixels), dtype=np.int64), ImageInput(native.Images(pixels))
+    return lambda: render(decoder, program, images.tell(), epoch, positions, out)
 
 
 def _theirs(name: str, pixels: NDArray[np.uint8]) -> Callable[[], Any] | None:

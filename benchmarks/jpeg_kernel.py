@@ -27,6 +27,7 @@ from stoker.image import RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel import native
 from stoker.kernel.native import DecoderKind, SeekUse
+from stoker.kernel.render import SpanInput, render
 
 SIDE = 224
 OPS = (RandomResizedCrop(SIDE),)
@@ -132,8 +133,9 @@ class Ours:
         starts, lengths = starts[chunk], lengths[chunk]
         count = len(starts)
         seeks = self.seeks and native.Spans(self.seeks.data, self.seeks.starts[chunk], self.seeks.lengths[chunk])
-        at = np.full(count, epoch, np.uint32), np.arange(chunk.start, chunk.start + count)
-        return self.decoder.rows(self.program, encoded, starts, lengths, None, *at, self.out, seeks=seeks)
+        images = SpanInput().tell(native.Spans(encoded, starts, lengths), seeks)
+        positions = np.arange(chunk.start, chunk.start + count)
+        return render(self.decoder, self.program, images, epoch, positions, self.out[:count])
 
     def obeyed(self, rows: NDArray[np.void]) -> NDArray[np.bool_]:
         """Whether each picture was decoded by the one who was told to."""

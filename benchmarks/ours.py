@@ -19,6 +19,7 @@ from measure import SEED, Take, note, pull
 from stoker.image import HorizontalFlip, RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel import native
+from stoker.kernel.render import SpanInput, render
 
 SIDE = 224
 OPS = (RandomResizedCrop(SIDE), HorizontalFlip())
@@ -127,7 +128,6 @@ class Hand:
         self._paths = native.Paths([os.fsencode(path) for path in paths_of(folder)])
         self._program = lower(OPS, seed=SEED)
         self._arena, self._decoder = native.Arena(), native.Decoder()
-        self._epochs = np.zeros(CHUNK, np.uint32)
 
     def run(self, starts: Iterator[int], positions: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:
         """Make chunks until none is left; row i goes to ``out[i % len(out)]``."""
@@ -140,7 +140,8 @@ class Hand:
         """One chunk: read, decode, crop, resize, flip."""
         data, offsets, errors = native.read_files(self._paths, indices, self._arena)
         lengths = np.diff(offsets)
-        rows = self._decoder.rows(self._program, data, offsets[:-1], lengths, None, self._epochs, positions, out)
+        images = SpanInput().tell(native.Spans(data, offsets[:-1], lengths))
+        rows = render(self._decoder, self._program, images, 0, positions, out)
         if errors.any() or rows["status"].any():
             raise RuntimeError("the kernel alone cannot read all of these files; give a folder of plain JPEG files")
 

@@ -18,6 +18,7 @@ from measure import SEED, make_parser, note, report
 from ours import OPS, SIDE
 from stoker.image.lower import lower
 from stoker.kernel import native
+from stoker.kernel.render import SpanInput, render
 
 
 def parse() -> argparse.Namespace:
@@ -30,10 +31,8 @@ def parse() -> argparse.Namespace:
 def ours(program: native.Program, decoder: native.Decoder, encoded: bytes, epoch: int, position: int) -> tuple[Any, Any]:
     """Stoker's pixels of one image, and what it did to it."""
     out = np.empty((1, SIDE, SIDE, 3), np.uint8)
-    starts, lengths = np.zeros(1, np.int64), np.array([len(encoded)])
-    at = np.array([epoch], np.uint32), np.array([position])
-    row = decoder.rows(program, np.frombuffer(encoded, np.uint8), starts, lengths, None, *at, out)[0]
-    return out[0], row
+    spans = native.Spans(np.frombuffer(encoded, np.uint8), np.zeros(1, np.int64), np.array([len(encoded)]))
+    return out[0], render(decoder, program, SpanInput().tell(spans), epoch, np.array([position]), out)[0]
 
 
 def pillows(path: str, row: Any) -> NDArray[np.uint8]:

@@ -14,6 +14,7 @@
 
 #include "internal.h"
 #include "../test/jpegs.h"
+#include "../test/test.h"
 #include "../test/truth.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
@@ -105,12 +106,11 @@ static int64_t output_bytes(const question *q) {
 
 /* The output lies in memory of exactly its size. */
 static stk_row decode_crop(const question *q, stk_decoder *decoder, const jpeg *seek, uint8_t *out) {
-  const int64_t start = 0, position = 3;
-  const uint32_t epoch = 0;
-  const stk_seeks seeks = {seek ? seek->data : NULL, &start, seek ? &seek->length : NULL};
+  const int64_t start = 0;
+  const stk_spans spans = {seek ? seek->data : NULL, seek ? seek->length : 0, &start, seek ? &seek->length : NULL};
   stk_row row;
-  EXPECT(stk_image_rows(decoder, &q->program, q->image.data, &start, &q->image.length, seek ? &seeks : NULL, q->box, &epoch,
-                        &position, 1, q->width, q->height, out, 0, &row) == STK_OK);
+  EXPECT(render_one(decoder, &q->program, q->image.data, q->image.length, seek ? &spans : NULL, q->box, 0, 3, q->width, q->height,
+                    out, &row) == STK_OK);
   EXPECT(row.status == STK_OK || (row.status >= STK_EMPTY && row.status <= STK_GEOMETRY));
   EXPECT(row.status == STK_OK || (row.message[0] && memchr(row.message, 0, sizeof row.message)));
   EXPECT(row.where >= -1 && row.where <= q->image.length && row.warnings >= 0);

@@ -21,8 +21,6 @@
 #define STK_API __attribute__((visibility("default")))
 #endif
 
-#define STK_ABI 6
-
 typedef enum {
   STK_OK = 0,
   STK_ARGUMENT = 1,    /* the call itself is wrong: a bug in the caller */
@@ -38,8 +36,14 @@ typedef enum {
   STK_GEOMETRY = 10    /* a crop or box that leaves no pixel */
 } stk_status;
 
-/* ABI number of the loaded library; a caller compares it with STK_ABI before anything else. */
-STK_API int32_t stk_abi(void);
+/* How the structs of this header are laid out: of each an entry of its own, with its size and offset -1, and one for each of its
+ * fields behind it. A caller that lays them out by itself compares them before anything else. Static storage. */
+typedef struct {
+  const char *name;
+  int64_t offset, size;
+} stk_field;
+
+STK_API const stk_field *stk_layout(int64_t *count);
 
 /* One line about this build: "libjpeg-turbo 2.1.5, simd avx2", or "no libjpeg-turbo, simd avx2". Static storage. */
 STK_API const char *stk_build(void);
@@ -97,16 +101,21 @@ STK_API stk_status stk_read_files(const char *paths, const int64_t *starts, cons
 STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, const int64_t *lengths, int64_t count,
                                   uint8_t *buffer, int64_t capacity, const int64_t *at, int32_t *errors);
 
+/* What proves that a field is whole: its CRC-32C in the table; the four bytes behind it, which are its CRC-32C in TFRecord's
+ * mask; or a mark of STK_MARK_BYTES in front of its payload, "SKR1" and a CRC-32C that goes on from the one in the table. */
+typedef enum { STK_SEAL_TABLE = 0, STK_SEAL_BEHIND = 1, STK_SEAL_FRONT = 2 } stk_seal;
+
+#define STK_MARK_BYTES 8
+
 /*
  * Where records lie: record r has `fields` fields, the one of column f being length[r * fields + f] bytes at start[...] of a file
- * (length -1: it has none), and, unless crc is NULL, that CRC-32C. With `masked` not 0 the four bytes behind a field are its
- * CRC-32C in TFRecord's mask. Records follow each other file by file: those of file i end before record ends[i]. fds[i] is its
- * descriptor, -1: it is not open.
+ * (length -1: it has none), and, unless crc is NULL, that CRC-32C. Records follow each other file by file: those of file i end
+ * before record ends[i]. fds[i] is its descriptor, -1: it is not open.
  */
 typedef struct {
   const int64_t *start, *length;
   const uint32_t *crc;
-  int64_t masked;
+  int64_t seal; /* stk_seal */
   int64_t rows, fields;
   const int64_t *ends;
   const int32_t *fds;
@@ -117,11 +126,11 @@ enum { STK_RECORD_CHANGED = -2, STK_RECORD_CLOSED = -3 };
 
 /*
  * Reads the given columns of some records, and `behind` bytes more of each, into a buffer. Span i * width + f is column fields[f]
- * of record indices[i]: it comes to buffer + at[span], lengths[span] bytes of it (-1: there is none). Spans that follow each
- * other in one file, no more than `gap` bytes apart, are read at once, with what lies between. status[span] is 0, an errno, -1
- * when the file ends first, STK_RECORD_CHANGED when the bytes do not match the checksum, STK_RECORD_CLOSED when the file is not
- * open; what was read at once fails at once. STK_SHORT: nothing was read, and *needed is the capacity it takes. A number out of
- * range is STK_ARGUMENT, and nothing is read.
+ * of record indices[i]: it comes to buffer + at[span], lengths[span] bytes of it (-1: there is none), without its mark if it has
+ * one. Spans that follow each other in one file, no more than `gap` bytes apart, are read at once, with what lies between.
+ * status[span] is 0, an errno, -1 when the file ends first, STK_RECORD_CHANGED when the bytes do not match the checksum,
+ * STK_RECORD_CLOSED when the file is not open; what was read at once fails at once. STK_SHORT: nothing was read, and *needed is
+ * the capacity it takes. A number out of range is STK_ARGUMENT, and nothing is read.
  */
 STK_API stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
                                     int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
@@ -543,23 +552,46 @@ STK_API stk_status stk_seek_make(stk_decoder *decoder, const stk_program *progra
  * make it again (it comes out the same). */
 STK_API stk_status stk_seek_check(const uint8_t *data, int64_t length, const uint8_t *seek, int64_t size);
 
-/* The seek indices of the images of a call: image i has data[starts[i] .. starts[i] + lengths[i]), none where lengths[i] is 0. */
+/* Byte strings in a buffer of `size` bytes: string i is data[starts[i] .. starts[i] + lengths[i]). */
 typedef struct {
   const uint8_t *data;
+  int64_t size;
   const int64_t *starts, *lengths;
-} stk_seeks;
+} stk_spans;
+
+/* Files by their names; names and starts as for stk_read_files. */
+typedef struct {
+  const char *names;
+  const int64_t *starts;
+  int64_t count;
+} stk_files;
+
+/* Decoded images of one size in memory: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), rows row_stride bytes apart,
+ * images `stride`. */
+typedef struct {
+  const uint8_t *pixels;
+  int64_t count;
+  int64_t stride, row_stride;
+  int32_t width, height, channels;
+} stk_images;
 
 /*
- * JPEG bytes to finished pixels: header, geometry, decode of just the crop, antialiased bilinear resize, flip, layout,
- * normalisation, written to out + i * out_stride. Image i is data[starts[i] .. starts[i] + lengths[i]).
- * seeks: their seek indices, or NULL. Pixels do not depend on them.
- * Every image must come out as out_width x out_height (the last geometric operation fixes both), else STK_ARGUMENT for that row.
- * A row whose status is not STK_OK leaves its output undefined.
+ * Records that are read on the way, with everything else that is wanted of them. at, lengths and status as for stk_read_records.
+ * Records of which column 0 is a tf.train.Example have width 1, and wanted, cells and bad as for stk_examples_parse.
  */
-STK_API stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
-                                  const int64_t *lengths, const stk_seeks *seeks, const float *boxes, const uint32_t *epochs,
-                                  const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height, void *out,
-                                  int64_t out_stride, stk_row *rows);
+typedef struct {
+  const stk_records *table;
+  const int64_t *fields;
+  int64_t width, behind, gap;
+  int64_t image; /* which of the fields, or of the wanted features, the pictures are made of */
+  int64_t *at, *lengths;
+  int32_t *status;
+  const stk_wanted *wanted;
+  int64_t n_wanted;
+  uint8_t *cells;
+  int64_t *bad;
+  const stk_images *pixels; /* of Examples: the image is pixels as they are, of such a size (`pixels` is not looked at) */
+} stk_reading;
 
 /*
  * Seek indices that lie in files, by the numbers of the pictures they belong to: table has one field, with length -1 where there
@@ -573,73 +605,69 @@ typedef struct {
   const uint32_t *sums;
 } stk_stored_seeks;
 
-/*
- * Stored images to finished pixels in one call, so that its caller lets go of its interpreter's lock once: the same as reading
- * and then stk_image_rows. What the pictures of a call have in common; every field has 8 bytes. Row i gets positions[i], out + i
- * * out_stride and rows[i]. seeks, unless NULL, are those of all files or records there are. No boxes.
- */
+typedef enum {
+  STK_FROM_SPANS = 0,    /* JPEGs in memory */
+  STK_FROM_FILES = 1,    /* one file each */
+  STK_FROM_RECORDS = 2,  /* a column of records */
+  STK_FROM_EXAMPLES = 3, /* a feature of Examples: one value of bytes, a JPEG or pixels */
+  STK_FROM_IMAGES = 4    /* pixels in memory */
+} stk_input_kind;
+
+/* What pictures are made of; every field has 8 bytes. */
+typedef struct {
+  int64_t kind;         /* stk_input_kind */
+  int64_t count;        /* pictures */
+  const int64_t *which; /* picture i is file, record or image which[i]; NULL, and always for spans: number i */
+  const int64_t *slots; /* it goes to row slots[i]; NULL: to row i */
+  const float *boxes;   /* count x 4 (ymin, xmin, ymax, xmax); NULL when no operation needs them */
+  union {
+    const stk_spans *spans;
+    const stk_files *files;
+    const stk_reading *reading;
+    const stk_images *images;
+  } from;
+  union {
+    const stk_spans *spans;         /* of spans: a string each, empty where there is none */
+    const stk_stored_seeks *stored; /* of files and records: those of all there are */
+  } seeks;                          /* NULL: none. Pixels do not depend on them */
+  uint8_t *buffer;                  /* for what is read */
+  int64_t capacity;
+  int64_t needed; /* after STK_SHORT: how large the buffer must be */
+  int64_t done;   /* pictures made; 0 at the start */
+} stk_input;
+
+/* Where pictures go, and what they have in common; every field has 8 bytes. Row i gets positions[i], out + i * out_stride and
+ * rows[i]. Several inputs may fill the rows of one. */
 typedef struct {
   stk_decoder *decoder;
   const stk_program *program;
-  const stk_stored_seeks *seeks;
+  int64_t count; /* rows */
   const int64_t *positions;
   int64_t epoch;
   int64_t out_width, out_height;
   uint8_t *out;
   int64_t out_stride;
   stk_row *rows;
-  int64_t done;    /* rows made; 0 at the start */
-  int64_t bad;     /* of those, how many have a status other than STK_OK; 0 at the start */
+  int64_t bad;     /* pictures with a status other than STK_OK; 0 at the start */
   int64_t read_ns; /* time spent reading; 0 at the start */
 } stk_pictures;
 
 /*
- * Row i from file which[i], a number below `files`; paths and starts as for stk_read_files. The arena holds one file at a time. A
- * file that cannot be read gives its row STK_IO, with the errno in `where`. STK_SHORT: the file of row to->done takes *needed
- * bytes; call again, with a larger arena and the rest as it is.
+ * Makes finished pixels of stored images, in one call, so that its caller lets go of its interpreter's lock once: reading where
+ * it takes that, header, geometry, decode of just the crop, antialiased bilinear resize, flip, layout, normalisation. All kinds
+ * of input give the same pixels. Every image must come out as out_width x out_height (the last geometric operation fixes both),
+ * else STK_ARGUMENT for that row. A row whose status is not STK_OK leaves its output undefined.
+ *
+ * A number or span out of range is STK_ARGUMENT, and nothing is made. STK_SHORT: the buffer is too small; call again with one of
+ * from->needed bytes and the rest as it is. from->done tells how far it came:
+ *   files     The buffer holds one at a time. One that cannot be read gives its row STK_IO, with the errno in `where`.
+ *   records   All is read first, and stays in the buffer. Where a span has a status other than 0 no row is made; where a record
+ *             lacks one of the fields, nothing is read either.
+ *   examples  The same; one without a sound image gives its row STK_EMPTY. But where the image is pixels and all else numbers,
+ *             a fixed count a record, they are read, parsed and rendered in blocks small enough for the processor's cache: the
+ *             buffer holds a block at a time, and a record that cannot be read ends the call in front of its block.
  */
-STK_API stk_status stk_image_files(const char *paths, const int64_t *starts, int64_t files, const int64_t *which, int64_t count,
-                                   uint8_t *arena, int64_t capacity, int64_t *needed, stk_pictures *to);
-
-/*
- * Row i from column fields[image] of record indices[i]; everything up to `needed`, and STK_SHORT, as for stk_read_records. All is
- * read first, and stays in the buffer. Where a span has a status other than 0 no row is made; where a record lacks one of the
- * fields, nothing is read either. to->done tells.
- */
-STK_API stk_status stk_image_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
-                                     int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
-                                     int64_t *lengths, int32_t *statuses, int64_t *needed, int64_t image, stk_pictures *to);
-
-/* Decoded images of one size in memory: uint8, HWC, `channels` 1, 3 or 4 (the fourth is ignored), rows row_stride bytes apart,
- * images `stride`. */
-typedef struct {
-  const uint8_t *pixels;
-  int64_t stride, row_stride;
-  int32_t width, height, channels;
-} stk_images;
-
-/* Row i from image indices[i] of `total` images that stand in memory, read from where they stand. A number out of range is
- * STK_ARGUMENT, and nothing is made. */
-STK_API stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count,
-                                    stk_pictures *to);
-
-/*
- * Row i from the one bytes value of feature wanted[image] of the tf.train.Example that is column 0 of record indices[i]: an image
- * as it is, of the size `images` tells (its pixels are not looked at). The other features are numbers, a fixed count a record,
- * and go to their columns; there are at most STK_MOST_WANTED. Read, parsed and drawn in blocks small enough for the processor's
- * cache; the buffer holds a block at a time. STK_SHORT: the block from to->done on takes *needed bytes; call again, with a larger
- * buffer and the rest as it is. Where a record of a block cannot be read, is damaged, or is anything but that, the call ends in
- * front of the block; to->done tells.
- */
-enum { STK_MOST_WANTED = 16 };
-STK_API stk_status stk_image_examples(const stk_records *table, const int64_t *indices, int64_t count, int64_t behind,
-                                      int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *needed, const stk_wanted *wanted,
-                                      int32_t n_wanted, int32_t image, const stk_images *images, stk_pictures *to);
-
-/* The same as stk_image_rows, from decoded pixels. */
-STK_API stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,
-                                   const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width,
-                                   int32_t out_height, void *out, int64_t out_stride, stk_row *rows);
+STK_API stk_status stk_render(stk_input *from, stk_pictures *to);
 
 /* Decodes a whole JPEG to uint8 HWC (channels 3 or 1) of the size stk_jpeg_header told; capacity is out's size in bytes.
  * Limits, lenience and exactness are taken from program; its operations are ignored. What became of the image is in *row; the

@@ -181,24 +181,34 @@ int32_t stk_simd(int32_t level) {
   return chosen;
 }
 
-#if defined(STK_WITH_AVX2) || defined(STK_WITH_NEON)
 static int level_now(void) {
   const int level = atomic_load_explicit(&current, memory_order_relaxed);
   return level == UNDECIDED ? best() : level;
 }
-#endif
 
-const stk_kernels *stk_kernels_now(void) {
-#if defined(STK_WITH_AVX512)
-  if (level_now() == AVX512) return &AVX512_KERNELS;
-#endif
+const stk_kernels *stk_kernels_of(int level) {
+  switch (level) {
+    case SCALAR:
+      return &SCALAR_KERNELS;
 #if defined(STK_WITH_AVX2)
-  if (level_now() == AVX2) return &AVX2_KERNELS;
+    case AVX2:
+      return &AVX2_KERNELS;
+#endif
+#if defined(STK_WITH_AVX512)
+    case AVX512:
+      return &AVX512_KERNELS;
 #endif
 #if defined(STK_WITH_NEON)
-  if (level_now() == NEON) return &NEON_KERNELS;
+    case NEON:
+      return &NEON_KERNELS;
 #endif
-  return &SCALAR_KERNELS;
+    default:
+      return NULL;
+  }
+}
+
+const stk_kernels *stk_kernels_now(void) {
+  return stk_kernels_of(level_now());
 }
 
 /* The checksum instruction is not bound to the levels: only an explicit choice of the scalar level leaves it out. */
@@ -212,10 +222,6 @@ stk_crc_kernel stk_crc_now(void) {
   if (getauxval(AT_HWCAP) & (1 << 7)) return stk_crc_arm64; /* HWCAP_CRC32 */
 #endif
   return stk_crc_scalar;
-}
-
-int32_t stk_abi(void) {
-  return STK_ABI;
 }
 
 #if defined(STK_WITH_TURBO)

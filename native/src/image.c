@@ -76,15 +76,8 @@ static int32_t choose_shrink(const stk_row *row) {
   return shrink;
 }
 
-typedef struct {
-  const uint8_t *data;
-  int64_t length;
-  const uint8_t *seek;
-  int64_t seek_length;
-} sample;
-
 /* Decodes and resamples to `out`, as the row's geometry says. */
-static void decode_to(stk_decoder *decoder, const stk_program *program, const sample *from, stk_row *row, void *out) {
+static void decode_to(stk_decoder *decoder, const stk_program *program, const stk_encoded *from, stk_row *row, void *out) {
   if (!program->exact) row->shrink = choose_shrink(row);
   if (program->decoder != STK_TURBO) {
     const stk_row before = *row;
@@ -131,7 +124,7 @@ static void finish_effects(stk_decoder *decoder, const stk_subject *s, int32_t f
   if (stk_effects_put(&decoder->effects, s->program, out) != STK_OK) stk_row_fail(s->row, STK_NOMEM, -1, "no memory for a row");
 }
 
-static void decode_one(stk_decoder *decoder, const stk_subject *s, const sample *from, int32_t out_width, int32_t out_height,
+static void decode_one(stk_decoder *decoder, const stk_subject *s, const stk_encoded *from, int32_t out_width, int32_t out_height,
                        void *out) {
   const stk_program *program = s->program;
   stk_row *row = s->row;
@@ -150,22 +143,15 @@ static void decode_one(stk_decoder *decoder, const stk_subject *s, const sample 
   finish_effects(decoder, s, stk_leading(program), out_width, out_height, out);
 }
 
-stk_status stk_image_rows(stk_decoder *decoder, const stk_program *program, const uint8_t *data, const int64_t *starts,
-                          const int64_t *lengths, const stk_seeks *seeks, const float *boxes, const uint32_t *epochs,
-                          const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height, void *out,
-                          int64_t out_stride, stk_row *rows) {
-  if (!decoder || !stk_program_valid(program, boxes != NULL) || count < 0 || out_width < 1 || out_height < 1) return STK_ARGUMENT;
-  if (count && (!starts || !lengths || !epochs || !positions || !out || !rows)) return STK_ARGUMENT;
-  for (int64_t i = 0; i < count; i++) {
-    if (starts[i] < 0 || lengths[i] < 0 || (lengths[i] && !data)) return STK_ARGUMENT;
-  }
-  for (int64_t i = 0; i < count; i++) {
-    const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
-    const sample from = {data + starts[i], lengths[i], seeks ? seeks->data + seeks->starts[i] : NULL,
-                         seeks ? seeks->lengths[i] : 0};
-    decode_one(decoder, &s, &from, out_width, out_height, (uint8_t *)out + i * out_stride);
-  }
-  return STK_OK;
+/* Row `slot` of the pictures as the operations see it. */
+static stk_subject subject_of(const stk_pictures *to, int64_t slot, const float *box) {
+  return (stk_subject){to->program, (uint32_t)to->epoch, to->positions[slot], &to->rows[slot], box};
+}
+
+void stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from) {
+  const stk_subject s = subject_of(to, slot, box);
+  decode_one(to->decoder, &s, from, (int32_t)to->out_width, (int32_t)to->out_height, to->out + slot * to->out_stride);
+  to->bad += s.row->status != STK_OK;
 }
 
 void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count) {
@@ -235,52 +221,10 @@ static void pixels_one(stk_decoder *decoder, const stk_subject *s, const stk_ima
   }
 }
 
-int stk_images_sensible(const stk_images *images) {
-  return images && images->width > 0 && images->height > 0 && images->row_stride >= (int64_t)images->width * images->channels &&
-         (images->channels == 1 || images->channels == 3 || images->channels == 4);
-}
-
-stk_status stk_pixels_rows(stk_decoder *decoder, const stk_program *program, const stk_images *images, const float *boxes,
-                           const uint32_t *epochs, const int64_t *positions, int64_t count, int32_t out_width, int32_t out_height,
-                           void *out, int64_t out_stride, stk_row *rows) {
-  if (!decoder || !stk_program_valid(program, boxes != NULL) || count < 0 || out_width < 1 || out_height < 1 ||
-      !stk_images_sensible(images)) {
-    return STK_ARGUMENT;
-  }
-  if (count && (!images->pixels || !epochs || !positions || !out || !rows)) return STK_ARGUMENT;
-  for (int64_t i = 0; i < count; i++) {
-    const stk_subject s = {program, epochs[i], positions[i], &rows[i], boxes ? boxes + 4 * i : NULL};
-    pixels_one(decoder, &s, images, images->pixels + i * images->stride, out_width, out_height, (uint8_t *)out + i * out_stride);
-  }
-  return STK_OK;
-}
-
-/* Images that are small are fetched from memory while the one before them is at work. */
-static void look_ahead(const stk_images *images, int64_t number) {
-  const int64_t size = images->height * images->row_stride;
-  const uint8_t *pixels = images->pixels + number * images->stride;
-  for (int64_t at = 0; size <= 16384 && at < size; at += 64) __builtin_prefetch(pixels + at);
-}
-
-void stk_pixels_draw(stk_pictures *to, int64_t i, const stk_images *images, const uint8_t *pixels) {
-  const stk_subject s = {to->program, (uint32_t)to->epoch, to->positions[i], &to->rows[i], NULL};
-  pixels_one(to->decoder, &s, images, pixels, (int32_t)to->out_width, (int32_t)to->out_height, to->out + i * to->out_stride);
-  to->bad += to->rows[i].status != STK_OK;
-  to->done = i + 1;
-}
-
-stk_status stk_image_arrays(const stk_images *images, int64_t total, const int64_t *indices, int64_t count, stk_pictures *to) {
-  if (!stk_images_sensible(images) || !stk_pictures_sensible(to, count) || !stk_program_valid(to->program, 0))
-    return STK_ARGUMENT;
-  if (count && (!images->pixels || !indices)) return STK_ARGUMENT;
-  for (int64_t i = 0; i < count; i++) {
-    if (!stk_within(indices[i], 1, total)) return STK_ARGUMENT;
-  }
-  for (int64_t i = 0; i < count; i++) {
-    if (i + 1 < count) look_ahead(images, indices[i + 1]);
-    stk_pixels_draw(to, i, images, images->pixels + indices[i] * images->stride);
-  }
-  return STK_OK;
+void stk_render_pixels(stk_pictures *to, int64_t slot, const float *box, const stk_images *images, const uint8_t *pixels) {
+  const stk_subject s = subject_of(to, slot, box);
+  pixels_one(to->decoder, &s, images, pixels, (int32_t)to->out_width, (int32_t)to->out_height, to->out + slot * to->out_stride);
+  to->bad += s.row->status != STK_OK;
 }
 
 stk_status stk_jpeg_decode(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length, void *out,

@@ -4,7 +4,8 @@
  * The way of an image: markers.c looks at the bytes and admits or refuses them; geometry.c turns the program into "which
  * source rectangle goes where"; our own decoder (decode.c and jpeg.h) produces just what that needs, and planes.c resamples its
  * components as their rows arrive; what that decoder declines goes through turbo.c (libjpeg-turbo) and sampler.c; the kernels are
- * those dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins them.
+ * those dispatch.c chose; canvas.c puts finished pixels where the caller wants them. image.c joins them, and render.c finds the
+ * images.
  *
  * Record files each have a file of their own, tar.c (with tarheader.c), tfrecord.c, example.c (with examplestats.c) and lmdb.c,
  * which lean on crc.c, on fault.c to say what is wrong, and on strings.c to keep names. They take any bytes: a length is compared
@@ -412,7 +413,7 @@ typedef struct {
 typedef struct {
   /* Fills in first, length and weights of n taps over the same triangles. Zeros in front are left in. */
   void (*weigh)(const stk_filter *filter, const stk_axis *axes, stk_taps *const *taps, int32_t n);
-  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. */
+  /* out[i] = (sum over t of weights[t] * rows[t][i] + 128) >> 8; taps is even. May write STK_SLACK samples too many. */
   void (*vertical)(const uint8_t *const *rows, const int16_t *weights, int32_t taps, int32_t samples, int16_t *out);
   /* out pixel i = clamp((sum of weights * row + 2^19) >> 20), pixels of 3 or 1 interleaved samples; two rows at once, which may
    * be the same one. */
@@ -421,15 +422,10 @@ typedef struct {
   /* One line of one plane: out[i] = (sum of weights * row + 2^13) >> 14, 6 fractional bits in and out. Scalar kernels go by the
    * taps, vectors by the lanes, which are made for them where `vector` is not 0. */
   void (*across)(const int16_t *row, const stk_taps *taps, const stk_lanes *lanes, int16_t *out);
-  int32_t vector, windows; /* for stk_lanes_make */
   /* Lines of planes to RGB pixels. STK_GRAYSCALE has one line only, lines[0]. */
   void (*interleaved)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *out);
   /* Lines of planes to a red, a green and a blue plane; with STK_GRAYSCALE to one. */
   void (*planar)(const int16_t *const lines[3], stk_colour colour, int32_t count, uint8_t *const out[3]);
-  /* Across and colour in one, for luma and chroma whose lanes have windows: rows to RGB pixels at out[0], or to three planes.
-   * NULL: there is no such kernel. */
-  void (*joined)(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
-                 uint8_t *const out[3]);
   /* Interleaved pixels to three planes. */
   void (*split3)(const uint8_t *pixels, int32_t count, uint8_t *const out[3]);
   /* Interleaved pixels of three channels, the last first. */
@@ -445,7 +441,6 @@ typedef struct {
   /* Strokes in order on RGB pixels, in place, as `how` says (STK_PAINT_*); the sum of the luma that comes out, where it is asked
    * for. */
   int64_t (*paint)(uint8_t *pixels, int64_t count, const stk_stroke *strokes, int32_t n, int32_t how);
-  int32_t apart; /* pixels that paint takes apart at a time; 0: they stay together */
   /* The least and the greatest of samples k, k + STK_TURNS, ... for each k; 255 and 0 where there are none. */
   void (*extremes)(const uint8_t *samples, int64_t count, uint8_t low[STK_TURNS], uint8_t high[STK_TURNS]);
   /* out[i] = (sum over j of weights[j] * (row[i - j * channels] + row[i + j * channels]) + 2^19) >> 20, the first counted once;
@@ -465,16 +460,23 @@ typedef struct {
   void (*slide)(const uint8_t *top, const uint8_t *bottom, int32_t channels, const int16_t weights[4], int32_t samples,
                 uint8_t *out);
 
-  /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
-   * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
   /* Entropy-coded bytes without their stuffing, up to a marker; *written of them at out, which has room for `length` and
    * STK_SLACK. Returns the place of the marker (of the first 0xFF before it), or `length`. */
   int64_t (*unstuff)(const uint8_t *data, int64_t length, uint8_t *out, int64_t *written);
   /* Decode blocks; pass over them. See jpeg.h. */
   void (*store)(struct stk_entropy *s);
   void (*skip)(struct stk_entropy *s);
+  /* Inverse DCT of `count` blocks of one component that stand side by side, at 1 / (1 << n) of their size: block numbers[i] to
+   * out + i * (8 >> n), rows `stride` bytes apart. May write STK_SLACK bytes to the right of the last block. */
   void (*idct[4])(const stk_blocks *blocks, const uint16_t *numbers, int32_t count, const uint16_t *quant, uint8_t *out,
                   int64_t stride);
+  /* All of the above are there in every table (a test looks). From here on 0 and NULL mean something. */
+  /* Across and colour in one, for luma and chroma whose lanes have windows: rows to RGB pixels at out[0], or to three planes.
+   * NULL: there is no such kernel. */
+  void (*joined)(const int16_t *const rows[3], const stk_lanes *luma, const stk_lanes *chroma, int in_planes,
+                 uint8_t *const out[3]);
+  int32_t vector, windows; /* for stk_lanes_make */
+  int32_t apart;           /* pixels that paint takes apart at a time; 0: they stay together */
 } stk_kernels;
 
 #define STK_PERIOD 24 /* holds whole RGB pixels and whole vectors of 8 */
@@ -533,6 +535,8 @@ void stk_idct1_scalar(const stk_blocks *blocks, const uint16_t *numbers, int32_t
                       int64_t stride);
 
 const stk_kernels *stk_kernels_now(void);
+/* Those of a level, whether or not this machine can run them; NULL: the build has none. */
+const stk_kernels *stk_kernels_of(int level);
 
 /* ---- where finished pixels go ----------------------------------------------------------------------------------------- */
 
@@ -664,11 +668,17 @@ stk_status stk_effects_run(stk_effects *e, stk_sampler *sampler, const stk_subje
 stk_status stk_effects_put(stk_effects *e, const stk_program *program, void *out);
 void stk_effects_free(stk_effects *e);
 
-/* Whether what pictures are to be made of, and where to, makes sense. */
-int stk_pictures_sensible(const stk_pictures *to, int64_t count);
-int stk_images_sensible(const stk_images *images);
-/* Makes the picture of row i from decoded pixels. */
-void stk_pixels_draw(stk_pictures *to, int64_t i, const stk_images *images, const uint8_t *pixels);
+/* A JPEG in memory, and its seek index; seek_length 0: it has none. */
+typedef struct {
+  const uint8_t *data;
+  int64_t length;
+  const uint8_t *seek;
+  int64_t seek_length;
+} stk_encoded;
+
+/* Make the picture of row `slot`; box is NULL where no operation asks for it. */
+void stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from);
+void stk_render_pixels(stk_pictures *to, int64_t slot, const float *box, const stk_images *images, const uint8_t *pixels);
 /* Copies columns of one row of pixels, converting between gray, RGB and RGB with a fourth channel. */
 void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count);
 /* Resamples pixels in memory (channels 1, 3 or 4) as the row, made for their size, says. */

@@ -1,6 +1,8 @@
 /*
  * records.c: records of indexed files into one buffer: found, joined where they lie side by side, read, checked.
  */
+#include <string.h>
+
 #include "internal.h"
 
 /* What is to be read, and whether it may follow what was read last. */
@@ -59,6 +61,19 @@ static int64_t cell_of(const stk_request *asked, int64_t span) {
   return asked->indices[span / asked->width] * asked->table->fields + asked->fields[span % asked->width];
 }
 
+/* Whether what was read of a field is what was written, by its seal. */
+static int is_whole(const stk_records *table, int64_t cell, const uint8_t *data, int64_t length) {
+  switch (table->seal) {
+    case STK_SEAL_BEHIND:
+      return stk_mask(stk_crc32c(data, length, 0)) == stk_u32(data + length);
+    case STK_SEAL_FRONT:
+      return length >= STK_MARK_BYTES && memcmp(data, "SKR1", 4) == 0 &&
+             stk_crc32c(data + STK_MARK_BYTES, length - STK_MARK_BYTES, table->crc[cell]) == stk_u32(data + 4);
+    default:
+      return !table->crc || stk_crc32c(data, length, 0) == table->crc[cell];
+  }
+}
+
 /* Reads a run, and checks the spans in it while they are in the cache. */
 static void read_run(const stk_request *asked, const stk_plan *run, int64_t first, int64_t stop) {
   const stk_records *table = asked->table;
@@ -68,12 +83,9 @@ static void read_run(const stk_request *asked, const stk_plan *run, int64_t firs
   for (int64_t span = first; span < stop; span++) {
     if (asked->lengths[span] < 0) continue;
     asked->status[span] = refused;
-    if (refused || !(table->crc || table->masked)) continue;
-    const uint8_t *const data = asked->buffer + asked->at[span];
-    const uint32_t crc = stk_crc32c(data, asked->lengths[span], 0);
-    const int right =
-        table->masked ? stk_mask(crc) == stk_u32(data + asked->lengths[span]) : crc == table->crc[cell_of(asked, span)];
-    if (!right) asked->status[span] = STK_RECORD_CHANGED;
+    if (refused) continue;
+    if (!is_whole(table, cell_of(asked, span), asked->buffer + asked->at[span], asked->lengths[span]))
+      asked->status[span] = STK_RECORD_CHANGED;
   }
 }
 
@@ -81,7 +93,8 @@ stk_status stk_read_records(const stk_records *table, const int64_t *indices, in
                             int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at, int64_t *lengths,
                             int32_t *status, int64_t *needed) {
   if (!table || count < 0 || width < 0 || behind < 0 || gap < 0 || capacity < 0 || table->files < 1) return STK_ARGUMENT;
-  if (table->masked && behind < 4) return STK_ARGUMENT;
+  if (table->seal < STK_SEAL_TABLE || table->seal > STK_SEAL_FRONT) return STK_ARGUMENT;
+  if ((table->seal == STK_SEAL_BEHIND && behind < 4) || (table->seal == STK_SEAL_FRONT && !table->crc)) return STK_ARGUMENT;
   if (!needed || (width && !fields) || (count && !indices) || (capacity && !buffer)) return STK_ARGUMENT;
   if (count && width && (!at || !lengths || !status)) return STK_ARGUMENT;
   for (int64_t f = 0; f < width; f++) {
@@ -115,5 +128,8 @@ stk_status stk_read_records(const stk_records *table, const int64_t *indices, in
     }
   }
   if (plan.file >= 0) read_run(&asked, &plan, first, count * width);
+  for (int64_t span = 0; table->seal == STK_SEAL_FRONT && span < count * width; span++) {
+    if (lengths[span] >= 0 && !status[span]) at[span] += STK_MARK_BYTES, lengths[span] -= STK_MARK_BYTES;
+  }
   return STK_OK;
 }

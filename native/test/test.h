@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "stoker.h"
+
 #define CHECK(what)                                                      \
   do {                                                                   \
     if (!(what)) {                                                       \
@@ -23,6 +25,18 @@ static inline uint32_t noise(void) {
 }
 static inline int32_t below(int32_t n) {
   return (int32_t)(noise() % (uint32_t)n);
+}
+
+/* Renders one JPEG in memory, at this position of an epoch; seek and box may be NULL. */
+static inline stk_status render_one(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
+                                    const stk_spans *seek, const float *box, int64_t epoch, int64_t position, int32_t width,
+                                    int32_t height, void *out, stk_row *row) {
+  const int64_t start = 0;
+  const stk_spans spans = {data, length, &start, &length};
+  stk_input from = {.kind = STK_FROM_SPANS, .count = 1, .boxes = box, .from.spans = &spans, .seeks.spans = seek};
+  stk_pictures to = {.decoder = decoder, .program = program, .count = 1, .positions = &position, .epoch = epoch};
+  to.out_width = width, to.out_height = height, to.out = out, to.rows = row;
+  return stk_render(&from, &to);
 }
 
 #endif

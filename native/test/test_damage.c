@@ -30,8 +30,6 @@ static const char *judge_crop(judge *j, const jpeg *bad, dice *d) {
   stk_jpeg_info info;
   if (stk_jpeg_header(bad->data, bad->length, &info) != STK_OK) return NULL;
   if ((int64_t)info.width * info.height > j->max_pixels) return NULL;
-  const int64_t start = 0, position = 0;
-  const uint32_t epoch = 0;
   stk_row strict, lenient;
   const int32_t x0 = roll_below(d, info.width), y0 = roll_below(d, info.height);
   const int32_t w = 1 + roll_below(d, info.width - x0), h = 1 + roll_below(d, info.height - y0);
@@ -39,13 +37,12 @@ static const char *judge_crop(judge *j, const jpeg *bad, dice *d) {
   uint8_t *whole = malloc((size_t)info.width * (size_t)info.height * 3), *part = malloc((size_t)w * (size_t)h * 3);
   CHECK(whole && part);
   program.lenient = 1;
-  CHECK(stk_image_rows(j->decoder, &program, bad->data, &start, &bad->length, NULL, NULL, &epoch, &position, 1, info.width,
-                       info.height, whole, 0, &lenient) == STK_OK);
+  CHECK(render_one(j->decoder, &program, bad->data, bad->length, NULL, NULL, 0, 0, info.width, info.height, whole, &lenient) ==
+        STK_OK);
   program.lenient = 0;
   program.n_ops = 1;
   program.ops[0].kind = STK_OP_CROP_BOX;
-  CHECK(stk_image_rows(j->decoder, &program, bad->data, &start, &bad->length, NULL, box, &epoch, &position, 1, w, h, part, 0,
-                       &strict) == STK_OK);
+  CHECK(render_one(j->decoder, &program, bad->data, bad->length, NULL, box, 0, 0, w, h, part, &strict) == STK_OK);
   const char *wrong = NULL;
   if (strict.status != STK_OK && !strict.message[0]) wrong = "a crop is refused without a name";
   if (strict.status == STK_OK && lenient.status != STK_OK) wrong = "a crop is accepted, the whole refused even leniently";

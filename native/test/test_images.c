@@ -76,11 +76,8 @@ static stk_program plain_program(int channels) {
 
 static stk_row decode_into(stk_decoder *decoder, const stk_program *program, const uint8_t *data, int64_t length,
                            const float *box, int32_t width, int32_t height, uint8_t *out) {
-  const int64_t start = 0, position = 11;
-  const uint32_t epoch = 2;
   stk_row row;
-  CHECK(stk_image_rows(decoder, program, data, &start, &length, NULL, box, &epoch, &position, 1, width, height, out, 0, &row) ==
-        STK_OK);
+  CHECK(render_one(decoder, program, data, length, NULL, box, 2, 11, width, height, out, &row) == STK_OK);
   return row;
 }
 
@@ -288,22 +285,38 @@ static void pictures_come_from_files_and_records_alike(void) {
   stk_row *rows = malloc(ROWS * sizeof *rows);
   stk_decoder *decoder = stk_decoder_new();
   const int64_t which[ROWS] = {1, 0, 2, 0}, positions[ROWS] = {1, 2, 3, 4};
-  int64_t capacity = 1, needed = 0, calls = 0;
+  int64_t capacity = 1, calls = 0;
   uint8_t *arena = malloc((size_t)capacity);
-  const stk_pictures fresh = {decoder, &program, NULL, positions, 0, 20, 20, out, ROW_BYTES, rows, 0, 0, 0};
+  const stk_pictures fresh = {decoder, &program, ROWS, positions, 0, 20, 20, out, ROW_BYTES, rows, 0, 0};
   stk_pictures to = fresh;
-  while (stk_image_files(names, starts, 3, which, ROWS, arena, capacity, &needed, &to) == STK_SHORT) {
-    CHECK(needed > capacity && ++calls < 5);
-    arena = realloc(arena, (size_t)(capacity = needed));
+  stk_files files = {names, starts, 3};
+  stk_input from = {.kind = STK_FROM_FILES, .count = ROWS, .which = which, .from.files = &files};
+  from.buffer = arena, from.capacity = capacity;
+  while (stk_render(&from, &to) == STK_SHORT) {
+    CHECK(from.needed > capacity && ++calls < 5);
+    from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity = from.needed));
   }
   CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, expected).status == STK_OK);
-  CHECK(calls == 2 && to.done == ROWS && to.bad == 2 && to.read_ns > 0);
+  CHECK(calls == 2 && from.done == ROWS && to.bad == 2 && to.read_ns > 0);
   CHECK(rows[0].status == STK_TRUNCATED && rows[2].status == STK_IO && rows[2].where == ENOENT);
   CHECK(!memcmp(out + ROW_BYTES, expected, ROW_BYTES) && !memcmp(out + 3 * ROW_BYTES, expected, ROW_BYTES));
-  to = fresh;
-  CHECK(stk_image_files(names, starts, 2, which, ROWS, arena, capacity, &needed, &to) == STK_ARGUMENT && to.done == 0);
-  to.done = ROWS + 1;
-  CHECK(stk_image_files(names, starts, 3, which, ROWS, arena, capacity, &needed, &to) == STK_ARGUMENT);
+
+  /* The same picture twice, to the places named; a place that is not there. */
+  const int64_t alike[2] = {0, 0}, slots[2] = {3, 0}, outside[2] = {1, ROWS};
+  memset(out, 0, ROWS * ROW_BYTES);
+  from.count = 2, from.which = alike, from.slots = slots, from.done = 0, to = fresh;
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == 2 && to.bad == 0);
+  CHECK(!memcmp(out, expected, ROW_BYTES) && !memcmp(out + 3 * ROW_BYTES, expected, ROW_BYTES) && !out[ROW_BYTES]);
+  from.slots = outside, from.done = 0;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT && from.done == 0);
+  from.count = ROWS, from.which = which, from.slots = NULL, files.count = 2;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT && from.done == 0);
+  files.count = 3, from.done = ROWS + 1;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
+  from.done = 0, from.count = ROWS + 1;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
+  from.count = ROWS, from.kind = 5;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
 
   /* Record 0 is the image, record 1 has none. */
   FILE *file = fopen(names, "rb");
@@ -316,17 +329,19 @@ static void pictures_come_from_files_and_records_alike(void) {
   int32_t statuses[2];
   memset(out, 0, ROWS * ROW_BYTES);
   to = fresh;
-  CHECK(stk_image_records(&table, twice, 2, field, 1, 0, 0, arena, 1, at, lengths, statuses, &needed, 0, &to) == STK_SHORT);
-  arena = realloc(arena, (size_t)(capacity = needed));
-  CHECK(stk_image_records(&table, twice, 2, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 0, &to) == STK_OK);
-  CHECK(to.done == 2 && to.bad == 0 && !memcmp(out, expected, ROW_BYTES) && !memcmp(out + ROW_BYTES, expected, ROW_BYTES));
-  to = fresh;
-  CHECK(stk_image_records(&table, both, 2, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 0, &to) == STK_OK);
-  CHECK(to.done == 0);
-  CHECK(stk_image_records(&table, beyond, 1, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 0, &to) ==
-        STK_ARGUMENT);
-  CHECK(stk_image_records(&table, both, 1, field, 1, 0, 0, arena, capacity, at, lengths, statuses, &needed, 1, &to) ==
-        STK_ARGUMENT);
+  stk_reading reading = {.table = &table, .fields = field, .width = 1, .at = at, .lengths = lengths, .status = statuses};
+  from = (stk_input){.kind = STK_FROM_RECORDS, .count = 2, .which = twice, .from.reading = &reading, .buffer = arena};
+  from.capacity = 1;
+  CHECK(stk_render(&from, &to) == STK_SHORT);
+  from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity = from.needed));
+  CHECK(stk_render(&from, &to) == STK_OK);
+  CHECK(from.done == 2 && to.bad == 0 && !memcmp(out, expected, ROW_BYTES) && !memcmp(out + ROW_BYTES, expected, ROW_BYTES));
+  from.done = 0, from.which = both, to = fresh;
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == 0);
+  from.count = 1, from.which = beyond;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
+  from.which = both, reading.image = 1;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
   fclose(file);
 
   /* An Example with a number and 5 x 4 pixels: alone, many times over, and cut off. */
@@ -335,39 +350,50 @@ static void pictures_come_from_files_and_records_alike(void) {
   const size_t size = make_example(record, PIXELS);
   file = fopen(names, "wb+");
   CHECK(file && fwrite(record, 1, size, file) == size && !fflush(file));
-  const int64_t where[2] = {0, 0}, sizes[2] = {(int64_t)size, (int64_t)size - 1}, all[1] = {2};
+  const int64_t where[3] = {0, 0, 9}, sizes[3] = {(int64_t)size, (int64_t)size - 1, (int64_t)size}, all[1] = {3};
   const int32_t open_now[1] = {fileno(file)};
-  const stk_records examples = {where, sizes, NULL, 0, 2, 1, all, open_now, 1};
-  const stk_images small = {NULL, PIXELS, 5 * 3, 5, 4, 3};
-  int64_t numbers[MANY], indices[MANY] = {0}, places[MANY];
-  stk_wanted wanted[2] = {{(const uint8_t *)"image", 5, STK_BYTES, 1, NULL, NULL},
+  const stk_records examples = {where, sizes, NULL, 0, 3, 1, all, open_now, 1};
+  const stk_images small = {NULL, 0, PIXELS, 5 * 3, 5, 4, 3}, other = {NULL, 0, PIXELS, 4 * 3, 4, 4, 3};
+  int64_t numbers[MANY], indices[MANY] = {0}, places[MANY], spots[MANY], spans[MANY], begin[MANY], bytes[MANY], bad[MANY];
+  int32_t refused[MANY];
+  uint8_t cells[2 * MANY];
+  stk_wanted wanted[2] = {{(const uint8_t *)"image", 5, STK_BYTES, 1, begin, bytes},
                           {(const uint8_t *)"n", 1, STK_INTS, 1, numbers, NULL}};
   stk_program plain = {.channels = 3, .max_pixels = 1000};
   for (int i = 0; i < MANY; i++) places[i] = i;
   uint8_t *pixels = malloc(MANY * PIXELS);
   stk_row *made = malloc(MANY * sizeof *made);
-  const stk_pictures empty = {decoder, &plain, NULL, places, 0, 5, 4, pixels, PIXELS, made, 0, 0, 0};
+  const stk_pictures empty = {decoder, &plain, MANY, places, 0, 5, 4, pixels, PIXELS, made, 0, 0};
   to = empty;
-  CHECK(stk_image_examples(&examples, indices, MANY, 0, 0, arena, 1, &needed, wanted, 2, 0, &small, &to) == STK_SHORT);
-  arena = realloc(arena, (size_t)(capacity = needed));
-  CHECK(stk_image_examples(&examples, indices, MANY, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_OK);
-  CHECK(to.done == MANY && to.bad == 0 && to.read_ns > 0);
+  reading = (stk_reading){&examples, field, 1, 0, 0, 0, spots, spans, refused, wanted, 2, cells, bad, &small};
+  from = (stk_input){.kind = STK_FROM_EXAMPLES, .count = MANY, .which = indices, .from.reading = &reading, .buffer = arena};
+  from.capacity = 1;
+  CHECK(stk_render(&from, &to) == STK_SHORT && from.needed == (int64_t)size);
+  from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity = from.needed));
+  CHECK(stk_render(&from, &to) == STK_OK);
+  CHECK(from.done == MANY && to.bad == 0 && to.read_ns > 0);
   for (int i = 0; i < MANY; i++) CHECK(numbers[i] == 7 && pixels[i * PIXELS] == 1 && pixels[i * PIXELS + PIXELS - 1] == PIXELS);
-  indices[MANY - 1] = 1; /* what is wrong is in the last block: the others are made */
+
+  /* The last record is cut off: it is the only one without a picture. One beyond the end of the file ends the call. */
+  indices[MANY - 1] = 1, from.done = 0, to = empty;
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == MANY && to.bad == 1);
+  CHECK(made[MANY - 1].status == STK_EMPTY && bad[MANY - 1] >= 0 && made[MANY - 2].status == STK_OK && numbers[MANY - 2] == 7);
+  indices[MANY - 1] = 2, from.done = 0, to = empty;
+  from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity + 9));
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == MANY / 32 * 32);
+
+  /* Pixels of another size; a feature that is not there; a string beside the image, for which all is read first. */
+  from.count = 1, from.done = 0, to = empty, reading.pixels = &other;
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == 1 && made[0].status == STK_EMPTY);
+  reading.pixels = &small, wanted[1].name = (const uint8_t *)"m", from.done = 0, to = empty;
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == 1 && !to.bad && cells[1] == STK_MISSING);
+  wanted[1] = (stk_wanted){(const uint8_t *)"n", 1, STK_BYTES, 1, numbers, places}, from.count = MANY - 1, from.done = 0;
   to = empty;
-  CHECK(stk_image_examples(&examples, indices, MANY, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_OK);
-  CHECK(to.done > 0 && to.done < MANY && to.done == to.done / 32 * 32);
-  const stk_images other = {NULL, PIXELS, 4 * 3, 4, 4, 3};
-  to = empty;
-  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 0, &other, &to) == STK_OK &&
-        !to.done);
-  wanted[1].name = (const uint8_t *)"m";
-  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_OK &&
-        !to.done);
-  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 1, &small, &to) == STK_ARGUMENT);
-  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 17, 0, &small, &to) == STK_ARGUMENT);
-  indices[0] = 2;
-  CHECK(stk_image_examples(&examples, indices, 1, 0, 0, arena, capacity, &needed, wanted, 2, 0, &small, &to) == STK_ARGUMENT);
+  CHECK(stk_render(&from, &to) == STK_OK && from.done == MANY - 1 && !to.bad && cells[2 * MANY - 3] == STK_OTHER_KIND);
+  from.count = 1, reading.image = 2;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
+  reading.image = 0, indices[0] = 3;
+  CHECK(stk_render(&from, &to) == STK_ARGUMENT);
   fclose(file);
   free(pixels), free(made);
   for (int i = 0; i < 2; i++) unlink(names + starts[i]);

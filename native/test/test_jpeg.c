@@ -140,12 +140,11 @@ typedef struct {
 
 static stk_row pixels_of(const source *from, const stk_program *program, const float *box, int32_t width, int32_t height,
                          uint8_t *out) {
-  const int64_t start = 0, position = 5;
-  const uint32_t epoch = 1;
-  const stk_seeks seeks = {from->seek, &start, &from->seek_size};
+  const int64_t start = 0;
+  const stk_spans seek = {from->seek, from->seek_size, &start, &from->seek_size};
   stk_row row;
-  EXPECT(stk_image_rows(from->decoder, program, from->image->data, &start, &from->image->length, from->seek ? &seeks : NULL, box,
-                        &epoch, &position, 1, width, height, out, 0, &row) == STK_OK);
+  EXPECT(render_one(from->decoder, program, from->image->data, from->image->length, from->seek ? &seek : NULL, box, 1, 5, width,
+                    height, out, &row) == STK_OK);
   return row;
 }
 

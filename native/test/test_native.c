@@ -4,6 +4,7 @@
  * Reaches inside (internal.h) where the parts are worth testing alone. Needs no libjpeg; test_images.c does.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,13 +162,12 @@ static void only_plain_files_are_read_and_nothing_is_waited_for(void) {
 
 /* ---- kernels --------------------------------------------------------------------------------------------------------- */
 
-#if defined(STK_WITH_AVX2)
 enum { WIDEST = 700, MOST_TAPS = 40 };
 
 static void check_vertical(int32_t taps, int32_t samples) {
   uint8_t *rows[MOST_TAPS];
   int16_t weights[MOST_TAPS] = {0}, left = STK_WEIGHT_ONE;
-  int16_t *a = calloc(1, (size_t)samples * 2 + STK_SLACK), *b = calloc(1, (size_t)samples * 2 + STK_SLACK);
+  int16_t *a = calloc((size_t)samples + STK_SLACK, sizeof *a), *b = calloc((size_t)samples + STK_SLACK, sizeof *b);
   for (int32_t t = 0; t < taps; t++) {
     rows[t] = malloc((size_t)samples + STK_SLACK);
     for (int32_t i = 0; i < samples + STK_SLACK; i++) rows[t][i] = below(3) ? (uint8_t)noise() : 255;
@@ -175,7 +175,7 @@ static void check_vertical(int32_t taps, int32_t samples) {
     left = (int16_t)(left - weights[t]);
   }
   stk_vertical_scalar((const uint8_t *const *)rows, weights, taps, samples, a);
-  stk_vertical_avx2((const uint8_t *const *)rows, weights, taps, samples, b);
+  stk_kernels_now()->vertical((const uint8_t *const *)rows, weights, taps, samples, b);
   CHECK(memcmp(a, b, (size_t)samples * 2) == 0);
   for (int32_t t = 0; t < taps; t++) free(rows[t]);
   free(a);
@@ -193,7 +193,7 @@ static void check_horizontal(double view0, double view1, int32_t count, int32_t 
   for (size_t i = 0; i < samples; i++) rows[0][i] = (int16_t)below(255 * 64 + 1), rows[1][i] = 255 * 64;
   const int16_t *const from[2] = {rows[0], rows[1]};
   (channels == 3 ? stk_horizontal3_scalar : stk_horizontal1_scalar)(from, &taps, a);
-  (channels == 3 ? stk_horizontal3_avx2 : stk_horizontal1_avx2)(from, &taps, b);
+  (channels == 3 ? stk_kernels_now()->horizontal3 : stk_kernels_now()->horizontal1)(from, &taps, b);
   CHECK(memcmp(a[0], b[0], bytes) == 0 && memcmp(a[1], b[1], bytes) == 0);
   CHECK(a[1][0] == 255 && a[1][bytes - 1] == 255); /* a constant stays constant */
   for (int i = 0; i < 2; i++) free(rows[i]), free(a[i]), free(b[i]);
@@ -208,10 +208,10 @@ static void check_canvas_kernels(int32_t count) {
   uint8_t *const a[3] = {planes, planes + count, planes + 2 * count};
   uint8_t *const b[3] = {planes + 3 * count, planes + 4 * count, planes + 5 * count};
   stk_split3_scalar(pixels, count, a);
-  stk_split3_avx2(pixels, count, b);
+  stk_kernels_now()->split3(pixels, count, b);
   CHECK(memcmp(planes, planes + 3 * count, (size_t)count * 3) == 0);
   stk_floats_scalar(pixels, count * 3, scale, bias, floats);
-  stk_floats_avx2(pixels, count * 3, scale, bias, floats + count * 3);
+  stk_kernels_now()->floats(pixels, count * 3, scale, bias, floats + count * 3);
   CHECK(memcmp(floats, floats + count * 3, (size_t)count * 3 * sizeof *floats) == 0);
   free(pixels);
   free(planes);
@@ -232,8 +232,9 @@ static void check_blend_kernels(int32_t count) {
 }
 
 static void vector_kernels_equal_their_scalar_twins(void) {
-  if (stk_simd(-1) < 1) return;
+  const int32_t top = stk_simd(INT32_MAX);
   for (int round = 0; round < 200; round++) {
+    stk_simd(round % (top + 1));
     check_vertical(2 * (1 + below(MOST_TAPS / 2)), 1 + below(WIDEST));
     const int32_t width = 1 + below(500), count = 1 + below(300);
     const double low = below(width) * 0.7, high = low + 0.1 + (width - low - 0.1) * below(1000) / 1000.0;
@@ -241,10 +242,8 @@ static void vector_kernels_equal_their_scalar_twins(void) {
     check_canvas_kernels(1 + below(100));
     check_blend_kernels(1 + below(300));
   }
+  stk_simd(-1);
 }
-#else
-static void vector_kernels_equal_their_scalar_twins(void) {}
-#endif
 
 /* ---- headers --------------------------------------------------------------------------------------------------------- */
 
@@ -368,9 +367,42 @@ static void a_decoder_that_is_not_built_in_says_so(void) {
 #endif
 }
 
+static void no_kernel_of_any_level_is_missing(void) {
+  /* The functions stand first in the table. memcpy, because they are of many types. */
+  enum { FUNCTIONS = offsetof(stk_kernels, joined) / sizeof(void (*)(void)) };
+  int levels = 0;
+  for (int level = 0; level < 8; level++) {
+    const stk_kernels *kernels = stk_kernels_of(level);
+    levels += kernels != NULL;
+    for (size_t i = 0; kernels && i < FUNCTIONS; i++) {
+      void (*function)(void);
+      memcpy(&function, (const char *)kernels + i * sizeof function, sizeof function);
+      if (!function) fprintf(stderr, "kernel %d of level %d is missing\n", (int)i, level);
+      CHECK(function);
+    }
+    /* Lanes are made for vectors, and a kernel that joins needs them. */
+    CHECK(!kernels || ((kernels->vector == 0) == (kernels->windows == 0) && (!kernels->joined || kernels->vector)));
+  }
+  CHECK(levels >= 1 + (stk_simd(-1) > 0) && stk_kernels_of(0) && stk_crc_now());
+  for (int32_t level = stk_simd(1000); level >= 0; level--) {
+    CHECK(stk_simd(level) == level && stk_kernels_now() == stk_kernels_of(level) && stk_crc_now());
+  }
+  stk_simd(-1);
+}
+
+static void structs_are_told_as_they_are(void) {
+  int64_t count;
+  const stk_field *fields = stk_layout(&count);
+  const stk_field *program = fields;
+  while (program < fields + count && strcmp(program->name, "stk_program")) program++;
+  CHECK(program + 2 < fields + count && program->offset == -1 && program->size == (int64_t)sizeof(stk_program));
+  CHECK(!strcmp(program[1].name, "seed") && program[1].offset == 0 && program[1].size == 8);
+  CHECK(!strcmp(program[2].name, "max_pixels") && program[2].offset == 8);
+}
+
 int main(void) {
-  CHECK(stk_abi() == STK_ABI);
-  CHECK(sizeof(stk_row) == 280 && sizeof(stk_program) == 1760);
+  no_kernel_of_any_level_is_missing();
+  structs_are_told_as_they_are();
   philox_gives_the_known_answers();
   draws_do_not_depend_on_how_many_are_asked_for();
   draws_and_passes_are_told();

@@ -41,7 +41,7 @@ from stoker.image.lower import lower
 from stoker.kernel import native
 from stoker.plan.field_effects import size_after
 
-from ..kernel.images import difference, picture
+from ..kernel.images import difference, picture, pixel_rows
 from . import numpy_twin as reference
 
 SEED, EPOCH, FIRST, STREAMS = 7, 3, 10, range(512, 600)
@@ -111,7 +111,7 @@ def by_kernel(ops: list[Operation], color: str, out: str = "uint8") -> NDArray[A
     made = np.zeros((len(PIXELS), *program.shape(height, width)), program.dtype)
     epochs, positions = np.full(len(PIXELS), EPOCH, np.uint32), np.arange(len(PIXELS)) + FIRST
     with native.Decoder() as decoder:
-        rows = decoder.pixel_rows(program, PIXELS, None, epochs, positions, made)
+        rows = pixel_rows(decoder, program, PIXELS, None, epochs, positions, made)
     assert not rows["status"].any(), rows["message"][0]
     return made
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from stoker.kernel import native
 from stoker.kernel.native import Op, OpKind, Program
+from stoker.kernel.render import ImageInput, Input, SpanInput, render
 
 KINDS: dict[str, dict[str, Any]] = {
     "444": {"subsampling": 0},
@@ -79,6 +80,35 @@ def hflip(probability: float = 0.5, stream: int = 2) -> Op:
     return Op(OpKind.HFLIP, stream, (probability,))
 
 
+def pixel_rows(
+    decoder: native.Decoder, program: Program, pixels: Any, boxes: Any, epochs: Any, positions: Any, out: Any
+) -> NDArray[np.void]:
+    """Render decoded images of one size; returns what became of each."""
+    return _rows(decoder, program, ImageInput(native.Images(pixels)).tell(None, boxes), epochs, positions, out)
+
+
+def span_rows(
+    decoder: native.Decoder,
+    program: Program,
+    data: Any,
+    starts: Any,
+    lengths: Any,
+    boxes: Any,
+    epochs: Any,
+    positions: Any,
+    out: Any,
+    seeks: native.Spans | None = None,
+) -> NDArray[np.void]:
+    """Render encoded images; returns what became of each."""
+    spans = SpanInput().tell(native.Spans(data, starts, lengths), seeks, boxes)
+    return _rows(decoder, program, spans, epochs, positions, out)
+
+
+def _rows(decoder: native.Decoder, program: Program, images: Input, epochs: Any, positions: Any, out: Any) -> NDArray[np.void]:
+    (epoch,) = {int(epoch) for epoch in epochs}
+    return render(decoder, program, images, epoch, positions, out)
+
+
 def run(
     program: Program, images: list[bytes], height: int, width: int, *, boxes: Any = None, first: int = 0
 ) -> tuple[NDArray[Any], NDArray[np.void]]:
@@ -86,7 +116,8 @@ def run(
     lengths = np.array([len(image) for image in images], np.int64)
     out = np.zeros((len(images), *program.shape(height, width)), program.dtype)
     with native.Decoder() as decoder:
-        rows = decoder.rows(
+        rows = span_rows(
+            decoder,
             program,
             np.frombuffer(b"".join(images), np.uint8),
             np.cumsum(lengths) - lengths,

@@ -14,7 +14,7 @@ from stoker.errors import KernelError
 from stoker.kernel import native
 from stoker.kernel.native import Augment, Op, Program, Status
 
-from .images import difference, picture
+from .images import difference, picture, pixel_rows
 
 Pixels = NDArray[np.uint8]
 
@@ -47,7 +47,7 @@ def apply(pixels: Pixels, *ops: Op, level: int = -1, epoch: int = 0, position: i
     out = np.zeros((1, *program.shape(*pixels.shape[:2])), np.uint8)
     native.simd(level)
     with native.Decoder() as decoder:
-        rows = decoder.pixel_rows(program, pixels[None], None, np.array([epoch], np.uint32), np.array([position]), out)
+        rows = pixel_rows(decoder, program, pixels[None], None, np.array([epoch], np.uint32), np.array([position]), out)
     assert rows["status"][0] == Status.OK, rows["message"][0]
     return out[0].reshape(pixels.shape)
 

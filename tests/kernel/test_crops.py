@@ -14,7 +14,7 @@ from stoker.errors import KernelError
 from stoker.kernel import native
 from stoker.kernel.native import Op, Program, Status
 
-from .images import center_crop, crop_box, decoded, hflip, jpeg, picture, plan_one, resize, run
+from .images import center_crop, crop_box, decoded, hflip, jpeg, picture, pixel_rows, plan_one, resize, run
 
 VFLIP, PAD, RANDOM_CROP, INVERT = 7, 8, 9, 29
 CONSTANT, REFLECT, EDGE = 0, 1, 2
@@ -57,7 +57,7 @@ def move(
     out = np.full((count, *program.shape(int(row["out_height"]), int(row["out_width"]))), 77, program.dtype)
     boxes = None if box is None else np.tile(np.asarray(box, np.float32), (count, 1))
     with native.Decoder() as decoder:
-        rows = decoder.pixel_rows(program, pixels, boxes, np.zeros(count, np.uint32), np.arange(first, first + count), out)
+        rows = pixel_rows(decoder, program, pixels, boxes, np.zeros(count, np.uint32), np.arange(first, first + count), out)
     assert not rows["status"].any(), rows["message"]
     return out, rows
 
@@ -293,8 +293,8 @@ def test_an_image_smaller_than_the_random_crop_is_an_error_that_says_so() -> Non
     with native.Decoder() as decoder:
         for ops in ((random_crop(10, 10),), (nothing_much(), random_crop(10, 10)), (pad(0, 0, 1, 1), random_crop(10, 10))):
             program = Program(ops=ops)
-            rows = decoder.pixel_rows(
-                program, np.zeros((1, 8, 12, 3), np.uint8), None, np.zeros(1, np.uint32), np.zeros(1, np.int64), out
+            rows = pixel_rows(
+                decoder, program, np.zeros((1, 8, 12, 3), np.uint8), None, np.zeros(1, np.uint32), np.zeros(1, np.int64), out
             )
             assert rows["status"][0] == Status.GEOMETRY and b"does not fit" in rows["message"][0]
     _, rows = run(program, [jpeg(12, 8)], 10, 10)

@@ -15,7 +15,7 @@ from PIL import Image
 from stoker.kernel import native
 from stoker.kernel.native import DecoderKind, Program, SeekUse, Spans, Status
 
-from .images import center_crop, crop_box, difference, hflip, jpeg, opened, picture, random_resized_crop, resize, run
+from .images import center_crop, crop_box, difference, hflip, jpeg, opened, picture, random_resized_crop, resize, run, span_rows
 
 OWN: dict[str, dict[str, Any]] = {
     "444": {"subsampling": 0},
@@ -152,8 +152,8 @@ def with_seeks(program: Program, images: list[bytes], indices: list[bytes], size
     data, count = spans(images), len(images)
     out = np.zeros((count, *program.shape(size, size)), program.dtype)
     with native.Decoder() as decoder:
-        rows = decoder.rows(
-            program, data.data, data.starts, data.lengths, None, np.zeros(count, np.uint32),
+        rows = span_rows(
+            decoder, program, data.data, data.starts, data.lengths, None, np.zeros(count, np.uint32),
             np.arange(count, dtype=np.int64), out, seeks=spans(indices),
         )  # fmt: skip
     return out, rows

@@ -14,6 +14,7 @@ import pytest
 import stoker
 from stoker.errors import KernelError
 from stoker.kernel import library
+from stoker.kernel.structs import STRUCTS
 
 
 @pytest.fixture
@@ -61,4 +62,18 @@ def test_a_library_that_cannot_be_mapped_asks_for_memory(place: Path, monkeypatc
 
 def test_a_library_that_is_missing_is_named(place: Path) -> None:
     with pytest.raises(KernelError, match=rf"the native library is not built: {place.name} is not in {place.parent}"):
+        library.library()
+
+
+@pytest.mark.parametrize("change", ["moved", "size", "gone"])
+def test_a_struct_that_is_laid_out_otherwise_is_named(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = STRUCTS["stk_input"]
+    fields = [(name, np.int64) for name in told.names or ()]
+    monkeypatch.setattr(library, "_library", None)
+    if change == "moved":
+        fields[1:3] = fields[2:0:-1]
+    elif change == "size":
+        fields.append(("more", np.int64))
+    monkeypatch.setitem(STRUCTS, "stk_inputs" if change == "gone" else "stk_input", np.dtype(fields))
+    with pytest.raises(KernelError, match=r"its struct stk_inputs? differs.*build it again with `pip install \.`"):
         library.library()

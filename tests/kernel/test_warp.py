@@ -14,7 +14,7 @@ from stoker.errors import KernelError
 from stoker.kernel import native
 from stoker.kernel.native import Augment, Op, Program, Status
 
-from .images import center_crop, difference, hflip, jpeg, picture, random_resized_crop, resize, run
+from .images import center_crop, difference, hflip, jpeg, picture, pixel_rows, random_resized_crop, resize, run
 
 AFFINE, VFLIP, POLICY = 20, 7, 40
 SHEAR_X, SHEAR_Y, TRANSLATE_X, TRANSLATE_Y, ROTATE = range(1, 6)
@@ -41,7 +41,7 @@ def warp(program: Program, images: NDArray[np.uint8], first: int = 0) -> tuple[N
     out = np.full_like(images, 77)
     positions = np.arange(first, first + len(images), dtype=np.int64)
     with native.Decoder() as decoder:
-        rows = decoder.pixel_rows(program, images, None, np.zeros(len(images), np.uint32), positions, out)
+        rows = pixel_rows(decoder, program, images, None, np.zeros(len(images), np.uint32), positions, out)
     assert not rows["status"].any(), rows["message"]
     return out, rows
 
@@ -232,7 +232,7 @@ def test_the_matrix_leads_from_the_source_through_crop_flip_and_warp() -> None:
     out = np.zeros((6, 80, 100, 3), np.uint8)
     with native.Decoder() as decoder:
         images = np.repeat(image[None], 6, 0)
-        rows = decoder.pixel_rows(program, images, None, np.zeros(6, np.uint32), np.arange(6), out)
+        rows = pixel_rows(decoder, program, images, None, np.zeros(6, np.uint32), np.arange(6), out)
     for pixels, matrix in zip(out[..., 0].astype(float), rows["matrix"].reshape(-1, 2, 3)):
         y, x = (np.mgrid[:80, :100] + 0.5) * pixels / pixels.sum()
         assert np.allclose(matrix @ [59, 42, 1], [x.sum(), y.sum()], atol=0.1)
@@ -243,8 +243,14 @@ def test_a_resize_behind_a_warp_is_in_the_matrix_too() -> None:
     image[18:24, 33:39] = 255
     out = np.zeros((1, 30, 90, 3), np.uint8)
     with native.Decoder() as decoder:
-        rows = decoder.pixel_rows(
-            Program(ops=(affine(25), resize(30, 90))), image[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64), out
+        rows = pixel_rows(
+            decoder,
+            Program(ops=(affine(25), resize(30, 90))),
+            image[None],
+            None,
+            np.zeros(1, np.uint32),
+            np.zeros(1, np.int64),
+            out,
         )
     pixels = out[0, ..., 0].astype(float)
     y, x = (np.mgrid[:30, :90] + 0.5) * pixels / pixels.sum()
@@ -290,7 +296,7 @@ def test_a_crop_behind_a_warp_crops_what_the_warp_left() -> None:
     out = np.zeros((1, 20, 30, 3), np.uint8)
     with native.Decoder() as decoder:
         program = Program(ops=(affine(15, fill=3), hflip(1.0), center_crop(20, 30)), seed=5)
-        decoder.pixel_rows(program, image[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64), out)
+        pixel_rows(decoder, program, image[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64), out)
     assert np.array_equal(out[0], warped[10:30, 10:40])
 
 
@@ -425,16 +431,16 @@ def test_a_mirrored_magnitude_goes_both_ways() -> None:
 )
 def test_parameters_out_of_range_are_refused(op: Op) -> None:
     with native.Decoder() as decoder, pytest.raises(KernelError):
-        decoder.pixel_rows(
-            Program(ops=(op,)), picture(8, 8)[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64),
+        pixel_rows(
+            decoder, Program(ops=(op,)), picture(8, 8)[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64),
             np.zeros((1, 8, 8, 3), np.uint8),
         )  # fmt: skip
 
 
 def test_a_warp_that_finds_the_wrong_size_is_told() -> None:
     with native.Decoder() as decoder:
-        rows = decoder.pixel_rows(
-            Program(ops=(affine(4),)), picture(8, 8)[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64),
+        rows = pixel_rows(
+            decoder, Program(ops=(affine(4),)), picture(8, 8)[None], None, np.zeros(1, np.uint32), np.zeros(1, np.int64),
             np.zeros((1, 9, 8, 3), np.uint8),
         )  # fmt: skip
     assert rows["status"][0] == Status.ARGUMENT

@@ -72,14 +72,14 @@ def test_several_columns_may_name_files(tmp_path: Path) -> None:
     assert f"{tmp_path}/r1: No such file or directory (row 0)" in str(rows.errors[1])
 
 
-def test_pictures_are_made_while_the_first_files_are_read_and_the_others_are_whole(tmp_path: Path) -> None:
+def test_pictures_are_rendered_as_their_files_are_read_and_the_other_files_are_whole(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number}.jpg").write_bytes(b"broken" if number == 7 else jpeg_bytes(40, 30, seed=number))
         (tmp_path / f"{number}.bin").write_bytes(b"%d" % number * 1000)
     columns = {"p": [f"{n}.jpg" for n in range(20)], "q": [f"{n}.bin" for n in range(20)], "n": list(range(20))}
     pipeline = stoker.table(columns, root=tmp_path, image="p", raw="q").image("image", Resize((8, 8)))
     pipeline = pipeline.on_error("skip", budget=1).batch(10)
-    assert pipeline.plan.source.draws("image") and not pipeline.plan.source.draws("raw")  # type: ignore[union-attr]
+    assert pipeline.plan.source.why_not_located("image") is None  # type: ignore[union-attr]
     rows = [(n, raw) for batch in pipeline for n, raw in zip(batch["n"].tolist(), batch["raw"])]
     assert rows == [(n, b"%d" % n * 1000) for n in range(20) if n != 7]
 

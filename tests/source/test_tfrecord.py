@@ -518,26 +518,24 @@ def test_pixels_in_records_give_the_images_that_arrays_give(tmp_path: Path) -> N
         np.testing.assert_array_equal(records["n"], memory["n"])
 
 
-BESIDE: dict[str, tuple[dict[str, Any], bool]] = {
-    "nothing": ({}, True),
-    "numbers": ({"n": int, "box": (float, (4,)), "grid": (int, (2, 3))}, True),
-    "bytes": ({"n": int, "name": bytes}, False),
-    "what may be missing": ({"n": int, "gone": Feature(int, default=5)}, False),
-    "any number": ({"n": int, "ids": [int]}, False),
+BESIDE: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "numbers": {"n": int, "box": (float, (4,)), "grid": (int, (2, 3))},
+    "bytes": {"n": int, "name": bytes},
+    "what may be missing": {"n": int, "gone": Feature(int, default=5)},
+    "any number": {"n": int, "ids": [int]},
 }
 
 
-@pytest.mark.parametrize(("beside", "at_once"), BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("size", [1, 31, 60])
-def test_pixels_with_anything_beside_them_are_drawn_from_where_they_were_read_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any], at_once: bool, size: int
+def test_pixels_with_anything_beside_them_are_rendered_as_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any], size: int
 ) -> None:
     def numbers(n: int) -> dict[str, Any]:
         return {"n": n, "box": [n / 2, 0.0, 1.0, 2.0], "grid": list(range(n, n + 6)), "name": b"%d" % n, "ids": [n] * (n % 3)}
 
     monkeypatch.setattr(Pace, "task_rows", lambda self, unit_rows: unit_rows)  # so that a call takes more than one block
-    steps, drawn = [], TfrecordSource._draw_in_steps
-    monkeypatch.setattr(TfrecordSource, "_draw_in_steps", lambda *args: steps.append(1) or drawn(*args))
     monkeypatch.setattr(TfrecordSource, "read", lambda *args: pytest.fail("nothing is wrong here"))
     store(tmp_path, [{"image": pixels.tobytes(), **numbers(n)} for n, pixels in enumerate(PIXELS)])
     features = {"image": Feature(bytes, (8, 9, 3), dtype="uint8"), **beside}
@@ -548,10 +546,9 @@ def test_pixels_with_anything_beside_them_are_drawn_from_where_they_were_read_to
         for name in beside:
             expected = [numbers(k).get(name, 5) for k in memory["k"].tolist()]
             assert [np.asarray(value).ravel().tolist() for value in records[name]] == [np.ravel(e).tolist() for e in expected]
-    assert bool(steps) is not at_once
 
 
-def test_large_images_are_drawn_from_records_one_by_one(tmp_path: Path) -> None:
+def test_large_images_are_rendered_from_records_one_by_one(tmp_path: Path) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, (5, 250, 260, 3), np.uint8)
     store(tmp_path, [{"image": each.tobytes()} for each in pixels])
     stored = stoker.tfrecord(tmp_path, features={"image": Feature(bytes, (250, 260, 3), dtype="uint8")})

@@ -29,6 +29,7 @@ from stoker.kernel.native import Op, OpKind, Program
 from stoker.source.shards.tar_source import TarSource
 from stoker.stage.boxes import move_column
 
+from ..kernel.images import pixel_rows
 from ..support import image_bytes
 
 #: (ymin, xmin, ymax, xmax) of a rectangle that is red in every image of these tests
@@ -56,7 +57,7 @@ def made(program: Program, images: NDArray[np.uint8], height: int, width: int) -
     out = np.zeros((len(images), height, width, 3), np.uint8)
     with native.Decoder() as decoder:
         epochs, positions = np.zeros(len(images), np.uint32), np.arange(len(images), dtype=np.int64)
-        return out, decoder.pixel_rows(program, images, None, epochs, positions, out)
+        return out, pixel_rows(decoder, program, images, None, epochs, positions, out)
 
 
 # ---- through a pipeline ------------------------------------------------------------------------------------------------------
@@ -194,10 +195,10 @@ def test_one_call_or_two_give_the_same_boxes(tmp_path: Path, monkeypatch: pytest
         with pipeline.loader(executor=executor) as loader:
             return [[boxes.tolist() for boxes in batch["npy"]] for batch in loader]
 
-    drawn = all_boxes()
-    assert {len(boxes) for batch in drawn for boxes in batch} == {0, 1, 2}
-    monkeypatch.setattr(TarSource, "draws", lambda self, field: False)
-    assert all_boxes() == drawn
+    together = all_boxes()
+    assert {len(boxes) for batch in together for boxes in batch} == {0, 1, 2}
+    monkeypatch.setattr(TarSource, "why_not_located", lambda self, *_: "a test says so")
+    assert all_boxes() == together
 
 
 # ---- where they go -----------------------------------------------------------------------------------------------------------

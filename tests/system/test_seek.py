@@ -25,6 +25,7 @@ from stoker.image import CenterCrop, CropBox, HorizontalFlip, RandomResizedCrop,
 from stoker.kernel import native
 from stoker.kernel.native import SeekUse
 from stoker.kernel.records import crc32c
+from stoker.kernel.render import SpanInput
 from stoker.pack.jobs.notes import noted
 from stoker.pack.jobs.seeking import add_seeks, index_folder
 from stoker.source.shards.indexing import find_index, keep_index
@@ -121,24 +122,24 @@ class Recorder:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    found, note, rows = Recorder(), image._note_seeks, native.Decoder.rows
+    found, note, tell = Recorder(), image._note_seeks, SpanInput.tell
 
     def noting(uses: Any, unfit: Any, *args: Any) -> None:
         found.uses += uses.tolist()
         found.dropped += len(unfit)
         note(uses, unfit, *args)
 
-    def recording(self: native.Decoder, *args: Any, seeks: Any = None, **named: Any) -> Any:
+    def recording(self: SpanInput, spans: Any, seeks: Any = None, boxes: Any = None) -> Any:
         found.kernel_calls += seeks is not None
-        return rows(self, *args, seeks=seeks, **named)
+        return tell(self, spans, seeks, boxes)
 
     monkeypatch.setattr(image, "_note_seeks", noting)
-    monkeypatch.setattr(native.Decoder, "rows", recording)
+    monkeypatch.setattr(SpanInput, "tell", recording)
     return found
 
 
 @pytest.fixture(params=["in one call", "one after the other"])
-def drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Pictures are read and decoded in one call where that can be, and the other way where it cannot."""
     if request.param != "in one call":
         monkeypatch.setattr("stoker.source.shards.seeks.SeekTable.stored", lambda self, scratch: None)
@@ -157,7 +158,7 @@ def delivered(pipeline: stoker.Pipeline, **options: Any) -> list[tuple[list[str]
 # ---- nothing but speed ---------------------------------------------------------------------------------------------------
 
 
-def test_batches_are_the_same_with_and_without(opened: Open, recorder: Recorder, drawn: bool) -> None:
+def test_batches_are_the_same_with_and_without(opened: Open, recorder: Recorder, together: bool) -> None:
     plain = delivered(crops(opened(seek=False)))
     assert not recorder.uses
     assert delivered(crops(opened())) == plain
@@ -353,7 +354,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_file_that_changed_is_decoded_without_and_told_once(
-    photos: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, drawn: bool
+    photos: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, together: bool
 ) -> None:
     sizes = {}
     for number in (0, 6):  # one of another size, one of the same with a byte changed far behind its beginning
@@ -403,7 +404,7 @@ def test_an_index_of_another_picture_is_noticed_by_the_decoder(
 
 @pytest.mark.parametrize("change", ["damaged", "gone", "replaced"])
 def test_a_tail_that_goes_bad_while_a_run_is_on_costs_speed_alone(
-    change: str, made: Path, tmp_path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, drawn: bool
+    change: str, made: Path, tmp_path: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture, together: bool
 ) -> None:
     for path in made.glob("t-*.tar*"):
         shutil.copy(path, tmp_path)
@@ -426,7 +427,7 @@ def test_a_tail_that_goes_bad_while_a_run_is_on_costs_speed_alone(
         path.write_bytes(b"something else")
     caplog.set_level(logging.WARNING, logger="stoker")
     assert delivered(pipeline) == delivered(opened(made, seek=False))
-    assert bool(recorder.kernel_calls) != drawn
+    assert bool(recorder.kernel_calls) != together
     wrong = sum(n % 6 < 4 for n in range(7, 14))
     assert (recorder.unfit, recorder.used) == (wrong, SOUGHT - wrong)
     assert len(told(caplog)) == 1

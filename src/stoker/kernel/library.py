@@ -1,9 +1,10 @@
 """The native library, loaded and called through ctypes; ``native/include/stoker.h`` is the manual. No other file does this.
 
-Rules kept here: the library is loaded on first use and its ABI checked; every function that returns a status passes through a
-check installed as ctypes ``errcheck``, so no caller can forget it; a fault the library tells of becomes its exception there too.
-What is handed over is NumPy arrays, by `address`: who calls has checked their bounds, because C cannot. Calls that do real work
-release the GIL. Those that take microseconds keep it: with many workers, getting it back costs more than the call.
+Rules kept here: the library is loaded on first use, and its structs compared with ours (`structs.py`); every function that
+returns a status passes through a check installed as ctypes ``errcheck``, so no caller can forget it; a fault the library tells of
+becomes its exception there too. What is handed over is NumPy arrays, by `address`: who calls has checked their bounds, because C
+cannot. Calls that do real work release the GIL. Those that take microseconds keep it: with many workers, getting it back costs
+more than the call.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 
 from stoker.errors import CorruptShard, KernelError, ReadError
 from stoker.kernel.status import Status, error_of
+from stoker.kernel.structs import STRUCTS
 
-ABI = 6
 #: a call over fewer bytes than this is over before another thread could have the GIL
 BRIEF_BYTES = 1 << 16
 
@@ -54,17 +55,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_image_plan": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p],
     "stk_draws": [*[c_void_p] * 6, c_int64, c_int32, c_void_p],
     "stk_passes": [c_void_p, c_int32, c_void_p, c_void_p],
-    "stk_image_rows": [*[c_void_p] * 9, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
-    "stk_image_files": [c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
-    "stk_image_records": [
-        c_void_p, c_void_p, c_int64, c_void_p, *[c_int64] * 3, c_void_p, c_int64, *[c_void_p] * 4, c_int64, c_void_p,
-    ],
+    "stk_render": [c_void_p, c_void_p],
     "stk_seek_make": [c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_int64, c_void_p, c_void_p],
-    "stk_image_examples": [
-        c_void_p, c_void_p, *[c_int64] * 3, c_void_p, c_int64, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p,
-    ],
-    "stk_image_arrays": [c_void_p, c_int64, c_void_p, c_int64, c_void_p],
-    "stk_pixels_rows": [*[c_void_p] * 6, c_int64, c_int32, c_int32, c_void_p, c_int64, c_void_p],
     "stk_jpeg_decode": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p],
     "stk_mixup": [c_void_p, c_int64, c_int64, c_int32, c_double, c_void_p],
     "stk_cutmix": [c_void_p, c_int64, c_int64, c_void_p, c_void_p],
@@ -72,8 +64,7 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 #: functions whose callers come again with more room
 _MAY_BE_SHORT = (
-    "stk_read_files", "stk_read_records", "stk_image_files", "stk_image_records", "stk_image_examples", "stk_jpeg_decode",
-    "stk_seek_make", "stk_tar_feed", "stk_tfrecord_scan",
+    "stk_read_files", "stk_read_records", "stk_render", "stk_jpeg_decode", "stk_seek_make", "stk_tar_feed", "stk_tfrecord_scan",
 )  # fmt: skip
 
 
@@ -84,7 +75,7 @@ class Records(ctypes.Structure):
         ("start", c_void_p),
         ("length", c_void_p),
         ("crc", c_void_p),
-        ("masked", c_int64),
+        ("seal", c_int64),
         ("rows", c_int64),
         ("fields", c_int64),
         ("ends", c_void_p),
@@ -95,6 +86,42 @@ class Records(ctypes.Structure):
 
 class _Fault(ctypes.Structure):
     _fields_ = [("where", c_int64), ("message", ctypes.c_char * 488)]
+
+
+class _Field(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("offset", c_int64), ("size", c_int64)]
+
+
+def _laid_out(struct: Any) -> dict[str, tuple[int, int]]:
+    """Offset and size of each field of a struct of ours; its own size as ""."""
+    if isinstance(struct, np.dtype):
+        return {
+            "": (-1, struct.itemsize),
+            **{name: (at, part.itemsize) for name, (part, at, *_) in (struct.fields or {}).items()},
+        }
+    fields = {name: getattr(struct, name) for name, _ in struct._fields_}
+    return {"": (-1, ctypes.sizeof(struct)), **{name: (field.offset, field.size) for name, field in fields.items()}}
+
+
+def _compare_structs(loaded: ctypes.CDLL) -> None:
+    """Raise where the library lays out a struct in another way than we do."""
+    loaded.stk_layout.argtypes, loaded.stk_layout.restype = [c_void_p], ctypes.POINTER(_Field)
+    count = c_int64()
+    entries = loaded.stk_layout(ctypes.byref(count))
+    theirs: dict[str, dict[str, tuple[int, int]]] = {}
+    struct = ""
+    for entry in entries[: count.value]:
+        name = entry.name.decode()
+        struct, field = (name, "") if entry.offset < 0 else (struct, name)
+        theirs.setdefault(struct, {})[field] = entry.offset, entry.size
+    for name, ours in {**STRUCTS, "stk_records": Records, "stk_fault": _Fault}.items():
+        expected, found = _laid_out(ours), theirs.get(name, {})
+        for field in expected.keys() | found.keys():
+            if expected.get(field) != found.get(field):
+                raise KernelError(
+                    f"the native library in {loaded._name} was built from other sources: its struct {name} differs"
+                    f"{f' in {field!r}' if field else ' in size'}; build it again with `pip install .`"
+                )
 
 
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
@@ -137,13 +164,11 @@ def _made(loaded: ctypes.CDLL, what: str, argtypes: list[Any]) -> tuple[Callable
 
 
 class Library:
-    """The loaded library: each function of the ABI, declared and checked."""
+    """The loaded library: each of its functions, declared and checked."""
 
     def __init__(self, path: Path) -> None:
         loaded = ctypes.CDLL(os.fspath(path))
-        loaded.stk_abi.restype = c_int32
-        if (abi := loaded.stk_abi()) != ABI:
-            raise KernelError(f"{path} has ABI {abi}, this Stoker needs {ABI}; rebuild it with `pip install .`")
+        _compare_structs(loaded)
         _declared(loaded)
         brief = _declared(ctypes.PyDLL(str(path)))  # the same library, called without letting go of the GIL
         self.permute: _Function = loaded.stk_permute
@@ -182,12 +207,7 @@ class Library:
         self.image_plan: _Function = brief.stk_image_plan
         self.draws: _Function = loaded.stk_draws
         self.passes: _Function = brief.stk_passes
-        self.image_rows: _Function = loaded.stk_image_rows
-        self.image_files: _Function = loaded.stk_image_files
-        self.image_records: _Function = loaded.stk_image_records
-        self.image_examples: _Function = loaded.stk_image_examples
-        self.image_arrays: _Function = loaded.stk_image_arrays
-        self.pixels_rows: _Function = loaded.stk_pixels_rows
+        self.render: _Function = loaded.stk_render
         self.jpeg_decode: _Function = loaded.stk_jpeg_decode
         self.mixup: _Function = loaded.stk_mixup
         self.cutmix: _Function = loaded.stk_cutmix

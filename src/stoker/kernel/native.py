@@ -21,61 +21,13 @@ from stoker.kernel.status import OpKind as OpKind
 from stoker.kernel.status import SeekUse as SeekUse
 from stoker.kernel.status import Status as Status
 from stoker.kernel.status import error_of as error_of
+from stoker.kernel.structs import CHOICE, IMAGES, JPEG_INFO, PROGRAM
+from stoker.kernel.structs import MAX_OPS as MAX_OPS
+from stoker.kernel.structs import MAX_PARAMS as MAX_PARAMS
+from stoker.kernel.structs import ROW_DTYPE as ROW_DTYPE
 
-MAX_OPS, MAX_PARAMS = 16, 12
 SEEK_STEP = 16  # MCUs between two states of a seek index
 _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is made from
-
-
-# ---- structs, laid out as C does ---------------------------------------------------------------------------------------
-
-_INFO = np.dtype(
-    [(name, np.int32) for name in ("width", "height", "components", "progressive", "scans", "supported", "orientation")]
-)
-_OP = np.dtype([("kind", np.int32), ("stream", np.uint32), ("p", np.float64, MAX_PARAMS)], align=True)
-_AUGMENT = np.dtype(
-    [
-        *((name, np.int32) for name in ("kind", "mirrored", "relative", "fill")),
-        ("probability", np.float64),
-        ("magnitude", np.float64),
-    ]
-)
-_CHOICE = np.dtype([("effect", _AUGMENT, 2)])
-_IMAGES = np.dtype(
-    [("pixels", np.uintp), ("stride", np.int64), ("row_stride", np.int64)]
-    + [(name, np.int32) for name in ("width", "height", "channels")],
-    align=True,
-)
-_PROGRAM = np.dtype(
-    [
-        ("seed", np.uint64),
-        ("max_pixels", np.int64),
-        *(
-            (name, np.int32)
-            for name in ("max_scans", "channels", "layout", "out_type", "exact", "lenient", "decoder", "n_ops", "orient")
-        ),
-        ("scale", np.float32, 3),
-        ("bias", np.float32, 3),
-        ("ops", _OP, MAX_OPS),
-        ("choices", np.uintp),
-        ("n_choices", np.int64),
-    ],
-    align=True,
-)
-_ROW_INTEGERS = ("status", "width", "height", "out_width", "out_height", "flip", "shrink", "warnings", "decoder", "seek")
-# The results of a call are an array of these, filled in place.
-ROW_DTYPE = np.dtype(
-    [
-        *((name, np.int32) for name in _ROW_INTEGERS),
-        ("dest", np.int32, 4),
-        ("clip", np.int32, 4),
-        ("view", np.float64, 4),
-        ("matrix", np.float64, 6),
-        ("where", np.int64),
-        ("message", "S120"),
-    ],
-    align=True,
-)
 
 
 # ---- order and randomness --------------------------------------------------------------------------------------------
@@ -198,7 +150,7 @@ class JpegInfo:
 
 def jpeg_header(data: Bytes) -> JpegInfo:
     """Read the header of a JPEG; raises an `ImageError` when there is none. Takes no memory from the size it finds."""
-    array, told = np.frombuffer(data, np.uint8), np.zeros(1, _INFO)
+    array, told = np.frombuffer(data, np.uint8), np.zeros(1, JPEG_INFO)
     try:
         library().jpeg_header(address(array), array.size, address(told))
     except StokerError as error:
@@ -260,7 +212,7 @@ class Program:
         """Build the struct the library reads."""
         if len(self.ops) > MAX_OPS or len(self.scale) < self.channels or len(self.bias) < self.channels:
             raise KernelError(f"at most {MAX_OPS} operations, and a scale and bias for each of {self.channels} channels")
-        struct, choices = np.zeros(1, _PROGRAM), np.zeros(max(1, len(self.choices)), _CHOICE)
+        struct, choices = np.zeros(1, PROGRAM), np.zeros(max(1, len(self.choices)), CHOICE)
         for slot, pair in zip(choices["effect"], self.choices):
             slot[:] = [tuple(effect) for effect in pair]
         object.__setattr__(self, "_choices", choices)
@@ -335,8 +287,8 @@ class Images:
         if not self.fit(pixels):
             raise KernelError(f"pixels must be images of uint8 with contiguous rows; they are {pixels.dtype}{pixels.shape}")
         self._array = pixels
-        self._struct = np.zeros(1, _IMAGES)
-        self._struct[0] = (pixels.ctypes.data, *_distances(pixels), pixels.shape[2], pixels.shape[1], channels)
+        self._struct = np.zeros(1, IMAGES)
+        self._struct[0] = (pixels.ctypes.data, len(pixels), *_distances(pixels), pixels.shape[2], pixels.shape[1], channels)
         self.at = self._struct.ctypes.data
 
     @staticmethod
@@ -374,70 +326,6 @@ class Decoder(Owned):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def rows(
-        self,
-        program: Program,
-        data: NDArray[np.uint8],
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        boxes: NDArray[np.float32] | None,
-        epochs: NDArray[np.uint32],
-        positions: NDArray[np.int64],
-        out: NDArray[Any],
-        *,
-        seeks: Spans | None = None,
-    ) -> NDArray[np.void]:
-        """Decode and transform images into ``out[0], out[1], ...``; returns what became of each (`ROW_DTYPE`).
-
-        `seeks` are seek indices, a span each (an empty one: none); they change speed and never pixels. A bad image does not
-        raise: its row has a status and a message, and its pixels are undefined.
-        """
-        count = len(positions)
-        starts = contiguous(starts, np.int64, count, "starts")
-        lengths = contiguous(lengths, np.int64, count, "lengths")
-        epochs = contiguous(epochs, np.uint32, count, "epochs")
-        positions = contiguous(positions, np.int64, count, "positions")
-        boxes = optional_boxes(boxes, count)
-        rows = np.zeros(count, ROW_DTYPE)
-        if count == 0:
-            return rows
-        _check_spans(data, starts, lengths, "data")
-        sought = None if seeks is None else _seeks(seeks, count)
-        height, width = _output_size(program, out, count)
-        library().image_rows(
-            self.handle, address(program._struct), address(data), address(starts), address(lengths),
-            sought and address(sought[0]), address(boxes), address(epochs), address(positions), count, width, height,
-            address(out), out.strides[0], address(rows),
-        )  # fmt: skip
-        return rows
-
-    def pixel_rows(
-        self,
-        program: Program,
-        pixels: NDArray[np.uint8],
-        boxes: NDArray[np.float32] | None,
-        epochs: NDArray[np.uint32],
-        positions: NDArray[np.int64],
-        out: NDArray[Any],
-    ) -> NDArray[np.void]:
-        """Transform decoded images of one size, (n, h, w) or (n, h, w, c) of uint8, as `rows` does with encoded ones."""
-        count = len(positions)
-        epochs = contiguous(epochs, np.uint32, count, "epochs")
-        positions = contiguous(positions, np.int64, count, "positions")
-        boxes = optional_boxes(boxes, count)
-        rows = np.zeros(count, ROW_DTYPE)
-        if count == 0:
-            return rows
-        images = Images(pixels)
-        if len(images) != count:
-            raise KernelError(f"{len(images)} images at {count} positions")
-        height, width = _output_size(program, out, count)
-        library().pixels_rows(
-            self.handle, address(program._struct), images.at, address(boxes), address(epochs), address(positions),
-            count, width, height, address(out), out.strides[0], address(rows),
-        )  # fmt: skip
-        return rows
 
     def decode(self, program: Program, data: Bytes) -> NDArray[np.uint8]:
         """Decode a whole JPEG to HWC pixels of ``program.channels``; raises an `ImageError` when that fails."""
@@ -483,35 +371,3 @@ class Spans(NamedTuple):
     data: NDArray[np.uint8]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-
-
-def _seeks(spans: Spans, count: int) -> tuple[NDArray[np.uintp], Spans]:
-    """The struct for the library, and what must live as long."""
-    starts = contiguous(spans.starts, np.int64, count, "the seek indices' starts")
-    kept = Spans(spans.data, starts, contiguous(spans.lengths, np.int64, count, "the seek indices' lengths"))
-    _check_spans(*kept, "the seek indices")
-    return np.array([array.ctypes.data for array in kept], np.uintp), kept
-
-
-def _check_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], what: str) -> None:
-    if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
-        raise KernelError(f"{what} must be one contiguous run of uint8")
-    if int(starts.min()) < 0 or int(lengths.min()) < 0 or int((starts + lengths).max()) > data.size:
-        raise KernelError(f"starts and lengths reach outside the {data.size} bytes of {what}")
-
-
-def _output_size(program: Program, out: NDArray[Any], count: int) -> tuple[int, int]:
-    """Return (height, width) of the images in `out`, after checking that `count` of them fit there densely."""
-    shape = out.shape
-    if len(shape) == 3 and program.channels == 1:
-        height, width = shape[1:]
-    elif len(shape) == 4 and shape[1 if program.planar else 3] == program.channels:
-        height, width = shape[2:] if program.planar else shape[1:3]
-    else:
-        raise KernelError(f"out has shape {shape}, which holds no images of {program.channels} channels")
-    dense = out[:1].flags.c_contiguous and out.flags.writeable
-    if out.dtype != program.dtype or not dense or len(out) < count:
-        raise KernelError(f"out must be {count} or more images of {program.dtype}, each contiguous; it is {out.dtype}{shape}")
-    if count > 1 and out.strides[0] < height * width * program.channels * out.itemsize:
-        raise KernelError("the images in out overlap")
-    return height, width

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, overload
 
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError
 from stoker.kernel.file_reads import Arena
 from stoker.kernel.library import BRIEF_BYTES, Bytes, Owned, Records, address, contiguous, library, place, reference, where
+from stoker.kernel.structs import MEMBER as MEMBER
+from stoker.kernel.structs import TAR_INFO
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -110,6 +113,14 @@ def read_spans(fds: NDArray[np.int32], offsets: Ints, lengths: Ints, buffer: NDA
 Spots: TypeAlias = tuple[Ints, Ints, NDArray[np.int32]]
 
 
+class Seal(IntEnum):
+    """What proves that a field of a record is whole."""
+
+    TABLE = 0  #: its CRC-32C in the table, if there is one
+    BEHIND = 1  #: the four bytes behind it: its CRC-32C, masked as in TFRecord files
+    FRONT = 2  #: a mark in front of it, with a CRC-32C that goes on from the one in the table; it is not part of what is read
+
+
 class OpenTable:
     """A table with descriptors at one place in memory, `at`; it holds what it points to."""
 
@@ -121,11 +132,11 @@ class OpenTable:
 class RecordTable:
     """Where the records of some files lie, prepared once for many reads.
 
-    `start`, `length` and `crc` (or None) are (records, fields); the records of file i end before record ``ends[i]``. `masked`:
-    the four bytes behind a field are its checksum, as in TFRecord files.
+    `start`, `length` and `crc` (or None) are (records, fields); the records of file i end before record ``ends[i]``. `seal` says
+    what proves that a field is whole.
     """
 
-    def __init__(self, start: Ints, length: Ints, crc: NDArray[np.uint32] | None, ends: Ints, *, masked: bool = False) -> None:
+    def __init__(self, start: Ints, length: Ints, crc: NDArray[np.uint32] | None, ends: Ints, seal: Seal = Seal.TABLE) -> None:
         rows, fields = start.shape
         if length.shape != start.shape or (crc is not None and crc.shape != start.shape):
             raise KernelError(f"tables of {start.shape}, {length.shape} and {None if crc is None else crc.shape} do not agree")
@@ -135,13 +146,13 @@ class RecordTable:
         self._crc = None if crc is None else np.ascontiguousarray(crc, np.uint32)
         self._ends = np.ascontiguousarray(ends, np.int64)
         sums = None if self._crc is None else self._crc.ctypes.data
-        self._masked = masked
-        self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, masked, rows, fields, self._ends.ctypes.data)
+        self._seal = seal
+        self._known = (self._start.ctypes.data, self._length.ctypes.data, sums, seal, rows, fields, self._ends.ctypes.data)
         self._last: tuple[NDArray[np.int32], Records] | None = None  # descriptors, and the table with them
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Addresses mean nothing elsewhere.
-        return functools.partial(RecordTable, masked=self._masked), (self._start, self._length, self._crc, self._ends)
+        return RecordTable, (self._start, self._length, self._crc, self._ends, self._seal)
 
     def read(
         self,
@@ -151,22 +162,21 @@ class RecordTable:
         arena: Arena,
         behind: int = 0,
         gap: int = 0,
-        into: tuple[int, int] | None = None,
     ) -> Spots:
         """Read columns `fields` of records `indices` into `arena.buffer`: places there, lengths (-1: none) and statuses.
 
         All three are (records, fields). A status is 0, an errno, -1 (the file ends first), -2 (another checksum) or -3 (`fds` has
-        -1 for its file). `into` makes pictures of one of the columns on the way: its number and what `Pictures` prepared.
+        -1 for its file).
         """
         count, width = len(indices), len(fields)
         indices, fields = contiguous(indices, np.int64, count, "indices"), contiguous(fields, np.int64, width, "fields")
         fds, table = self._with(fds)
         at, lengths = np.empty((count, width), np.int64), np.empty((count, width), np.int64)
         status, needed = np.empty((count, width), np.int32), np.zeros(1, np.int64)
-        call = library().read_records if into is None else library().image_records
+        call = library().read_records
         while call(
             reference(table), address(indices), count, address(fields), width, behind, gap, address(arena.buffer),
-            arena.buffer.size, address(at), address(lengths), address(status), address(needed), *(into or ()),
+            arena.buffer.size, address(at), address(lengths), address(status), address(needed),
         ):  # fmt: skip
             arena.grow(int(needed[0]), keep=0)
         return at, lengths, status
@@ -186,19 +196,8 @@ class RecordTable:
 
 # ---- tar ---------------------------------------------------------------------------------------------------------------
 
-#: a member that holds a field of a sample; it fills the tar from `header` to ``start + length`` rounded up to 512
-MEMBER = np.dtype([("header", "<i8"), ("start", "<i8"), ("length", "<i8"), ("sample", "<i8"), ("field", "<i4"), ("crc", "<u4")])
 _BLOCK = 512
 _MAX_MEMBERS = 1 << 14
-_TAR_INFO = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "position", "samples", "ignored", "ended", "forgotten",
-            "keys", "key_bytes", "fields", "field_bytes", "names", "name_bytes",
-        )
-    ]
-)  # fmt: skip
 _KEYS, _FIELDS, _IGNORED = 0, 1, 2
 
 
@@ -218,7 +217,7 @@ class TarScan(Owned):
         self._members = np.empty(16, MEMBER)
         self._counts = np.zeros(2, np.int64)
         self._found, self._used = self._counts[:1], self._counts[1:]
-        self._about = np.zeros(1, _TAR_INFO)
+        self._about = np.zeros(1, TAR_INFO)
         self._fields: tuple[bytes, ...] = ()
         self._ask()
 
@@ -349,8 +348,6 @@ def verify_records(data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> NDAr
 # ---- tf.train.Example --------------------------------------------------------------------------------------------------
 
 BYTES, FLOAT, INT = 1, 2, 3
-#: features of records whose images are drawn in one call with reading them
-MOST_WANTED = 16
 #: what became of a feature of a record, in `Parsed.status`
 OK, MISSING, OTHER_KIND, OTHER_COUNT = 0, 1, 2, 3
 
@@ -394,31 +391,40 @@ def parse_examples(
 
     Numbers are written to ``outs[i]`` where that is given and is a contiguous array of the column's shape and type.
     """
+    return parse_into(Parsing(wanted, len(starts), outs), data, starts, lengths)
+
+
+def parse_into(parsing: Parsing, data: NDArray[np.uint8], starts: Ints, lengths: Ints) -> Parsed:
+    """The same, with the memory for it made before."""
     data, (starts, lengths, count) = _bytes(data), _spans(starts, lengths)
-    made = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
-    _names, table = wanted_table(wanted, made)
-    status, bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
+    if count != len(parsing.bad):
+        raise KernelError(f"{count} records, and room for {len(parsing.bad)}")
     library().examples_parse(
-        address(data), data.size, address(starts), address(lengths), count, address(table), len(wanted), address(status),
-        address(bad),
+        address(data), data.size, address(starts), address(lengths), count, address(parsing.table), len(parsing.table),
+        address(parsing.status), address(parsing.bad),
     )  # fmt: skip
-    columns = (_finished(data, each, column, status[:, i]) for i, (each, column) in enumerate(zip(wanted, made)))
-    return Parsed(tuple(columns), status, bad)
+    return parsing.finished(data)
 
 
-def wanted_table(
-    wanted: Sequence[Wanted], columns: Sequence[tuple[NDArray[Any], ...]]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The names, to be held during the call, and the table of stk_wanted, whose fields all have 8 bytes.
+class Parsing:
+    """The memory that features of `count` records are parsed to, by one call or another."""
 
-    A column () is left to the call.
-    """
-    names, told = _told(tuple(wanted))
-    rows = [(*about, place(column[0]), place(column[-1])) if column else (*about, 0, 0) for about, column in zip(told, columns)]
-    return names, np.array(rows, np.int64)
+    def __init__(self, wanted: Sequence[Wanted], count: int, outs: Sequence[NDArray[Any] | None] = ()) -> None:
+        self._wanted = wanted
+        self.columns = [_column(each, count, outs[i] if i < len(outs) else None) for i, each in enumerate(wanted)]
+        self._names, told = _told(tuple(wanted))
+        rows = [(*about, place(column[0]), place(column[-1])) for about, column in zip(told, self.columns)]
+        #: what is wanted, for the library
+        self.table = np.array(rows, np.int64)
+        self.status, self.bad = np.empty((count, len(wanted)), np.uint8), np.empty(count, np.int64)
+
+    def finished(self, data: NDArray[np.uint8]) -> Parsed:
+        """What was found, after the call; `data` is what was parsed."""
+        each = enumerate(zip(self._wanted, self.columns))
+        return Parsed(tuple(_finished(data, *about, self.status[:, i]) for i, about in each), self.status, self.bad)
 
 
-def number_column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any]]:
+def _number_column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any]]:
     """Memory for numbers, a fixed count a record: `out`, where it fits."""
     shape, dtype = (count,) if wanted.count == 1 else (count, wanted.count), _NUMBERS[wanted.kind]
     if out is not None and out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable:
@@ -447,7 +453,7 @@ def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArr
         return (np.empty((count, 3), np.int64),)
     if wanted.kind == BYTES:
         return np.empty(count, np.int64), np.empty(count, np.int64)
-    return number_column(wanted, count, out)
+    return _number_column(wanted, count, out)
 
 
 def _finished(data: NDArray[np.uint8], wanted: Wanted, column: tuple[NDArray[Any], ...], status: NDArray[np.uint8]) -> Any:

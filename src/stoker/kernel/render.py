@@ -1,13 +1,15 @@
-"""From where images are stored to finished pixels: reading and decoding in one native call, which lets go of the GIL once.
+"""Stored images to finished pixels in one native call, which lets go of the GIL once.
 
 Beside a busy training loop a worker waits milliseconds for the GIL each time it has let go of it; and what it does while it has
-it, the loop waits for. So a task's images take one call, and what can be prepared for many calls is prepared here.
+it, the loop waits for. So a task's images take one call, reading and all, and what can be prepared for many calls is prepared
+here: an `Input` says where images are, a `Renderer` what becomes of them.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,39 @@ from numpy.typing import NDArray
 from stoker.errors import KernelError
 from stoker.kernel.file_reads import Arena, Paths
 from stoker.kernel.library import library, place
-from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program
-from stoker.kernel.records import RecordTable, Spots, Wanted, number_column, wanted_table
+from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program, Spans
+from stoker.kernel.records import Ints, Parsing, RecordTable
 from stoker.kernel.status import Status
+from stoker.kernel.structs import INPUT, PICTURES, READING, SPANS
+
+Boxes = NDArray[np.float32]
 
 _INT64 = np.dtype(np.int64)
-# stk_pictures: what is told, and from byte 80 on what is answered
-_TOLD, _ANSWER, _ANSWER_AT = struct.Struct("10q3q"), struct.Struct("3q"), 80
+
+
+def _packing(dtype: np.dtype[np.void], first: str | None = None) -> tuple[struct.Struct, int]:
+    """How the fields of a struct of words are packed, from one of them on, and where that is."""
+    names = list(dtype.names or ())
+    at = names.index(first) if first else 0
+    return struct.Struct(f"{len(names) - at}q"), 8 * at
+
+
+_INPUT, _ = _packing(INPUT)
+_ROOM, _ROOM_AT = _packing(INPUT, "buffer")
+_PICTURES, _ = _packing(PICTURES)
+_ANSWER, _ANSWER_AT = _packing(PICTURES, "bad")
+_SPANS, _ = _packing(SPANS)
+_READING, _ = _packing(READING)
+
+
+class _Words:
+    """A struct of words in memory of its own, at one place."""
+
+    __slots__ = ("at", "memory")
+
+    def __init__(self, packing: struct.Struct) -> None:
+        self.memory = bytearray(packing.size)
+        self.at = place(np.frombuffer(self.memory, np.uint8))
 
 
 class StoredSeeks:
@@ -40,166 +68,284 @@ class StoredSeeks:
         self.at = place(self._struct)
 
 
-class Pictures:
-    """Pictures of one program and size (height, width), made by one worker.
+class InputKind(IntEnum):
+    """Where images are."""
 
-    `seeks` are the seek indices of all files or records. After a call `rows` tells what became of each (`ROW_DTYPE`;
-    valid until the next call), `bad` how many have a status other than 0, and `read_s` the time spent reading. `out`, as long as
-    `positions`, holds the pixels; those of bad ones are undefined.
+    SPANS = 0
+    FILES = 1
+    RECORDS = 2
+    EXAMPLES = 3
+    IMAGES = 4
+
+
+class Input:
+    """Images to be rendered by one worker: where they are is prepared once; which of them, `tell` says before each call.
+
+    What is read goes to `arena`. Images without seek indices are decoded all the same, and slower.
     """
 
-    def __init__(self, decoder: Decoder, arena: Arena, program: Program, size: tuple[int, int]) -> None:
-        self.bad, self.read_s = 0, 0.0
-        self._count = self._done = 0
-        self.rows: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
-        self._decoder, self._arena, self._program = decoder, arena, program
-        self._shape, self._dtype = program.shape(*size), program.dtype
-        self._stride = int(np.prod(self._shape)) * self._dtype.itemsize
-        self._height, self._width = size
-        self._program_at, self._rows_at = place(program._struct), 0
-        self._struct, self._needed = bytearray(_TOLD.size), np.zeros(1, np.int64)
-        self._struct_at, self._needed_at = place(np.frombuffer(self._struct, np.uint8)), place(self._needed)
-        # Addresses are asked for anew only where the object is another than last time.
+    __slots__ = ("_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks", "_struct", "_which", "count", "slots")
+
+    def __init__(self, kind: InputKind, arena: Arena | None = None, seeks: StoredSeeks | None = None) -> None:
+        self._kind, self._arena, self._seeks = int(kind), arena, seeks
+        self._struct, self._from = _Words(_INPUT), 0
+        self._which: Ints | None = None
+        self._boxes: Boxes | None = None
+        # Its address is asked for again only where it is another than last time.
         self._buffer: NDArray[np.uint8] | None = None
         self._buffer_at = 0
-        self._paths: Paths | None = None
-        self._paths_at: tuple[int, int, int] = (0, 0, 0)
+        self.count = 0
+        #: where its pictures went
+        self.slots: Ints | None = None
 
-    def files(
-        self,
-        paths: Paths,
-        which: NDArray[np.int64],
-        epoch: int,
-        positions: NDArray[np.int64],
-        out: NDArray[Any],
-        seeks: StoredSeeks | None = None,
-    ) -> int:
-        """Make picture i from file ``which[i]``; returns `bad`. A file that cannot be read has `Status.IO`, errno in `where`."""
-        which, positions = np.ascontiguousarray(which, _INT64), np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(which, epoch, positions, out, seeks)
-        if paths is not self._paths:
-            self._paths, self._paths_at = paths, (place(paths.names), place(paths.starts), len(paths))
-        arena, call = self._arena, library().image_files
-        which_at = place(which)
-        while call(
-            *self._paths_at, which_at, count, self._room(), arena.buffer.size, self._needed_at, self._struct_at
-        ):  # fmt: skip
-            if refused := arena.room_for_file(int(self._needed[0]), keep=0):
-                self._pass_over(refused)
-        return self._told()
+    @property
+    def sought(self) -> bool:
+        """Whether seek indices are at hand."""
+        return self._seeks is not None
 
-    def records(
+    @property
+    def complete(self) -> bool:
+        """Whether all pictures were made in the last call: not where a record could not be read."""
+        return bool(_ROOM.unpack_from(self._struct.memory, _ROOM_AT)[3] == self.count)
+
+    def _told(self, which: Ints | None, count: int, boxes: Boxes | None) -> None:
+        self.count, self._which = count, None if which is None else np.ascontiguousarray(which, _INT64)
+        if (which is not None and which.shape != (count,)) or (boxes is not None and boxes.shape != (count, 4)):
+            raise KernelError(f"{count} images, and {None if boxes is None else boxes.shape} boxes")
+        self._boxes = None if boxes is None else np.ascontiguousarray(boxes, np.float32)
+
+    def _seeks_at(self) -> int:
+        return 0 if self._seeks is None else self._seeks.at
+
+    def _prepare(self, slots: Ints | None) -> int:
+        """Write the struct for the library; returns where it is."""
+        self.slots = None if slots is None else np.ascontiguousarray(slots, _INT64)
+        which, boxes = self._which, self._boxes
+        _INPUT.pack_into(
+            self._struct.memory, 0, self._kind, self.count, 0 if which is None else place(which),
+            0 if self.slots is None else place(self.slots), 0 if boxes is None else place(boxes), self._from, self._seeks_at(),
+            *self._room(), 0, 0,
+        )  # fmt: skip
+        return self._struct.at
+
+    def _room(self) -> tuple[int, int]:
+        """Where the arena's buffer is, and its size."""
+        if self._arena is None:
+            return 0, 0
+        buffer = self._arena.buffer
+        if buffer is not self._buffer:
+            self._buffer, self._buffer_at = buffer, place(buffer)
+        return self._buffer_at, buffer.size
+
+    def _make_room(self, renderer: Renderer) -> None:
+        """Grow the arena as the library asks."""
+        assert self._arena is not None
+        _, _, needed, done = _ROOM.unpack_from(self._struct.memory, _ROOM_AT)
+        if self._kind != InputKind.FILES:
+            self._arena.grow(needed, keep=0)
+        elif refused := self._arena.room_for_file(needed, keep=0):
+            renderer._refuse(done if self.slots is None else int(self.slots[done]), refused)
+            done += 1
+        _ROOM.pack_into(self._struct.memory, _ROOM_AT, *self._room(), 0, done)
+
+
+class SpanInput(Input):
+    """JPEGs in memory."""
+
+    __slots__ = ("_held", "_seek_spans", "_spans")
+
+    def __init__(self) -> None:
+        super().__init__(InputKind.SPANS)
+        self._spans, self._seek_spans = _Words(_SPANS), _Words(_SPANS)
+        self._from = self._spans.at
+        self._held: tuple[Spans, Spans | None] | None = None
+
+    def tell(self, spans: Spans, seeks: Spans | None = None, boxes: Boxes | None = None) -> Input:
+        """Image i is span i; `seeks` are seek indices, a span each (an empty one: none)."""
+        count = len(spans.starts)
+        self._told(None, count, boxes)
+        self._held = self._filled(self._spans, spans, count), seeks and self._filled(self._seek_spans, seeks, count)
+        return self
+
+    def _filled(self, words: _Words, spans: Spans, count: int) -> Spans:
+        data, starts, lengths = spans
+        if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raise KernelError("images and seek indices must lie in one contiguous run of uint8")
+        starts, lengths = np.ascontiguousarray(starts, _INT64), np.ascontiguousarray(lengths, _INT64)
+        if starts.shape != (count,) or lengths.shape != (count,):
+            raise KernelError(f"{count} images at {starts.shape} places of {lengths.shape} lengths")
+        _SPANS.pack_into(words.memory, 0, place(data), data.size, place(starts), place(lengths))
+        return Spans(data, starts, lengths)
+
+    def _seeks_at(self) -> int:
+        return self._seek_spans.at if self._held and self._held[1] else 0
+
+
+class FileInput(Input):
+    """Files, read one at a time; after the call `Renderer.errnos` says which could not be."""
+
+    __slots__ = ("_files", "_paths")
+
+    def __init__(self, paths: Paths, arena: Arena, seeks: StoredSeeks | None = None) -> None:
+        super().__init__(InputKind.FILES, arena, seeks)
+        self._paths = paths
+        self._files = np.array([place(paths.names), place(paths.starts), len(paths)], np.int64)
+        self._from = place(self._files)
+
+    def tell(self, which: Ints, boxes: Boxes | None = None) -> Input:
+        """Image i is file ``which[i]``."""
+        self._told(which, len(which), boxes)
+        return self
+
+
+class ImageInput(Input):
+    """Decoded images in memory, read from where they stand."""
+
+    __slots__ = ("_images",)
+
+    def __init__(self, images: Images) -> None:
+        super().__init__(InputKind.IMAGES)
+        self._images, self._from = images, images.at
+
+    def tell(self, which: Ints | None = None, boxes: Boxes | None = None) -> Input:
+        """Image i is number ``which[i]``; None: number i."""
+        self._told(which, len(self._images) if which is None else len(which), boxes)
+        return self
+
+
+class RecordInput(Input):
+    """A column of records, ``fields[image]``, read together with the other `fields`.
+
+    Or, with `examples`, a feature of the Examples that records are, parsed together with others: JPEGs, or, where `pixels` is
+    given, images like those as they are. After the call `at` and `lengths`, (records, fields), say where in the arena's buffer
+    what was read lies. Where it is not `complete`, something could not be read, or a record lacks a field.
+    """
+
+    __slots__ = ("_about", "_fds", "_fields", "_opened", "_parsing", "_pixels", "_reading", "_status", "_table", "at", "lengths")
+
+    def __init__(
         self,
         table: RecordTable,
-        fds: NDArray[np.int32],
-        indices: NDArray[np.int64],
-        fields: NDArray[np.int64],
+        fields: Sequence[int],
         image: int,
-        epoch: int,
-        positions: NDArray[np.int64],
-        out: NDArray[Any],
+        arena: Arena,
         *,
         behind: int = 0,
         gap: int = 0,
         seeks: StoredSeeks | None = None,
-    ) -> Spots | None:
-        """Read columns as `RecordTable.read` does, and make picture i from column ``fields[image]`` of record ``indices[i]``.
+        examples: bool = False,
+        pixels: Images | None = None,
+    ) -> None:
+        super().__init__(InputKind.EXAMPLES if examples else InputKind.RECORDS, arena, seeks)
+        self._table, self._fields, self._pixels = table, np.array(fields, _INT64), pixels
+        self._about = (place(self._fields), len(fields), behind, gap, image)
+        self._reading = _Words(_READING)
+        self._from = self._reading.at
+        self._fds: NDArray[np.int32] | None = None
 
-        None, and no picture, when a span could not be read or a record has no image.
+    def tell(
+        self, fds: NDArray[np.int32], indices: Ints, boxes: Boxes | None = None, parsing: Parsing | None = None
+    ) -> RecordInput:
+        """Image i is that of record ``indices[i]``; `fds` are the descriptors of the table's files.
+
+        Of Examples `parsing` says which features are wanted, `image` being one of them, and has them after the call.
         """
+        count = len(indices)
+        self._told(indices, count, boxes)
+        if fds is not self._fds:
+            self._fds, self._opened = fds, self._table.opened(fds)
+        shape = (count, len(self._fields))
+        self.at, self.lengths, self._status = np.empty(shape, _INT64), np.empty(shape, _INT64), np.empty(shape, np.int32)
+        self._parsing, features = parsing, (0, 0, 0, 0, 0)
+        if parsing is not None:
+            pixels = 0 if self._pixels is None else self._pixels.at
+            features = place(parsing.table), len(parsing.table), place(parsing.status), place(parsing.bad), pixels
+        places = place(self.at), place(self.lengths), place(self._status)
+        _READING.pack_into(self._reading.memory, 0, self._opened.at, *self._about, *places, *features)
+        return self
+
+
+class Renderer:
+    """Makes the pictures of one program, for one worker: `begin` says where they go, each `add` fills some of them.
+
+    Then `rows` says what became of each (`ROW_DTYPE`; valid until the next `begin`), `bad` how many have a status other than 0,
+    and `read_s` the time spent reading. The pixels of bad ones are undefined.
+    """
+
+    def __init__(self, decoder: Decoder, program: Program) -> None:
+        self.bad, self.read_s = 0, 0.0
+        self.rows: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
+        self._decoder, self._program, self._program_at = decoder, program, place(program._struct)
+        self._dtype = program.dtype
+        self._memory: NDArray[np.void] = self.rows
+        self._memory_at = 0
+        self._struct = _Words(_PICTURES)
+        self._shape: tuple[int, ...] = ()
+        self._size = 0, 0
+        self._held: tuple[Any, ...] = ()
+
+    def begin(self, epoch: int, positions: Ints, out: NDArray[Any]) -> None:
+        """Row i is for the sample at ``positions[i]`` of an epoch, and goes to ``out[i]``."""
         positions = np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(indices, epoch, positions, out, seeks)
-        spots = table.read(fds, indices, fields, self._arena, behind, gap, into=(image, self._struct_at))
-        self._told()
-        return spots if self._done == count else None
+        count, shape = len(positions), out.shape
+        if shape[0] != count or positions.ndim != 1:
+            raise KernelError(f"out has shape {shape}, and the positions are {positions.shape}")
+        if shape[1:] != self._shape or out.dtype != self._dtype or not out.flags.carray:
+            self._size = _output_size(self._program, out)
+            self._shape = shape[1:]
+        if count > len(self._memory):
+            self._memory = np.zeros(max(count, 2 * len(self._memory)), ROW_DTYPE)
+            self._memory_at = place(self._memory)
+        self.rows, self._held = self._memory[:count], (positions, out)
+        height, width = self._size
+        _PICTURES.pack_into(
+            self._struct.memory, 0, self._decoder.handle, self._program_at, count, place(positions), epoch, width, height,
+            place(out), out.strides[0], self._memory_at, 0, 0,
+        )  # fmt: skip
 
-    def arrays(
-        self, images: Images, indices: NDArray[np.int64], epoch: int, positions: NDArray[np.int64], out: NDArray[Any]
-    ) -> int:
-        """Make picture i from image ``indices[i]``, read from where it stands; returns `bad`."""
-        indices, positions = np.ascontiguousarray(indices, _INT64), np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(indices, epoch, positions, out, None)
-        library().image_arrays(images.at, len(images), place(indices), count, self._struct_at)
-        return self._told()
+    def add(self, source: Input, slots: Ints | None = None) -> None:
+        """Make the pictures of an input: picture i is row ``slots[i]``, or row i."""
+        if source.count != (len(self.rows) if slots is None else len(slots)):
+            raise KernelError(f"{source.count} images do not fit {len(self.rows)} rows")
+        call, at = library().render, self._struct.at
+        source_at = source._prepare(slots)
+        while call(source_at, at):
+            source._make_room(self)
+        self.bad, nanoseconds = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
+        self.read_s = nanoseconds * 1e-9
 
-    def examples(
-        self,
-        table: RecordTable,
-        fds: NDArray[np.int32],
-        indices: NDArray[np.int64],
-        wanted: Sequence[Wanted],
-        outs: Sequence[NDArray[Any] | None],
-        image: int,
-        images: Images,
-        epoch: int,
-        positions: NDArray[np.int64],
-        out: NDArray[Any],
-        *,
-        behind: int = 0,
-        gap: int = 0,
-    ) -> list[NDArray[Any] | None] | None:
-        """Make picture i from the bytes of feature ``wanted[image]`` in the Example that is record ``indices[i]``.
-
-        They are an image like those of `images`, as it is. The other features are fixed numbers; their columns are returned (in
-        ``outs[i]`` where that fits), with None in the place of the image. None when a record is anything but that.
-        """
-        indices, positions = np.ascontiguousarray(indices, _INT64), np.ascontiguousarray(positions, _INT64)
-        count = self._prepare(indices, epoch, positions, out, None)
-        columns = [() if at == image else number_column(each, count, outs[at]) for at, each in enumerate(wanted)]
-        _names, features = wanted_table(wanted, columns)
-        records, arena, call = table.opened(fds), self._arena, library().image_examples
-        indices_at, features_at = place(indices), place(features)
-        while call(
-            records.at, indices_at, count, behind, gap, self._room(), arena.buffer.size, self._needed_at, features_at,
-            len(wanted), image, images.at, self._struct_at,
-        ):  # fmt: skip
-            arena.grow(int(self._needed[0]), keep=0)
-        self._told()
-        return [column[0] if column else None for column in columns] if self._done == count else None
-
-    def errnos(self) -> dict[int, int]:
-        """Of the files that could not be read: row -> errno."""
-        rows = self.rows[: self._count]
+    def errnos(self, source: FileInput) -> dict[int, int]:
+        """Of the files of an input that could not be read: their numbers in it -> errno."""
+        rows = self.rows if source.slots is None else self.rows[source.slots]
         return {row: int(rows["where"][row]) for row in np.flatnonzero(rows["status"] == Status.IO).tolist()}
 
-    def _prepare(
-        self,
-        numbers: NDArray[np.int64],
-        epoch: int,
-        positions: NDArray[np.int64],
-        out: NDArray[Any],
-        seeks: StoredSeeks | None,
-    ) -> int:
-        count = self._count = len(positions)
-        shape = out.shape
-        if shape[1:] != self._shape or shape[0] != count or numbers.shape != (count,) or positions.ndim != 1:
-            raise KernelError(f"{len(numbers)} images at {count} positions do not fit pixels of shape {shape}")
-        if out.dtype != self._dtype or not out.flags.carray:
-            raise KernelError(f"out must be one writeable run of {self._dtype}{self._shape}; it is {out.dtype}{shape}")
-        if count > len(self.rows):
-            self.rows = np.zeros(max(count, 2 * len(self.rows)), ROW_DTYPE)
-            self._rows_at = place(self.rows)
-        seeks_at = 0 if seeks is None else seeks.at
-        _TOLD.pack_into(
-            self._struct, 0, self._decoder.handle, self._program_at, seeks_at, place(positions), epoch, self._width, self._height,
-            place(out), self._stride, self._rows_at, 0, 0, 0,
-        )  # fmt: skip
-        return count
+    def _refuse(self, row: int, code: int) -> None:
+        """Note that the file of a row could not be read."""
+        self.rows[row] = np.zeros((), ROW_DTYPE)
+        self.rows["status"][row], self.rows["where"][row] = Status.IO, code
+        bad, nanoseconds = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
+        _ANSWER.pack_into(self._struct.memory, _ANSWER_AT, bad + 1, nanoseconds)
 
-    def _pass_over(self, code: int) -> None:
-        """Note that the file of the row that comes next was not read, and go on with the one after it."""
-        done, bad, nanoseconds = _ANSWER.unpack_from(self._struct, _ANSWER_AT)
-        self.rows[done] = np.zeros((), ROW_DTYPE)
-        self.rows["status"][done], self.rows["where"][done] = Status.IO, code
-        _ANSWER.pack_into(self._struct, _ANSWER_AT, done + 1, bad + 1, nanoseconds)
 
-    def _room(self) -> int:
-        if self._arena.buffer is not self._buffer:
-            self._buffer = self._arena.buffer
-            self._buffer_at = place(self._buffer)
-        return self._buffer_at
+def render(decoder: Decoder, program: Program, images: Input, epoch: int, positions: Ints, out: NDArray[Any]) -> NDArray[np.void]:
+    """Render once: returns what became of each image (`ROW_DTYPE`). `Renderer` is for many times."""
+    renderer = Renderer(decoder, program)
+    renderer.begin(epoch, positions, out)
+    renderer.add(images)
+    return renderer.rows
 
-    def _told(self) -> int:
-        self._done, self.bad, nanoseconds = _ANSWER.unpack_from(self._struct, _ANSWER_AT)
-        self.read_s = nanoseconds * 1e-9
-        return self.bad
+
+def _output_size(program: Program, out: NDArray[Any]) -> tuple[int, int]:
+    """Return (height, width) of the images in `out`, after checking that they lie there densely."""
+    shape = out.shape
+    if len(shape) == 3 and program.channels == 1:
+        height, width = shape[1:]
+    elif len(shape) == 4 and shape[1 if program.planar else 3] == program.channels:
+        height, width = shape[2:] if program.planar else shape[1:3]
+    else:
+        raise KernelError(f"out has shape {shape}, which holds no images of {program.channels} channels")
+    if out.dtype != program.dtype or not out[:1].flags.c_contiguous or not out.flags.writeable:
+        raise KernelError(f"out must be images of {program.dtype}, each contiguous and writeable; it is {out.dtype}{shape}")
+    if len(out) > 1 and out.strides[0] < height * width * program.channels * out.itemsize:
+        raise KernelError("the images in out overlap")
+    return height, width

@@ -250,6 +250,5 @@ def _hindrance(steps: Sequence[AnyStep], at: int, source: AnySource) -> str | No
             return f"{verb_of(before.node)}() comes before it"
     if not image_spec(node, step.given(node.field)).fixed:
         return "its images vary in size"
-    if crop_fields(node):
-        return "CropBox takes its boxes from the samples"
-    return None if source.draws(step.columns[node.field]) else "this source reads it by itself"
+    box = next(iter(crop_fields(node)), None)
+    return source.why_not_located(step.columns[node.field], None if box is None else step.columns[box])

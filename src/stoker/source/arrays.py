@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, SourceEmpty, message_of
 from ..kernel import native
+from ..kernel.render import ImageInput
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints, array_spec
-from .source import Drawing, Rows, Source, digest
+from .source import Located, Rows, Source, digest, why_no_boxes
 
 
 class ArraysSource(Source):
@@ -50,17 +51,25 @@ class ArraysSource(Source):
             columns[name] = into
         return Rows(columns)
 
-    def draws(self, field: str) -> bool:
-        return field in self._images
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        if field not in self._images:
+            return f"{field!r} is not an array of uint8 images with 1, 3 or 4 channels"
+        return None if box is None else why_no_boxes(self.fields[box], box)
 
-    def draw(
-        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
-    ) -> Rows:
-        """Images are read from where they stand."""
-        rows = self.read(indices, [name for name in wanted if name != drawing.field], out, scratch)
-        drawing.pictures.arrays(self._images[drawing.field], indices, drawing.epoch, drawing.positions, drawing.out)
-        rows.columns[drawing.field] = drawing.out
-        return rows
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located:
+        """Images are rendered from where they stand."""
+        images: ImageInput = scratch.keep((self, field), lambda: ImageInput(self._images[field]))
+        boxes = None if box is None else self._arrays[box][indices]
+        others = [name for name in wanted if name != field]
+        return Located([(images.tell(indices, boxes), None)], lambda _: self.read(indices, others, out, scratch))
 
     def __getstate__(self) -> dict[str, NDArray[Any]]:
         return self._arrays  # tables are addresses, and mean nothing in another process

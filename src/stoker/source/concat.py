@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..kernel.render import Renderer
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import OBJECT, Column, FieldSpec, Ints, spread_columns
-from .source import Rows, Source, Span, digest
+from .source import Located, Rows, Source, Span, digest
 
 
 class ConcatSource(Source):
@@ -45,22 +47,72 @@ class ConcatSource(Source):
         return int(self._ends[-1])
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
+        parts: list[tuple[Ints, int, Rows]] = []
+        for member, rows, within, private in self._parts(indices, scratch):
+            names = [self._names[member][name] for name in wanted]
+            parts.append((rows, member, self.sources[member].read(within, names, {}, private)))
+        return self._joined(parts, len(indices), wanted, out)
+
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        return next(
+            (why for source, names in zip(self.sources, self._names) if (why := _why_not(source, names, field, box))), None
+        )
+
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located | None:
+        parts: list[tuple[Ints, int, Located]] = []
+        for member, rows, within, private in self._parts(indices, scratch):
+            source, names = self.sources[member], self._names[member]
+            there = [names[name] for name in wanted]
+            located = source.locate(names[field], within, there, {}, private, None if box is None else names[box])
+            if located is None:
+                break
+            parts.append((rows, member, located))
+
+        def release() -> None:
+            for _, _, part in parts:
+                part.release()
+
+        def finish(made: Renderer) -> Rows | None:
+            read = [(rows, member, part.finish(made)) for rows, member, part in parts]
+            whole = [(rows, member, got) for rows, member, got in read if got is not None]
+            others = [name for name in wanted if name != field]
+            return self._joined(whole, len(indices), others, out) if len(whole) == len(read) else None
+
+        if sum(len(rows) for rows, _, _ in parts) < len(indices):
+            release()
+            return None
+        inputs = [(each, rows if slots is None else rows[slots]) for rows, _, part in parts for each, slots in part.inputs]
+        return Located(inputs, finish, release)
+
+    def _parts(self, indices: Ints, scratch: Scratch) -> Iterator[tuple[int, Ints, Ints, Scratch]]:
+        """Which rows each source has: its number, the rows, their numbers there, and memory for it.
+
+        Each source fills an arena of its own: what one has read must stay while the next one reads.
+        """
         members = np.searchsorted(self._ends, indices, side="right")
-        parts: list[tuple[Ints, Rows, Mapping[str, str]]] = []
-        errors: dict[int, Exception] = {}
         for member in np.unique(members).tolist():
-            rows, names = np.flatnonzero(members == member), self._names[member]
-            # Each source fills an arena of its own: what one has read must stay while the next one reads.
-            private: Scratch = scratch.keep((id(self), member), Scratch)
-            read = self.sources[member].read(indices[rows] - self.firsts[member], [names[name] for name in wanted], {}, private)
-            parts.append((rows, read, names))
-            errors.update({int(rows[row]): error for row, error in read.errors.items()})
+            rows = np.flatnonzero(members == member)
+            yield member, rows, indices[rows] - self.firsts[member], scratch.keep((id(self), member), Scratch)
+
+    def _joined(
+        self, parts: Sequence[tuple[Ints, int, Rows]], count: int, wanted: Collection[str], out: Mapping[str, NDArray[Any]]
+    ) -> Rows:
+        """Rows of several sources as one."""
         columns: dict[str, Column] = {}
         for name in wanted:
-            pieces = [(rows, read.columns[names[name]]) for rows, read, names in parts]
+            pieces = [(rows, read.columns[self._names[member][name]]) for rows, member, read in parts]
             alone = len(pieces) == 1 and name not in out
-            columns[name] = pieces[0][1] if alone else spread_columns(pieces, len(indices), out.get(name))
-        return Rows(columns, errors)
+            columns[name] = pieces[0][1] if alone else spread_columns(pieces, count, out.get(name))
+        errors = {int(rows[row]): error for rows, _, read in parts for row, error in read.errors.items()}
+        return Rows(columns, errors, partial(_encoded, parts))
 
     def foresee(self, indices: Ints, decoded: bool) -> None:
         members = np.searchsorted(self._ends, indices, side="right")
@@ -100,6 +152,17 @@ class ConcatSource(Source):
     def _place(self, index: int) -> tuple[int, int]:
         member = int(np.searchsorted(self._ends, index, side="right"))
         return member, index - self.firsts[member]
+
+
+def _why_not(source: Source, names: Mapping[str, str], field: str, box: str | None) -> str | None:
+    why = source.why_not_located(names[field], None if box is None else names[box])
+    return why and f"{source.describe()}: {why}"
+
+
+def _encoded(parts: Sequence[tuple[Ints, int, Rows]], row: int) -> bytes | None:
+    """The bytes of a picture that was rendered, from whichever source has it."""
+    rows, _, read = next(part for part in parts if row in part[0])
+    return None if read.encoded is None else read.encoded(int(np.searchsorted(rows, row)))
 
 
 def _listeners(sources: Sequence[Source]) -> list[int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from ..kernel.render import Pictures
+from ..kernel.render import Input, Renderer
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints
 
@@ -53,19 +54,24 @@ class Source(ABC):
         never raised, and never left out.
         """
 
-    def draws(self, field: str) -> bool:
-        """Whether `draw` can make pictures of this field."""
-        return False
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        """Why `locate` cannot tell where the pictures of this field are, cropped to the boxes of another; None: it can."""
+        return "its samples are not stored where the kernel could read them"
 
-    def draw(
-        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
-    ) -> Rows | None:
-        """The same as `read`, but with finished pictures in the place of the encoded images of `drawing.field`.
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located | None:
+        """Where the pictures of some samples are: instead of `read`, so that reading and decoding are one native call.
 
-        They are made in the native call that reads them, so that a task takes the GIL once. Errors are those of reading; what
-        became of the pictures, `drawing.pictures` tells. None: it cannot be done for these samples, and nothing was; read them.
+        None: that is not known for these samples; read them.
         """
-        raise AssertionError("a source that draws says how")
+        raise AssertionError("a source that locates pictures says how")
 
     @abstractmethod
     def key(self, index: int) -> str:
@@ -105,22 +111,34 @@ class Source(ABC):
         """One line for `explain()`."""
 
 
-@dataclass(slots=True)
-class Drawing:
-    """Pictures to be made of the encoded images in `field`: written to `out`, for samples at these positions of an epoch."""
+def nothing() -> None:
+    """Do nothing."""
 
-    field: str
-    pictures: Pictures
-    epoch: int
-    positions: Ints
-    out: NDArray[Any]
-    sought: bool = False  # whether seek indices were at hand
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the pictures of some samples are.
+
+    Whoever renders `inputs`, each to some rows of the chunk (None: to all, in order), calls `release` behind that, and then
+    `finish` for the other columns: the same as `Source.read` gives, without the pictures. None there: something could not be
+    read, and `read` finds out what.
+    """
+
+    inputs: Sequence[tuple[Input, Ints | None]]
+    finish: Callable[[Renderer], Rows | None]
+    release: Callable[[], None] = nothing
+
+    @property
+    def sought(self) -> bool:
+        """Whether seek indices are at hand."""
+        return any(each.sought for each, _ in self.inputs)
 
 
 class Rows:
     """What `Source.read` gives: columns, and the errors of the rows that could not be read (row -> error).
 
-    Where pictures were drawn, `encoded` gives the bytes of a row, for what the kernel left to others.
+    Where pictures were rendered, `encoded` gives the bytes of a row, for what the kernel left to others; None: its
+    picture was made of pixels.
     """
 
     __slots__ = ("columns", "encoded", "errors")
@@ -129,10 +147,16 @@ class Rows:
         self,
         columns: dict[str, Column],
         errors: Mapping[int, Exception] | None = None,
-        encoded: Callable[[int], bytes] | None = None,
+        encoded: Callable[[int], bytes | None] | None = None,
     ) -> None:
         self.columns, self.encoded = columns, encoded
         self.errors = errors or {}
+
+
+def why_no_boxes(spec: FieldSpec, box: str) -> str | None:
+    """Why a field cannot be the boxes that pictures are cropped to, before anything is decoded; None: it can."""
+    known = spec.fixed and spec.shape == (4,) and np.dtype(spec.dtype).kind in "iuf"
+    return None if known else f"its boxes, {box!r}, are not four numbers of every sample"
 
 
 def digest(kind: str, *parts: bytes | str | int) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -16,13 +16,14 @@ from ..image.draws import Drawn, told
 from ..image.lower import lower, steps_of
 from ..image.orient import upright
 from ..kernel import describe, native
-from ..kernel.native import SeekUse, Status
-from ..kernel.render import Pictures
+from ..kernel.native import SeekUse, Spans, Status
+from ..kernel.render import ImageInput, Renderer, SpanInput, render
 from ..plan.columns import Step
-from ..plan.field_effects import crop_fields, image_spec, pixels_size, size_after
+from ..plan.field_effects import crop_fields, image_spec
 from ..plan.nodes import Image
-from ..source.chunk import BytesColumn, Chunk, Column, Ints, numbers
-from ..source.source import Drawing
+from ..plan.order import Places
+from ..source.chunk import BytesColumn, Chunk, Column, Ints
+from ..source.source import Rows, Source
 from ..storage.scratch import Scratch
 from .boxes import move_column
 from .stage import Stage, Targets
@@ -52,7 +53,6 @@ class ImageStage(Stage):
         )
         self._box = next(map(step.column, crop_fields(node)), None)
         self._moved, self._relative = {step.column(name): name for name in node.boxes}, node.relative_boxes
-        self._size = size_after(node.ops, pixels_size(given))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self.field])
@@ -75,29 +75,48 @@ class ImageStage(Stage):
             for row, message in wrong.items():
                 chunk.fail(row, BoxError(f"{_where(chunk, row)}: {name} {message}; {_REMEDY}"))
 
-    def drawing(self, epoch: int, positions: Ints, targets: Targets, scratch: Scratch) -> Drawing:
-        """What the source is to make: the same pictures in the same memory as `run` would."""
-        pictures = scratch.keep(self, lambda: self._pictures(scratch))
-        return Drawing(self.field, pictures, epoch, positions, self._out(len(positions), targets))
+    def render(
+        self,
+        source: Source,
+        places: Places,
+        wanted: Collection[str],
+        out: Targets,
+        targets: Targets,
+        scratch: Scratch,
+    ) -> Rendered | None:
+        """Read and render in one native call: the same pictures in the same memory as `run` would.
 
-    def drawn(
-        self, chunk: Chunk, drawing: Drawing, encoded: Callable[[int], bytes] | None, targets: Targets, scratch: Scratch
-    ) -> None:
-        """Settle the rows of a chunk whose pictures the source has made."""
-        rows = drawing.pictures.rows[: len(chunk)]
+        None where that cannot be done for these samples, and they have to be read first.
+        """
+        located = source.locate(self.field, places.indices, wanted, out, scratch, self._box)
+        if located is None:
+            return None
+        pixels, renderer = self._out(len(places.positions), targets), self._renderer(scratch)
+        try:
+            renderer.begin(places.epoch, places.positions, pixels)
+            for each, slots in located.inputs:
+                renderer.add(each, slots)
+        finally:
+            located.release()
+        rows = located.finish(renderer)
+        if rows is None:
+            return None
+        rows.columns[self.field] = pixels
+        return Rendered(rows, renderer, pixels, located.sought)
+
+    def settle(self, chunk: Chunk, made: Rendered, targets: Targets, scratch: Scratch) -> None:
+        """Settle the rows of a chunk whose pictures were rendered as it was read."""
+        rows = made.renderer.rows
         self._note_damaged(rows, chunk, scratch)
-        if drawing.sought:
+        if made.sought:
             _note_seeks(rows["seek"], (), chunk, scratch)
-        if drawing.pictures.bad and encoded is None:
-            _settle_pixels(chunk, rows)
-        elif drawing.pictures.bad and encoded is not None:
-            self._settle(chunk, rows, encoded, None, drawing.out, scratch)
+        if made.renderer.bad:
+            self._settle(chunk, rows, made.rows.encoded, self._boxes(chunk), made.pixels, scratch)
         self._move_boxes(chunk, rows, targets)
 
-    def _pictures(self, scratch: Scratch) -> Pictures:
-        height, width = self._size
-        assert height is not None and width is not None  # `read_with` has looked
-        return Pictures(scratch.decoder, scratch.arena, self._program, (height, width))
+    def _renderer(self, scratch: Scratch) -> Renderer:
+        renderer: Renderer = scratch.keep(self, lambda: Renderer(scratch.decoder, self._program))
+        return renderer
 
     def plan(self, chunk: Chunk, scratch: Scratch) -> NDArray[np.void]:
         """The geometry of every row, for `explain`; decodes what it must to learn the sizes. Bad rows fail, and mean nothing."""
@@ -124,40 +143,35 @@ class ImageStage(Stage):
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
     ) -> tuple[NDArray[Any], NDArray[np.void]]:
         """The pictures, and what became of each."""
-        out = self._out(len(chunk), targets)
-        epochs = np.full(len(chunk), chunk.epoch, np.uint32)
+        out, renderer = self._out(len(chunk), targets), self._renderer(scratch)
         seeks, unfit = (None, ()) if column.seeks is None else column.seeks.read(column, scratch)
-        rows = scratch.decoder.rows(
-            self._program, column.data, column.starts, column.lengths, boxes, epochs, chunk.positions, out, seeks=seeks
-        )
+        spans: SpanInput = scratch.keep(SpanInput, SpanInput)
+        renderer.begin(chunk.epoch, chunk.positions, out)
+        renderer.add(spans.tell(Spans(column.data, column.starts, column.lengths), seeks, boxes))
+        rows = renderer.rows
         if column.seeks is not None:
             _note_seeks(rows["seek"], unfit, chunk, scratch)
         self._note_damaged(rows, chunk, scratch)
-        self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
+        if renderer.bad:
+            self._settle(chunk, rows, column.__getitem__, boxes, out, scratch)
         return out, rows
 
     def _run_pixels(
         self, chunk: Chunk, column: NDArray[np.uint8], boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
     ) -> tuple[NDArray[Any], NDArray[np.void]]:
         """Decoded images of one size, such as those of arrays, in one call."""
-        out, count = self._out(len(chunk), targets), len(chunk)
-        if boxes is None:
-            pictures = scratch.keep(self, lambda: self._pictures(scratch))
-            pictures.arrays(native.Images(column), numbers(count), chunk.epoch, chunk.positions, out)
-            rows, bad = pictures.rows[:count], pictures.bad
-        else:
-            epochs = np.full(count, chunk.epoch, np.uint32)
-            rows = scratch.decoder.pixel_rows(self._program, column, boxes, epochs, chunk.positions, out)
-            bad = count
-        if bad:
-            _settle_pixels(chunk, rows)
-        return out, rows
+        out, renderer = self._out(len(chunk), targets), self._renderer(scratch)
+        renderer.begin(chunk.epoch, chunk.positions, out)
+        renderer.add(ImageInput(native.Images(column)).tell(None, boxes))
+        if renderer.bad:
+            self._settle(chunk, renderer.rows, None, boxes, out, scratch)
+        return out, renderer.rows
 
     def _settle(
         self,
         chunk: Chunk,
         rows: NDArray[np.void],
-        encoded: Callable[[int], bytes],
+        encoded: Callable[[int], bytes | None] | None,
         boxes: NDArray[np.float32] | None,
         out: NDArray[Any],
         scratch: Scratch,
@@ -168,9 +182,9 @@ class ImageStage(Stage):
                 continue
             where, length = int(rows["where"][row]), -1
             try:
-                value = encoded(row)
-                length = len(value)
-                if rows["status"][row] == Status.UNSUPPORTED:
+                value = None if encoded is None else encoded(row)
+                length = -1 if value is None else len(value)
+                if value is not None and rows["status"][row] == Status.UNSUPPORTED:
                     where = -1  # what the kernel said of it is no longer the point
                     pixels = decode_elsewhere(value, self._program, scratch)
                     note_damage(chunk, row, scratch)
@@ -223,10 +237,8 @@ class ImageStage(Stage):
                 _raise(planned)
             shape = self._program.shape(int(planned["out_height"]), int(planned["out_width"]))
             out = np.empty(shape, self._program.dtype)
-        made = scratch.decoder.pixel_rows(
-            self._program, pixels[None], None if boxes is None else boxes[at], np.full(1, chunk.epoch, np.uint32),
-            chunk.positions[at], out[None],
-        )[0]  # fmt: skip
+        image = ImageInput(native.Images(pixels[None])).tell(None, None if boxes is None else boxes[at])
+        made = render(scratch.decoder, self._program, image, chunk.epoch, chunk.positions[at], out[None])[0]
         if made["status"]:
             _raise(made)
         return out, made
@@ -256,6 +268,16 @@ class ImageStage(Stage):
         if target is not None:
             return target
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
+
+
+@dataclass(slots=True)
+class Rendered:
+    """What was read, and rendered on the way."""
+
+    rows: Rows
+    renderer: Renderer
+    pixels: NDArray[Any]
+    sought: bool  # whether seek indices were at hand
 
 
 def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:

@@ -84,7 +84,7 @@ class Runner:
         first = None if read is None else read_with(work.steps, read.source)
         if first is not None:
             doing.insert(0, doing.pop(first))
-        self._draw = cast(ImageStage, doing[0][1]) if first is not None else None
+        self._renders = cast(ImageStage, doing[0][1]) if first is not None else None
         self._makes = last_makers([step for step, _ in doing], work.columns)
         self._acts: list[_Act] = [_act(step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
         self._whole = [stage.whole for _, stage in doing]
@@ -100,10 +100,10 @@ class Runner:
         report = Report([0.0] * len(self.steps))
         clock = time.perf_counter()
         first = 0
-        drawn = self._drawn(rows, targets, scratch) if self._draw and isinstance(rows, Places) else None
-        if drawn is not None:
+        rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
+        if rendered is not None:
             first = 2
-            chunk, read_s = drawn
+            chunk, read_s = rendered
             rows, targets = self._settle(chunk, targets, report)
             report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
         chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
@@ -148,23 +148,22 @@ class Runner:
         assert isinstance(rows, Chunk)
         return rows
 
-    def _drawn(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
+    def _rendered(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
         """The read and the image stage in one native call: the chunk, and the seconds of it spent reading.
 
         None where the source cannot, or where there is no memory for it: which sample is at fault shows when they are read.
         """
-        assert self._draw is not None and self._read is not None
-        out, local = _local(self._makes[0], targets), _local(self._makes[1], targets)
+        assert self._renders is not None and self._read is not None
+        read, out, local = self._read, _local(self._makes[0], targets), _local(self._makes[1], targets)
         try:
-            drawing = self._draw.drawing(places.epoch, places.positions, local, scratch)
-            rows = self._read.source.draw(places.indices, self._read.wanted, out, scratch, drawing)
+            made = self._renders.render(read.source, places, read.wanted, out, local, scratch)
         except MemoryError:
             return None
-        if rows is None:
+        if made is None:
             return None
-        chunk = self._read.chunk(places, rows)
-        self._draw.drawn(chunk, drawing, rows.encoded, local, scratch)
-        return chunk, drawing.pictures.read_s
+        chunk = read.chunk(places, made.rows)
+        self._renders.settle(chunk, made, local, scratch)
+        return chunk, made.renderer.read_s
 
     def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, ReadError, SourceEmpty, SourceNotFound
 from ...kernel import native
 from ...kernel.file_reads import MAX_FILE_BYTES
+from ...kernel.render import FileInput, Renderer
 from ...sizes import counted
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
@@ -21,7 +22,7 @@ from ..shards.seekrows import Seeks
 from ..shards.seeks import SeekTable
 from ..shards.sidecar import seek_table
 from ..sniff import seen_at
-from ..source import Drawing, Rows, Source, digest
+from ..source import Located, Rows, Source, digest, why_no_boxes
 from .labels import Labels, Rule, check_rule, label_files
 from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
@@ -77,27 +78,37 @@ class LabelledFiles(Source):
         self._add_values(columns, indices, wanted, out)
         return Rows(columns, errors)
 
-    def draws(self, field: str) -> bool:
-        return self._firsts.get(field) == 0
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        if field not in self._firsts:
+            return f"{field!r} does not hold files"
+        return None if box is None else why_no_boxes(self.fields[box], box)
 
-    def draw(
-        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
-    ) -> Rows | None:
-        seeks = None if self._seeks is None else self._seeks.stored(scratch)
-        if seeks is None and self._seeks is not None:
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located | None:
+        files = file_input(self, self._paths, self._seeks, scratch)
+        if files is None:
             return None
-        pictures, drawing.sought = drawing.pictures, seeks is not None
-        bad = pictures.files(self._paths, indices, drawing.epoch, drawing.positions, drawing.out, seeks)
-        errors = self._errors(indices, pictures.errnos()) if bad else {}
-        columns: dict[str, Column] = {drawing.field: drawing.out}
-        others = [name for name in self._firsts if name in wanted and name != drawing.field]
-        if others:
-            read, unread = self._read(others, indices, scratch)
+        first = self._firsts[field]
+        which = indices + first if first else indices
+        files.tell(which, None if box is None else self._columns[box][indices])
+        others = [name for name in self._firsts if name in wanted and name != field]
+
+        def finish(made: Renderer) -> Rows:
+            errors = self._errors(which, made.errnos(files)) if made.bad else {}
+            columns, unread = self._read(others, indices, scratch)
             # What `encoded` reads may go to the same memory, so these columns must not stay there.
-            columns.update({name: column.lasting() for name, column in read.items() if isinstance(column, BytesColumn)})
-            errors = {**unread, **errors}
-        self._add_values(columns, indices, wanted, out)
-        return Rows(columns, errors, self._reread(indices, scratch) if bad else None)
+            columns.update({name: column.lasting() for name, column in columns.items() if isinstance(column, BytesColumn)})
+            self._add_values(columns, indices, wanted, out)
+            return Rows(columns, {**unread, **errors}, self._reread(which, scratch) if made.bad else None)
+
+        return Located([(files, None)], finish)
 
     def _read(self, fields: list[str], indices: Ints, scratch: Scratch) -> tuple[dict[str, Column], dict[int, Exception]]:
         """The files of some fields, in one call, and the first error of each row."""
@@ -120,11 +131,11 @@ class LabelledFiles(Source):
             if name in wanted:
                 columns[name] = column_rows(column, indices, out.get(name))
 
-    def _reread(self, indices: Ints, scratch: Scratch) -> Callable[[int], bytes]:
+    def _reread(self, which: Ints, scratch: Scratch) -> Callable[[int], bytes]:
         def encoded(row: int) -> bytes:
-            column, failed = read_column(self._paths, indices[row : row + 1], scratch)
+            column, failed = read_column(self._paths, which[row : row + 1], scratch)
             if failed:
-                raise self._error(int(indices[row]), failed[0])
+                raise self._error(int(which[row]), failed[0])
             return column[0]
 
         return encoded
@@ -203,6 +214,15 @@ class FilesSource(LabelledFiles):
 def label_column(labelled: Labels | None) -> tuple[dict[str, Values], tuple[str, ...]]:
     """Labels as a column beside the files, and the classes; neither without labels."""
     return ({}, ()) if labelled is None else ({"label": labelled[0]}, labelled[1])
+
+
+def file_input(owner: Source, paths: native.Paths, seeks: SeekTable | None, scratch: Scratch) -> FileInput | None:
+    """These files as a worker renders them; None where their seek indices have to be read beforehand."""
+    stored = None if seeks is None else seeks.stored(scratch)
+    if stored is None and seeks is not None:
+        return None
+    files: FileInput = scratch.keep((owner, FileInput), lambda: FileInput(paths, scratch.arena, stored))
+    return files
 
 
 def read_column(

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptImage, ImageError, SourceNotFound
 from ...kernel import native
+from ...kernel.render import Renderer
 from ...sizes import counted
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from ..paths import AnyPath, parent_name, printable
 from ..shards.sidecar import seek_table
-from ..source import Rows, Source, digest
-from .labelled_files import read_column, read_error
+from ..source import Located, Rows, Source, digest, why_no_boxes
+from .labelled_files import file_input, read_column, read_error
 from .labels import check_mapping, class_numbers, mapped_classes
 from .typed_columns import is_list
 from .voc_paths import VocPaths
@@ -110,6 +111,40 @@ class VocSource(Source):
             columns["box"], unmeasured = self._read_boxes(indices, out.get("box"), image, scratch)
             errors = {**unmeasured, **errors}
         return Rows(columns, errors)
+
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        if field != "image":
+            return f"{field!r} does not hold files"
+        return None if box is None else why_no_boxes(self.fields[box], box)
+
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located | None:
+        files, others = file_input(self, self._paths, self._seeks, scratch), [name for name in wanted if name != field]
+        boxes = self._boxes[indices] if "box" in others and self.fields["box"].fixed else None
+        if files is None or (boxes is not None and np.isnan(boxes[:, 0]).any()):
+            return None  # the whole image: its size is not known before it is read
+        which = self._images[indices]
+        files.tell(which, None if box is None else boxes)
+
+        def encoded(row: int) -> bytes:
+            column, failed = self._read_images(indices[row : row + 1], scratch)
+            if failed:
+                raise failed[0]
+            return column[0]
+
+        def finish(made: Renderer) -> Rows:
+            failed = made.errnos(files) if made.bad else {}
+            errors: Errors = {row: self._unread(int(indices[row]), code) for row, code in failed.items()}
+            return Rows(self.read(indices, others, out, scratch).columns, errors, encoded)
+
+        return Located([(files, None)], finish)
 
     def key(self, index: int) -> str:
         return f"{printable(self._names.path(int(self._images[index])))}#{self._numbers[index]}"

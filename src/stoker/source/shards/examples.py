@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ...errors import RecordError
 from ...kernel.file_reads import Arena
-from ...kernel.records import Wanted, gather_bytes, parse_examples
+from ...kernel.native import Images
+from ...kernel.records import Parsed, Parsing, gather_bytes, parse_into
 from ..chunk import BytesColumn, Column, FieldSpec, Ints
 from .feature import Feature
 
@@ -37,14 +38,23 @@ class ExampleColumns:
         wanted: Collection[str],
         out: Mapping[str, NDArray[Any]],
         errors: dict[int, Exception],
-        in_place: str | None = None,
     ) -> dict[str, Column]:
-        """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`.
-
-        So does the memory of the arrays of the feature `in_place`: they are a column of bytes, of any length.
-        """
+        """The wanted columns; fixed ones in `out` where that is given. Bytes stay where they are in `data`."""
         names = list(wanted)
-        parsed = parse_examples(data, starts, lengths, *self.asked(names, len(starts), out))
+        parsed = parse_into(self.parsing(names, len(starts), out), data, starts, lengths)
+        return self.columns(parsed, data, arena, names, out, errors)
+
+    def columns(
+        self,
+        parsed: Parsed,
+        data: NDArray[np.uint8],
+        arena: Arena | None,
+        names: Sequence[str],
+        out: Mapping[str, NDArray[Any]],
+        errors: dict[int, Exception],
+        rendered: str | None = None,
+    ) -> dict[str, Column]:
+        """The features of what was parsed; the pictures of `rendered` are only looked at."""
         for row in np.flatnonzero(parsed.bad >= 0).tolist():
             errors.setdefault(row, RecordError(f"not a tf.train.Example: nonsense at byte {int(parsed.bad[row])} of the record"))
         columns: dict[str, Column] = {}
@@ -52,26 +62,37 @@ class ExampleColumns:
         for at, name in enumerate(names):
             absent = _NONE if all_there else self._note(parsed.status[:, at], name, errors)
             got = parsed.columns[at]
-            if name == in_place:
-                columns[name] = BytesColumn(data, got[0], got[1], arena)
-            else:
+            if name != rendered:
                 columns[name] = self._column(name, got, data, arena, absent, out.get(name), errors)
+            elif self.features[name].raw:
+                self._note_sizes(name, got[1], got[1] == self.fields[name].nbytes, absent, errors)
         return columns
 
-    def are_numbers(self, names: Iterable[str]) -> bool:
-        """Whether these are numbers as they are stored, a fixed count in every record."""
-        features = (self.features[name] for name in names)
-        return all(
-            each.type in (int, float) and each.shape is not None and each.default is None and each.cast is None
-            for each in features
-        )
+    def why_not_located(self, field: str, box: str | None) -> str | None:
+        """See `Source.why_not_located`."""
+        feature = self.features[field]
+        if feature.default is not None:
+            return f"{field!r} may be missing: it has a default"
+        if feature.raw and self.pixels(field) is None:
+            return f"{field!r} does not hold uint8 images with 1, 3 or 4 channels"
+        if not feature.raw and (feature.type is not bytes or feature.shape != ()):
+            return f"{field!r} is not one value of bytes"
+        if box is None:
+            return None
+        boxes = self.features[box]
+        known = boxes.type is float and boxes.shape == (4,) and boxes.default is None
+        return None if known else f"its boxes, {box!r}, are not four floats of every record"
 
-    def asked(
-        self, names: Sequence[str], rows: int, out: Mapping[str, NDArray[Any]]
-    ) -> tuple[list[Wanted], list[NDArray[Any] | None]]:
-        """These features as the kernel is asked for them, and where numbers among them may go."""
+    def pixels(self, field: str) -> Images | None:
+        """An image like those in `field`, where records hold their pixels; None where they do not."""
+        feature = self.features[field]
+        image = np.zeros((1, *(feature.shape or ())), np.uint8)
+        return Images(image) if feature.raw and np.dtype(feature.dtype) == np.uint8 and Images.fit(image) else None
+
+    def parsing(self, names: Sequence[str], rows: int, out: Mapping[str, NDArray[Any]]) -> Parsing:
+        """Memory for these features, as the kernel is asked for them; numbers among them go to `out` where they can."""
         targets = [None if self.features[name].raw else self._target(name, rows, out) for name in names]
-        return [self._wanted[name] for name in names], targets
+        return Parsing([self._wanted[name] for name in names], rows, targets)
 
     def numbers(self, name: str, got: NDArray[Any], out: NDArray[Any] | None, absent: Ints = _NONE) -> NDArray[Any]:
         """A column of numbers, a fixed count a record, in the shape of the feature."""
@@ -134,15 +155,17 @@ class ExampleColumns:
         spec = self.fields[name]
         shape = (len(got[0]), *(extent or 0 for extent in spec.shape))
         column = out if out is not None and out.flags.c_contiguous else np.empty(shape, spec.dtype)
-        right = gather_bytes(data, got[0], got[1], column)
-        gone = set(absent.tolist())
-        for row in np.flatnonzero(~right).tolist():
-            if row not in gone:
-                told = f"the feature {name!r} has {int(got[1][row]):,} bytes, and {spec} takes {spec.nbytes:,}"
-                errors.setdefault(row, RecordError(told))
-        if gone:
+        self._note_sizes(name, got[1], gather_bytes(data, got[0], got[1], column), absent, errors)
+        if len(absent):
             column[absent] = self.features[name].default
         return column
+
+    def _note_sizes(self, name: str, lengths: Ints, right: NDArray[np.bool_], absent: Ints, errors: dict[int, Exception]) -> None:
+        spec, gone = self.fields[name], set(absent.tolist())
+        for row in np.flatnonzero(~right).tolist():
+            if row not in gone:
+                told = f"the feature {name!r} has {int(lengths[row]):,} bytes, and {spec} takes {spec.nbytes:,}"
+                errors.setdefault(row, RecordError(told))
 
 
 def _narrowed(

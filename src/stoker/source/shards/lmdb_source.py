@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorruptShard, RecordError, SourceNotFound
-from ...kernel.records import crc32c, crc32c_spans, walk_lmdb
+from ...kernel.file_reads import Arena
+from ...kernel.records import Parsed, RecordTable, Seal, crc32c, crc32c_spans, walk_lmdb
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, OBJECT, Column, FieldSpec, Ints, array_spec
 from ..paths import NOT_PLAIN, AnyPath, inside, is_file, is_folder, is_there, path_bytes, printable
 from ..sniff import LMDB_FILE, seen_at
-from ..source import Rows
+from ..source import Located, Rows
 from .codecs import decode_field
 from .examples import ExampleColumns
 from .feature import Feature
-from .record_source import Read, RecordSource
+from .record_source import Read, RecordSource, alone
 from .shard_index import Keys, ShardIndex
 
 #: in front of every value we write: a mark and the CRC-32C of key and payload
@@ -68,16 +69,35 @@ class LmdbSource(RecordSource):
         start, length = table.starts[rows][:, None], table.lengths[rows][:, None]
         super().__init__([blob], [ShardIndex(self.kind, (VALUE,), start, length, None, names, blob.stat().size)])
         self.fields: dict[str, FieldSpec] = self._form.fields
+        if isinstance(self._form, _Ours):
+            self._table = RecordTable(self._start, self._length, self._form.key_sums[:, None], self._ends, Seal.FRONT)
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
         read = self._read(indices, (0,), scratch)
         problems: dict[int, Exception] = {}
         columns = self._form.columns(read, indices, tuple(wanted), out, problems)
         for row, error in problems.items():
-            read.errors.setdefault(
-                row, RecordError(f"{self.origin(int(indices[row]))}: sample {self.key(int(indices[row]))!r}: {error}")
-            )
+            read.errors.setdefault(row, self._placed(error, int(indices[row])))
         return Rows(columns, read.errors)
+
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        return self._form.why_not_located(field, box)
+
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located | None:
+        if isinstance(self._form, _Ours):
+            return self._located_feature(self._form.examples, field, tuple(wanted), indices, out, scratch, box)
+        return self._located(field, self.stored, indices, scratch, alone)
+
+    def _placed(self, error: Exception, index: int) -> RecordError:
+        return RecordError(f"{self.origin(index)}: sample {self.key(index)!r}: {error}")
 
     def _identity(self) -> tuple[str, ...]:
         return tuple(self.fields)
@@ -93,6 +113,10 @@ class _Form(ABC):
     fields: dict[str, FieldSpec]
 
     @abstractmethod
+    def why_not_located(self, field: str, box: str | None) -> str | None:
+        """See `Source.why_not_located`."""
+
+    @abstractmethod
     def columns(
         self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
@@ -106,6 +130,9 @@ class _Plain(_Form):
         self.rows = rows
         self.fields = {VALUE: BYTES}
 
+    def why_not_located(self, field: str, box: str | None) -> str | None:
+        return None
+
     def columns(
         self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
@@ -116,26 +143,51 @@ class _Ours(_Form):
     """What `stoker.write_lmdb` wrote: a checksum, then an Example; the fields' types stand in the `ABOUT` entry."""
 
     def __init__(self, rows: Ints, about: Mapping[str, Any], key_sums: NDArray[np.uint32]) -> None:
-        self.rows, self._key_sums = rows, key_sums
-        self._kinds = {name: dict(entry) for name, entry in about["fields"].items()}
-        self._examples = ExampleColumns({name: _feature_of(entry) for name, entry in self._kinds.items()})
-        self.fields = {name: _spec_of(entry, self._examples.fields[name]) for name, entry in self._kinds.items()}
+        self.rows, self.key_sums = rows, key_sums
+        self.examples = _FieldColumns({name: dict(entry) for name, entry in about["fields"].items()})
+        self.fields = self.examples.fields
+
+    def why_not_located(self, field: str, box: str | None) -> str | None:
+        return self.examples.why_not_located(field, box)
 
     def columns(
         self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
     ) -> dict[str, Column]:
         starts, lengths = read.at[:, 0], read.lengths[:, 0]
-        good = _right_rows(read.data, starts, lengths, self._key_sums[indices])
-        for row in np.flatnonzero(~good).tolist():
-            problems[row] = RecordError("does not match its checksum; it is damaged: make or fetch the database again")
-        for row in read.errors:
-            good[row] = False
-        columns = self._examples.parse(
-            read.data, starts + _MARK, np.where(good, lengths - _MARK, 0), read.arena, wanted, out, problems
-        )
-        for name in wanted:
-            if (convert := _CONVERTERS.get(self._kinds[name]["kind"])) is not None:
-                columns[name] = _converted(name, columns[name], convert, problems)
+        if not read.checked:
+            good = _right_rows(read.data, starts, lengths, self.key_sums[indices])
+            for row in np.flatnonzero(~good).tolist():
+                problems[row] = RecordError("does not match its checksum; it is damaged: make or fetch the database again")
+            for row in read.errors:
+                good[row] = False
+            starts, lengths = starts + _MARK, np.where(good, lengths - _MARK, 0)
+        return self.examples.parse(read.data, starts, lengths, read.arena, wanted, out, problems)
+
+
+class _FieldColumns(ExampleColumns):
+    """Fields as their kinds in the `ABOUT` entry say: some are texts that Python decodes."""
+
+    def __init__(self, kinds: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__({name: _feature_of(entry) for name, entry in kinds.items()})
+        self.fields = {name: _spec_of(entry, self.fields[name]) for name, entry in kinds.items()}
+        self._converters = {name: _CONVERTERS[entry["kind"]] for name, entry in kinds.items() if entry["kind"] in _CONVERTERS}
+
+    def why_not_located(self, field: str, box: str | None) -> str | None:
+        return f"{field!r} is decoded by Python" if field in self._converters else super().why_not_located(field, box)
+
+    def columns(
+        self,
+        parsed: Parsed,
+        data: NDArray[np.uint8],
+        arena: Arena | None,
+        names: Sequence[str],
+        out: Mapping[str, NDArray[Any]],
+        errors: dict[int, Exception],
+        rendered: str | None = None,
+    ) -> dict[str, Column]:
+        columns = super().columns(parsed, data, arena, names, out, errors, rendered)
+        for name in columns.keys() & self._converters.keys():
+            columns[name] = _converted(columns[name], self._converters[name], errors)
         return columns
 
 
@@ -144,6 +196,9 @@ class _Tensorpack(_Form):
 
     def __init__(self, rows: Ints, fields: dict[str, FieldSpec]) -> None:
         self.rows, self.fields = rows, fields
+
+    def why_not_located(self, field: str, box: str | None) -> str | None:
+        return "its records are msgpack, which Python decodes"
 
     def columns(
         self, read: Read, indices: Ints, wanted: tuple[str, ...], out: Mapping[str, NDArray[Any]], problems: dict[int, Exception]
@@ -329,7 +384,7 @@ _CONVERTERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def _converted(name: str, column: Column, convert: Callable[[bytes], Any], problems: dict[int, Exception]) -> list[Any]:
+def _converted(column: Column, convert: Callable[[bytes], Any], problems: dict[int, Exception]) -> list[Any]:
     values: list[Any] = []
     for row in range(len(column)):
         value = None

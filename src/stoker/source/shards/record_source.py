@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ...errors import RecordError, SourceEmpty
 from ...kernel.file_reads import Arena
-from ...kernel.records import RecordTable, crc32c, crc32c_spans
+from ...kernel.records import Parsing, RecordTable, Seal, crc32c, crc32c_spans
+from ...kernel.render import RecordInput, Renderer
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
@@ -22,7 +23,8 @@ from ...storage.local import HeldFiles, LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BytesColumn, Column, Ints
 from ..paths import printable
-from ..source import Drawing, Source, Span, digest
+from ..source import Located, Rows, Source, Span, digest
+from .examples import ExampleColumns
 from .seekrows import Seeks
 from .seeks import seek_tables
 from .shard_index import ShardIndex
@@ -47,6 +49,11 @@ class Read:
     def column(self, field: int) -> BytesColumn:
         lengths = self.lengths[:, field]
         return BytesColumn(self.data, self.at[:, field], lengths if self.whole else np.maximum(lengths, 0), self.arena)
+
+
+def alone(read: Read) -> Rows:
+    """The rows of records that are nothing but pictures."""
+    return Rows({}, encoded=read.column(0).__getitem__)
 
 
 class _Held:
@@ -83,8 +90,8 @@ class RecordSource(Source):
     kind: str
     #: asks for many spans at once, where that is mostly waiting
     each: Each = map
-    #: whether the four bytes behind a record are its checksum, in TFRecord's mask
-    masked = False
+    #: what proves that a record is whole
+    seal = Seal.TABLE
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], seek: bool = True) -> None:
         self.blobs, self.indexes = tuple(blobs), tuple(indexes)
@@ -108,7 +115,7 @@ class RecordSource(Source):
         self.classes = named.pop() if len(named) == 1 else ()
         sums = [index.crc for index in indexes]
         self._crc = None if any(crc is None for crc in sums) else self._joined([crc for crc in sums if crc is not None], 0)
-        self._table = RecordTable(self._start, self._length, self._crc, self._ends, masked=self.masked)
+        self._table = RecordTable(self._start, self._length, self._crc, self._ends, self.seal)
         self._files = HeldFiles(self.blobs)
         self._seeks = seek_tables(indexes, self._ends) if seek else {}
 
@@ -213,25 +220,79 @@ class RecordSource(Source):
                 return Read(arena.buffer, at, lengths, {}, arena, True)
         return self._read_carefully(indices, fields, scratch, behind)
 
-    def _draw(self, indices: Ints, fields: Sequence[int], image: int, scratch: Scratch, drawing: Drawing) -> Read | None:
-        """The same as `_read`, with pictures made of the field ``fields[image]``; None where that has to be read by itself.
+    def _located(
+        self,
+        field: str,
+        names: tuple[str, ...],
+        indices: Ints,
+        scratch: Scratch,
+        finish: Callable[[Read], Rows],
+        behind: int = 0,
+        examples: tuple[ExampleColumns, Parsing, str | None] | None = None,
+    ) -> Located | None:
+        """The pictures of a stored field, read together with the other stored fields; `finish` makes rows of what was read.
 
-        What it gives has no errors, and no record that lacks a field.
+        Or those of a feature of `examples`, with the memory for all that is wanted, and the name of the boxes.
         """
-        known = self._seeks.get(drawing.field)
+        known = self._seeks.get(field)
         seeks = None if known is None else known.stored(scratch)
         held = self._hold(indices) if known is None or seeks is not None else None
         if held is None:
             return None
-        arena, drawing.sought = scratch.arena, seeks is not None
-        try:
-            spots = drawing.pictures.records(
-                self._table, held.fds, indices, np.asarray(fields, np.int64), image, drawing.epoch, drawing.positions,
-                drawing.out, gap=LocalBlob.gap, seeks=seeks,
+        arena, image = scratch.arena, names.index(field)
+
+        def make() -> RecordInput:
+            if examples is not None:
+                fields, pixels = [0], examples[0].pixels(field)
+            else:
+                fields, pixels = [self.stored.index(name) for name in names], None
+            return RecordInput(
+                self._table, fields, image, arena, behind=behind, gap=LocalBlob.gap, seeks=seeks,
+                examples=examples is not None, pixels=pixels,
             )  # fmt: skip
-        finally:
-            held.release()
-        return None if spots is None else Read(arena.buffer, spots[0], spots[1], {}, arena, True, True)
+
+        records: RecordInput = scratch.keep((self, field, names), make)
+        if examples is None:
+            records.tell(held.fds, indices)
+        else:
+            _, parsing, box = examples
+            boxes = None if box is None else parsing.columns[names.index(box)][0]
+            records.tell(held.fds, indices, boxes, parsing)
+
+        def finished(_: Renderer) -> Rows | None:
+            if not records.complete:
+                return None
+            return finish(Read(arena.buffer, records.at, records.lengths, {}, arena, True, True))
+
+        return Located([(records, None)], finished, held.release)
+
+    def _located_feature(
+        self,
+        examples: ExampleColumns,
+        field: str,
+        names: tuple[str, ...],
+        indices: Ints,
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None,
+        behind: int = 0,
+    ) -> Located | None:
+        """The pictures of a feature of the Examples that records hold."""
+        parsing = examples.parsing(names, len(indices), out)
+
+        def finish(read: Read) -> Rows:
+            errors: dict[int, Exception] = {}
+            columns = examples.columns(parsing.finished(read.data), read.data, read.arena, names, out, errors, rendered=field)
+            self._with_seeks(columns, indices)
+            starts, lengths = parsing.columns[names.index(field)]
+            encoded = None if examples.features[field].raw else BytesColumn(read.data, starts, lengths).__getitem__
+            return Rows(columns, {row: self._placed(error, int(indices[row])) for row, error in errors.items()}, encoded)
+
+        return self._located(field, names, indices, scratch, finish, behind, (examples, parsing, box))
+
+    def _placed(self, error: Exception, index: int) -> RecordError:
+        """What is wrong with a record, and where that is."""
+        return RecordError(f"{self.origin(index)}: {error}")
 
     def _hold(self, indices: Ints) -> _Held | None:
         """Descriptors of the files these records lie in; None when some are not on this machine."""

@@ -15,7 +15,7 @@ from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
-from ..source import Drawing, Rows, Source
+from ..source import Located, Rows, Source
 from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of
 from .record_source import Read, RecordSource
 from .shard_index import ShardIndex
@@ -63,22 +63,31 @@ class TarSource(RecordSource):
         self._with_seeks(columns, indices)
         return Rows(columns, read.errors)
 
-    def draws(self, field: str) -> bool:
-        return field in self.stored and self.fields[field] == BYTES
+    def why_not_located(self, field: str, box: str | None = None) -> str | None:
+        if self.fields[field] != BYTES:
+            return f"{field!r} is decoded by its extension"
+        return None if box is None else f"its boxes, {box!r}, are decoded by Python"
 
-    def draw(
-        self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch, drawing: Drawing
-    ) -> Rows | None:
+    def locate(
+        self,
+        field: str,
+        indices: Ints,
+        wanted: Collection[str],
+        out: Mapping[str, NDArray[Any]],
+        scratch: Scratch,
+        box: str | None = None,
+    ) -> Located | None:
         names = tuple(wanted)
-        image = names.index(drawing.field)
-        read = self._draw(indices, [self.stored.index(name) for name in names], image, scratch, drawing)
-        if read is None:
-            return None
-        columns: dict[str, Column] = {
-            name: drawing.out if at == image else self._decoded(read, at, name, out.get(name), indices)
-            for at, name in enumerate(names)
-        }
-        return Rows(columns, read.errors, read.column(image).__getitem__)
+        image = names.index(field)
+
+        def finish(read: Read) -> Rows:
+            columns = {
+                name: self._decoded(read, at, name, out.get(name), indices) for at, name in enumerate(names) if at != image
+            }
+            self._with_seeks(columns, indices)
+            return Rows(columns, read.errors, read.column(image).__getitem__)
+
+        return self._located(field, names, indices, scratch, finish)
 
     def either(self, fields: tuple[str, ...]) -> tuple[Source, str]:
         if self._decode:
@@ -89,7 +98,7 @@ class TarSource(RecordSource):
         made._start, made._length = (np.column_stack([table, table[chosen]]) for table in (self._start, self._length))
         made._crc = None if self._crc is None else np.column_stack([self._crc, self._crc[chosen]])
         made._mean = np.maximum(made._length, 0).mean(axis=0)
-        made._table = RecordTable(made._start, made._length, made._crc, made._ends, masked=made.masked)
+        made._table = RecordTable(made._start, made._length, made._crc, made._ends, made.seal)
         # The seek indices of one field are enough: one that belongs to another picture is found not to fit, and left out.
         made._seeks, made._defaults = _with_first(self._seeks, fields, name), _with_first(self._defaults, fields, name)
         made._pickles = self._pickles | ({name} if self._pickles >= set(fields) else set())
