@@ -40,12 +40,12 @@ class MapFieldsStage(Stage):
 
     def __init__(self, step: Step[MapFields], seed: int, stream: int) -> None:
         self.name = f"map {', '.join(name for name, _ in step.node.fields)}"
-        self._step, self._rng, self._seed, self._stream = step, step.node.rng, seed, stream
+        self._fields = [(name, step.column(name), functions) for name, functions in step.node.fields]
+        self._rng, self._seed, self._stream = step.node.rng, seed, stream
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         stream = self._stream  # every function draws numbers of its own
-        for name, functions in self._step.node.fields:
-            column = self._step.column(name)
+        for name, column, functions in self._fields:
             if column not in chunk.columns:
                 raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
             for fn in functions:
