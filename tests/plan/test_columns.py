@@ -192,7 +192,7 @@ TWO: dict[str, tuple[Change, str]] = {
     "a function on the field": (lambda p: p.map(jpg=bytes).image("jpg", CROP), "map() comes before it"),
     "decoded already": (lambda p: p.decode("jpg").image("jpg", CROP), "decode() comes before it"),
     "boxes made by a function": (lambda p: p.map(index=abs).image("jpg", CROP, boxes="index"), "map() comes before it"),
-    "a crop to a box": (lambda p: p.image("jpg", CropBox("index"), Resize((8, 8))), "CropBox"),
+    "a crop to a box": (lambda p: p.image("jpg", CropBox("index"), Resize((8, 8))), "boxes, 'index'"),
     "images of many sizes": (lambda p: p.image("jpg", Resize(8)), "vary in size"),
     "a second field": (lambda p: p.image("jpg", CROP).image("png", CROP), "only one field is decoded as it is read"),
 }

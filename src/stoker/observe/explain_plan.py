@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ..errors import ConfigError
 from ..plan.columns import why_two_calls
@@ -39,30 +39,15 @@ def explain_plan(plan: Plan, threads: int, reason: str) -> str:
 
 def _seeks(plan: Plan, source: Source) -> list[str]:
     """Which images are decoded with the help of seek indices: those whose bytes reach the image stage as they are stored."""
-    stored = {name: name for name in plan.wanted}  # column -> field of the source
-    told: list[str] = []
-    for work in plan.works:
-        for step in work.steps:
-            node, effect = step.node, step.node.effect
-            if effect.opaque or effect.arranges:
-                return told  # a function over whole samples, or a batch: what comes out are other bytes
-            if effect.whole:
-                stored = _renamed(stored, step.columns)
-            if isinstance(node, Image):
-                field = stored.get(step.column(node.field))
-                count = source.seeks(field) if field is not None and image_spec(node).fixed else 0
-                if count:
-                    share = "all" if count == len(source) else f"{count:,} of {len(source):,}"
-                    told.append(f"seek index for {share} pictures in {field}")
-            for name in effect.makes:
-                stored.pop(step.column(name), None)
-        stored = _renamed(stored, work.columns)
+    told = []
+    for step in [step for work in plan.works for step in work.steps]:
+        node = step.node
+        field = held.stored if isinstance(node, Image) and (held := step.held(node.field)) else None
+        count = source.seeks(field) if field is not None and not node.effect.varying else 0
+        if count:
+            share = "all" if count == len(source) else f"{count:,} of {len(source):,}"
+            told.append(f"seek index for {share} pictures in {field}")
     return told
-
-
-def _renamed(stored: Mapping[str, str], columns: Mapping[str, str] | None) -> dict[str, str]:
-    """The same where columns go on under other names."""
-    return {name: stored[column] for name, column in (columns or {}).items() if column in stored}
 
 
 def describe_policy(plan: Plan) -> str:

@@ -26,10 +26,11 @@ N = TypeVar("N", bound=AnyNode, covariant=True)
 
 
 class Held(NamedTuple):
-    """A field at some place of a pipeline: its column, and what that holds there."""
+    """A field at some place of a pipeline: its column, what that holds there, and, while it is as stored, the source's field."""
 
     column: str
     spec: FieldSpec
+    stored: str | None = None
 
 
 #: the fields at some place, in their order; None: a function decides them
@@ -40,24 +41,25 @@ Either = Callable[[tuple[str, ...]], str]
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[N]):
-    """A verb as it runs.
-
-    `columns` are those of the fields it names, or of all fields where it looks at whole samples: {name there: column}; None: as
-    they are. `specs` is what the fields in front of it hold, `streams` are its random streams.
-    """
+    """A verb as it runs: the fields in front of it, the columns of those it looks at, by name (None: as they are), and its
+    random streams."""
 
     node: N
+    view: View
     columns: Mapping[str, str] | None
-    specs: Specs
     streams: tuple[int, ...] = ()
 
+    def held(self, name: str) -> Held | None:
+        """A field in front of it, as far as that is known."""
+        return None if self.view is None else self.view[name]
+
     def given(self, name: str) -> FieldSpec | None:
-        """What a field in front of it holds, as far as that is known."""
-        return None if self.specs is None else self.specs[name]
+        """What a field in front of it holds."""
+        return None if self.view is None else self.view[name].spec
 
     def column(self, name: str) -> str:
         """The column of a field it looks at."""
-        return name if self.columns is None else self.columns[name]
+        return name if self.view is None else self.view[name].column
 
     @property
     def reads(self) -> set[str]:
@@ -83,12 +85,13 @@ NO_WORK = Work()
 
 
 def view_of(specs: Specs) -> View:
-    """Fields that are called what their columns are."""
-    return specs if specs is None else {name: Held(name, spec) for name, spec in specs.items()}
+    """The fields of a source."""
+    return specs if specs is None else {name: Held(name, spec, name) for name, spec in specs.items()}
 
 
-def specs_of(view: View) -> Specs:
-    return view if view is None else {name: held.spec for name, held in view.items()}
+def renamed(view: View) -> View:
+    """The same fields when columns are called what they are."""
+    return view if view is None else {name: held._replace(column=name) for name, held in view.items()}
 
 
 def resolve(
@@ -96,30 +99,27 @@ def resolve(
 ) -> tuple[list[AnyStep], View]:
     """The steps that are left of some verbs, and the fields behind them; raises when a verb names a field that is not there.
 
-    `either` is for fields as the source gives them, which no step has touched. `streams` are the random streams of each verb,
-    of which no more are taken than there are verbs.
+    `either` is for columns as the source gives them. `streams` are the random streams of each verb, of which no more are taken
+    than there are verbs.
     """
     steps: list[AnyStep] = []
-    touched: set[str] = set()
     for node, own in zip(nodes, streams):
         effect = node.effect
         if effect.arranges and view is not None:
             if either is not None:
-                view = {name: _first(node, name, view, touched, either) for name in view}
+                view = {name: _first(node, name, view, either) for name in view}
             view = arrange(node, view)
             continue
         if effect.renames and either is not None and not steps:
             for olds in [olds for olds, _ in effect.renames if len(olds) > 1]:
                 either(olds)
-        steps.append(Step(node, _columns(node, view), specs_of(view), own))
-        touched |= steps[-1].reads
+        steps.append(Step(node, view, _columns(node, view), own))
         view = _after(node, view)
         either = None if effect.whole else either
     return steps, view
 
 
 def _columns(node: AnyNode, view: View) -> Mapping[str, str] | None:
-    """The columns of the fields a step looks at, by name."""
     effect = node.effect
     if view is None:
         return None if effect.whole or effect.arranges else {name: name for name in effect.reads}
@@ -132,16 +132,16 @@ def _after(node: AnyNode, view: View) -> View:
     """The fields behind a step."""
     effect = node.effect
     if effect.only is not None:
-        return view_of(dict.fromkeys(effect.only, OBJECT))
+        return {name: Held(name, OBJECT) for name in effect.only}
     if view is None or effect.opaque:
         return None
     if effect.whole:
-        return view_of(specs_of(view))
+        return renamed(view)
     made = node.made({name: held.spec for name, held in view.items()})
-    return {name: Held(held.column, made.get(name, held.spec)) for name, held in view.items()}
+    return {**view, **{name: Held(view[name].column, made.get(name, view[name].spec)) for name in effect.makes}}
 
 
-def _first(node: AnyNode, name: str, view: Mapping[str, Held], touched: set[str], either: Either) -> Held:
+def _first(node: AnyNode, name: str, view: Mapping[str, Held], either: Either) -> Held:
     """A field, or, where it is the first of several to choose from, the column of whichever a sample has."""
     for olds, new in node.effect.renames:
         found = [old for old in olds if old in view]
@@ -150,9 +150,9 @@ def _first(node: AnyNode, name: str, view: Mapping[str, Held], touched: set[str]
             if len(kinds) > 1:
                 held = ", ".join(f"{old!r} holds {kind}" for kind, old in kinds.items())
                 raise ConfigError(f"rename({new}={';'.join(olds)!r}): {held}; alternatives must hold the same kind of value")
-            columns = tuple(view[old].column for old in found)
-            if not touched & set(columns):
-                return Held(either(columns), view[name].spec)
+            if all(view[old].stored for old in found):
+                column = either(tuple(view[old].column for old in found))
+                return Held(column, view[name].spec, column)
     return view[name]
 
 

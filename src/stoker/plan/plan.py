@@ -14,7 +14,7 @@ from typing import Union, cast
 from ..errors import ConfigError
 from ..source.chunk import OBJECT
 from ..source.source import Source, digest
-from .columns import NO_WORK, AnySource, AnyStep, View, Work, resolve, specs_of, varying_fields, view_of, work_of
+from .columns import NO_WORK, AnySource, AnyStep, View, Work, renamed, resolve, varying_fields, view_of, work_of
 from .deal import Deal
 from .field_effects import Specs
 from .nodes import (
@@ -328,8 +328,9 @@ class _Compiler:
         for nodes in parts:
             steps, view = resolve(nodes, view, None if any(steps for steps, _ in runs) else self._either, streams)
             runs.append((steps, view))
-            view = view_of(specs_of(view))
-        specs, padded = specs_of(view), dict(self.batch.pad) if self.batch else {}
+            view = renamed(view)
+        specs = None if view is None else {name: held.spec for name, held in view.items()}
+        padded = dict(self.batch.pad) if self.batch else {}
         if specs is not None and (unknown := [name for name in padded if name not in specs]):
             raise ConfigError(f"batch(pad=...) names the field {unknown[0]!r}, but the fields here are {', '.join(specs)}")
         given = view_of(specs and {**specs, **dict.fromkeys(padded, OBJECT)})

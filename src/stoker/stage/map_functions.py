@@ -40,12 +40,12 @@ class MapFieldsStage(Stage):
 
     def __init__(self, step: Step[MapFields], seed: int) -> None:
         self.name = f"map {', '.join(name for name, _ in step.node.fields)}"
-        self._step, self._seed = step, seed
+        self._fields = [(name, step.column(name), functions) for name, functions in step.node.fields]
+        self._seed, self._streams = seed, step.streams
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        streams = iter(self._step.streams)  # one for each function, or none
-        for name, functions in self._step.node.fields:
-            column = self._step.column(name)
+        streams = iter(self._streams)  # one for each function, or none
+        for name, column, functions in self._fields:
             if column not in chunk.columns:
                 raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
             for fn in functions:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -379,8 +380,8 @@ def _spec_of(entry: Mapping[str, Any], spec: FieldSpec) -> FieldSpec:
 
 
 _CONVERTERS: dict[str, Callable[[bytes], Any]] = {
-    "json": lambda data: decode_field("json", data),
-    "npy": lambda data: decode_field("npy", data),
+    "json": partial(decode_field, "json"),
+    "npy": partial(decode_field, "npy"),
 }
 
 
