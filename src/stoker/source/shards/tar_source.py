@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, RecordError
+from ...kernel.render import RecordInput
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from ..source import Located, Rows
 from .codecs import PICKLES, decimals, decode_field, kind_of, name_sample, spec_of
-from .record_source import Read, RecordSource
+from .record_source import Read, RecordSource, whole
 from .shard_index import ShardIndex
 
 #: what turns a field's bytes into its value
@@ -77,7 +78,8 @@ class TarSource(RecordSource):
         names = tuple(wanted)
         image = names.index(field)
 
-        def finish(read: Read) -> Rows:
+        def finish(records: RecordInput) -> Rows:
+            read = whole(records, scratch.arena)
             columns = {
                 name: self._decoded(read, at, name, out.get(name), indices) for at, name in enumerate(names) if at != image
             }
