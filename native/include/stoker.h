@@ -634,6 +634,7 @@ typedef struct {
   int64_t capacity;
   int64_t needed; /* after STK_SHORT: how large the buffer must be */
   int64_t done;   /* pictures made; 0 at the start */
+  int64_t wrong;  /* of Examples: features that are not as they should be, the image included; 0 at the start */
 } stk_input;
 
 /* Where pictures go, and what they have in common; every field has 8 bytes. Row i gets positions[i], out + i * out_stride and

@@ -64,7 +64,7 @@ static const stk_field LAYOUT[] = {
     STRUCT(stk_stored_seeks),
     F4(stk_stored_seeks, table, buffer, capacity, sums),
     STRUCT(stk_input),
-    F11(stk_input, kind, count, which, slots, boxes, from, seeks, buffer, capacity, needed, done),
+    F12(stk_input, kind, count, which, slots, boxes, from, seeks, buffer, capacity, needed, done, wrong),
     STRUCT(stk_pictures),
     F12(stk_pictures, decoder, program, count, positions, epoch, out_width, out_height, out, out_stride, rows, bad, read_ns),
     STRUCT(stk_box),

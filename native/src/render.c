@@ -192,7 +192,7 @@ static int64_t block_of(const stk_input *from) {
 }
 
 /* Parses the records of `rows` pictures from the next one on, to their places in the columns. */
-static stk_status parse_rows(const stk_input *from, stk_pictures *to, int64_t rows) {
+static stk_status parse_rows(stk_input *from, stk_pictures *to, int64_t rows) {
   const stk_reading *r = from->from.reading;
   const int64_t first = from->done, start = now_ns();
   stk_wanted moved[BLOCK_WANTED];
@@ -206,16 +206,19 @@ static stk_status parse_rows(const stk_input *from, stk_pictures *to, int64_t ro
   const stk_status status =
       stk_examples_parse(from->buffer, from->capacity, r->at + first, r->lengths + first, rows, first ? moved : r->wanted,
                          (int32_t)r->n_wanted, r->cells + first * r->n_wanted, r->bad + first);
+  for (int64_t i = first * r->n_wanted; status == STK_OK && i < (first + rows) * r->n_wanted; i++)
+    from->wrong += r->cells[i] != 0;
   to->read_ns += now_ns() - start;
   return status;
 }
 
-static void render_feature(const stk_input *from, stk_pictures *to, int64_t i) {
+static void render_feature(stk_input *from, stk_pictures *to, int64_t i) {
   const stk_reading *r = from->from.reading;
   const stk_wanted *image = &r->wanted[r->image];
   const uint8_t *data = from->buffer + ((const int64_t *)image->out)[i];
   const int64_t length = image->also[i];
   if (r->cells[i * r->n_wanted + r->image] || (r->pixels && length != r->pixels->height * r->pixels->row_stride)) {
+    from->wrong++;
     refuse(from, to, i, STK_EMPTY, -1, "the record has no such image");
   } else if (r->pixels) {
     stk_render_pixels(to, slot_of(from, i), box_of(from, i), r->pixels, data);

@@ -84,7 +84,9 @@ class Input:
     What is read goes to `arena`. Images without seek indices are decoded all the same, and slower.
     """
 
-    __slots__ = ("_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks", "_struct", "_which", "count", "slots")
+    __slots__ = (
+        "_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks", "_struct", "_which", "count", "slots", "sought",
+    )  # fmt: skip
 
     def __init__(self, kind: InputKind, arena: Arena | None = None, seeks: StoredSeeks | None = None) -> None:
         self._kind, self._arena, self._seeks = int(kind), arena, seeks
@@ -97,16 +99,18 @@ class Input:
         self.count = 0
         #: where its pictures went
         self.slots: Ints | None = None
-
-    @property
-    def sought(self) -> bool:
-        """Whether seek indices are at hand."""
-        return self._seeks is not None
+        #: whether seek indices are at hand
+        self.sought = seeks is not None
 
     @property
     def complete(self) -> bool:
         """Whether all pictures were made in the last call: not where a record could not be read."""
         return bool(_ROOM.unpack_from(self._struct.memory, _ROOM_AT)[3] == self.count)
+
+    @property
+    def wrong(self) -> int:
+        """How many features of Examples were found to be missing, or others than wanted, in the last call."""
+        return int(_ROOM.unpack_from(self._struct.memory, _ROOM_AT)[4])
 
     def _told(self, which: Ints | None, count: int, boxes: Boxes | None) -> None:
         self.count, self._which = count, None if which is None else np.ascontiguousarray(which, _INT64)
@@ -124,7 +128,7 @@ class Input:
         _INPUT.pack_into(
             self._struct.memory, 0, self._kind, self.count, 0 if which is None else place(which),
             0 if self.slots is None else place(self.slots), 0 if boxes is None else place(boxes), self._from, self._seeks_at(),
-            *self._room(), 0, 0,
+            *self._room(), 0, 0, 0,
         )  # fmt: skip
         return self._struct.at
 
@@ -140,13 +144,13 @@ class Input:
     def _make_room(self, renderer: Renderer) -> None:
         """Grow the arena as the library asks."""
         assert self._arena is not None
-        _, _, needed, done = _ROOM.unpack_from(self._struct.memory, _ROOM_AT)
+        _, _, needed, done, wrong = _ROOM.unpack_from(self._struct.memory, _ROOM_AT)
         if self._kind != InputKind.FILES:
             self._arena.grow(needed, keep=0)
         elif refused := self._arena.room_for_file(needed, keep=0):
             renderer._refuse(done if self.slots is None else int(self.slots[done]), refused)
             done += 1
-        _ROOM.pack_into(self._struct.memory, _ROOM_AT, *self._room(), 0, done)
+        _ROOM.pack_into(self._struct.memory, _ROOM_AT, *self._room(), 0, done, wrong)
 
 
 class SpanInput(Input):
@@ -221,7 +225,9 @@ class RecordInput(Input):
     what was read lies. Where it is not `complete`, something could not be read, or a record lacks a field.
     """
 
-    __slots__ = ("_about", "_fds", "_fields", "_opened", "_parsing", "_pixels", "_reading", "_status", "_table", "at", "lengths")
+    __slots__ = (
+        "_about", "_fds", "_fields", "_opened", "_parsing", "_pixels", "_reading", "_spots", "_status", "_table", "at", "lengths",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -242,6 +248,7 @@ class RecordInput(Input):
         self._reading = _Words(_READING)
         self._from = self._reading.at
         self._fds: NDArray[np.int32] | None = None
+        self._make_spots(0)
 
     def tell(
         self, fds: NDArray[np.int32], indices: Ints, boxes: Boxes | None = None, parsing: Parsing | None = None
@@ -254,26 +261,30 @@ class RecordInput(Input):
         self._told(indices, count, boxes)
         if fds is not self._fds:
             self._fds, self._opened = fds, self._table.opened(fds)
-        shape = (count, len(self._fields))
-        self.at, self.lengths, self._status = np.empty(shape, _INT64), np.empty(shape, _INT64), np.empty(shape, np.int32)
         self._parsing, features = parsing, (0, 0, 0, 0, 0)
         if parsing is not None:
             pixels = 0 if self._pixels is None else self._pixels.at
             features = place(parsing.table), len(parsing.table), place(parsing.status), place(parsing.bad), pixels
-        places = place(self.at), place(self.lengths), place(self._status)
-        _READING.pack_into(self._reading.memory, 0, self._opened.at, *self._about, *places, *features)
+        if parsing is None or count > len(self.at):  # where Examples lie concerns nobody afterwards
+            self._make_spots(count)
+        _READING.pack_into(self._reading.memory, 0, self._opened.at, *self._about, *self._spots, *features)
         return self
+
+    def _make_spots(self, count: int) -> None:
+        shape = (count, len(self._fields))
+        self.at, self.lengths, self._status = np.empty(shape, _INT64), np.empty(shape, _INT64), np.empty(shape, np.int32)
+        self._spots = place(self.at), place(self.lengths), place(self._status)
 
 
 class Renderer:
     """Makes the pictures of one program, for one worker: `begin` says where they go, each `add` fills some of them.
 
     Then `rows` says what became of each (`ROW_DTYPE`; valid until the next `begin`), `bad` how many have a status other than 0,
-    and `read_s` the time spent reading. The pixels of bad ones are undefined.
+    `read_s` the time spent reading, and `sought` whether seek indices were at hand. The pixels of bad ones are undefined.
     """
 
     def __init__(self, decoder: Decoder, program: Program) -> None:
-        self.bad, self.read_s = 0, 0.0
+        self.bad, self.read_s, self.sought = 0, 0.0, False
         self.rows: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
         self._decoder, self._program, self._program_at = decoder, program, place(program._struct)
         self._dtype = program.dtype
@@ -296,7 +307,7 @@ class Renderer:
         if count > len(self._memory):
             self._memory = np.zeros(max(count, 2 * len(self._memory)), ROW_DTYPE)
             self._memory_at = place(self._memory)
-        self.rows, self._held = self._memory[:count], (positions, out)
+        self.rows, self._held, self.sought = self._memory[:count], (positions, out), False
         height, width = self._size
         _PICTURES.pack_into(
             self._struct.memory, 0, self._decoder.handle, self._program_at, count, place(positions), epoch, width, height,
@@ -307,6 +318,7 @@ class Renderer:
         """Make the pictures of an input: picture i is row ``slots[i]``, or row i."""
         if source.count != (len(self.rows) if slots is None else len(slots)):
             raise KernelError(f"{source.count} images do not fit {len(self.rows)} rows")
+        self.sought |= source.sought
         call, at = library().render, self._struct.at
         source_at = source._prepare(slots)
         while call(source_at, at):

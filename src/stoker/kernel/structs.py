@@ -64,7 +64,7 @@ READING = _words(
     "table", "fields", "width", "behind", "gap", "image", "at", "lengths", "status", "wanted", "n_wanted", "cells", "bad",
     "pixels",
 )  # fmt: skip
-INPUT = _words("kind", "count", "which", "slots", "boxes", "from", "seeks", "buffer", "capacity", "needed", "done")
+INPUT = _words("kind", "count", "which", "slots", "boxes", "from", "seeks", "buffer", "capacity", "needed", "done", "wrong")
 PICTURES = _words(
     "decoder", "program", "count", "positions", "epoch", "out_width", "out_height", "out", "out_stride", "rows", "bad", "read_ns"
 )

@@ -115,7 +115,7 @@ def nothing() -> None:
     """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Located:
     """Where the pictures of some samples are.
 
@@ -127,11 +127,6 @@ class Located:
     inputs: Sequence[tuple[Input, Ints | None]]
     finish: Callable[[Renderer], Rows | None]
     release: Callable[[], None] = nothing
-
-    @property
-    def sought(self) -> bool:
-        """Whether seek indices are at hand."""
-        return any(each.sought for each, _ in self.inputs)
 
 
 class Rows:

@@ -102,13 +102,13 @@ class ImageStage(Stage):
         if rows is None:
             return None
         rows.columns[self.field] = pixels
-        return Rendered(rows, renderer, pixels, located.sought)
+        return Rendered(rows, renderer, pixels)
 
     def settle(self, chunk: Chunk, made: Rendered, targets: Targets, scratch: Scratch) -> None:
         """Settle the rows of a chunk whose pictures were rendered as it was read."""
         rows = made.renderer.rows
         self._note_damaged(rows, chunk, scratch)
-        if made.sought:
+        if made.renderer.sought:
             _note_seeks(rows["seek"], (), chunk, scratch)
         if made.renderer.bad:
             self._settle(chunk, rows, made.rows.encoded, self._boxes(chunk), made.pixels, scratch)
@@ -277,7 +277,6 @@ class Rendered:
     rows: Rows
     renderer: Renderer
     pixels: NDArray[Any]
-    sought: bool  # whether seek indices were at hand
 
 
 def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:

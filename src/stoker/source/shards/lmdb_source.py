@@ -29,7 +29,7 @@ from ..source import Located, Rows
 from .codecs import decode_field
 from .examples import ExampleColumns
 from .feature import Feature
-from .record_source import Read, RecordSource, alone
+from .record_source import Read, RecordSource
 from .shard_index import Keys, ShardIndex
 
 #: in front of every value we write: a mark and the CRC-32C of key and payload
@@ -95,7 +95,7 @@ class LmdbSource(RecordSource):
     ) -> Located | None:
         if isinstance(self._form, _Ours):
             return self._located_feature(self._form.examples, field, tuple(wanted), indices, out, scratch, box)
-        return self._located(field, self.stored, indices, scratch, alone)
+        return self._located_record(field, indices, scratch)
 
     def _placed(self, error: Exception, index: int) -> RecordError:
         return RecordError(f"{self.origin(index)}: sample {self.key(index)!r}: {error}")
@@ -185,8 +185,9 @@ class _FieldColumns(ExampleColumns):
         out: Mapping[str, NDArray[Any]],
         errors: dict[int, Exception],
         rendered: str | None = None,
+        sound: bool = False,
     ) -> dict[str, Column]:
-        columns = super().columns(parsed, data, arena, names, out, errors, rendered)
+        columns = super().columns(parsed, data, arena, names, out, errors, rendered, sound)
         for name in columns.keys() & self._converters.keys():
             columns[name] = _converted(columns[name], self._converters[name], errors)
         return columns

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...errors import RecordError, SourceEmpty
 from ...kernel.file_reads import Arena
 from ...kernel.records import Parsing, RecordTable, Seal, crc32c, crc32c_spans
-from ...kernel.render import RecordInput, Renderer
+from ...kernel.render import Boxes, RecordInput
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
@@ -51,9 +51,9 @@ class Read:
         return BytesColumn(self.data, self.at[:, field], lengths if self.whole else np.maximum(lengths, 0), self.arena)
 
 
-def alone(read: Read) -> Rows:
-    """The rows of records that are nothing but pictures."""
-    return Rows({}, encoded=read.column(0).__getitem__)
+def whole(records: RecordInput, arena: Arena) -> Read:
+    """What was read of records on the way to their pictures."""
+    return Read(arena.buffer, records.at, records.lengths, {}, arena, True, True)
 
 
 class _Held:
@@ -226,45 +226,41 @@ class RecordSource(Source):
         names: tuple[str, ...],
         indices: Ints,
         scratch: Scratch,
-        finish: Callable[[Read], Rows],
+        finish: Callable[[RecordInput], Rows],
+        *,
         behind: int = 0,
-        examples: tuple[ExampleColumns, Parsing, str | None] | None = None,
+        examples: ExampleColumns | None = None,
+        parsing: Parsing | None = None,
+        boxes: Boxes | None = None,
     ) -> Located | None:
-        """The pictures of a stored field, read together with the other stored fields; `finish` makes rows of what was read.
+        """The pictures of a stored field, read together with the others that are named; `finish` makes rows of what was read.
 
-        Or those of a feature of `examples`, with the memory for all that is wanted, and the name of the boxes.
+        Of `examples` they are features, and go to the memory of `parsing`.
         """
         known = self._seeks.get(field)
         seeks = None if known is None else known.stored(scratch)
         held = self._hold(indices) if known is None or seeks is not None else None
         if held is None:
             return None
-        arena, image = scratch.arena, names.index(field)
 
         def make() -> RecordInput:
-            if examples is not None:
-                fields, pixels = [0], examples[0].pixels(field)
-            else:
-                fields, pixels = [self.stored.index(name) for name in names], None
+            fields = [0] if examples is not None else [self.stored.index(name) for name in names]
             return RecordInput(
-                self._table, fields, image, arena, behind=behind, gap=LocalBlob.gap, seeks=seeks,
-                examples=examples is not None, pixels=pixels,
+                self._table, fields, names.index(field), scratch.arena, behind=behind, gap=LocalBlob.gap, seeks=seeks,
+                examples=examples is not None, pixels=None if examples is None else examples.pixels(field),
             )  # fmt: skip
 
         records: RecordInput = scratch.keep((self, field, names), make)
-        if examples is None:
-            records.tell(held.fds, indices)
-        else:
-            _, parsing, box = examples
-            boxes = None if box is None else parsing.columns[names.index(box)][0]
-            records.tell(held.fds, indices, boxes, parsing)
+        records.tell(held.fds, indices, boxes, parsing)
+        return Located([(records, None)], lambda _: finish(records) if records.complete else None, held.release)
 
-        def finished(_: Renderer) -> Rows | None:
-            if not records.complete:
-                return None
-            return finish(Read(arena.buffer, records.at, records.lengths, {}, arena, True, True))
+    def _located_record(self, field: str, indices: Ints, scratch: Scratch, behind: int = 0) -> Located | None:
+        """Records that are nothing but pictures."""
 
-        return Located([(records, None)], finished, held.release)
+        def finish(records: RecordInput) -> Rows:
+            return Rows({}, encoded=whole(records, scratch.arena).column(0).__getitem__)
+
+        return self._located(field, self.stored, indices, scratch, finish, behind=behind)
 
     def _located_feature(
         self,
@@ -279,16 +275,23 @@ class RecordSource(Source):
     ) -> Located | None:
         """The pictures of a feature of the Examples that records hold."""
         parsing = examples.parsing(names, len(indices), out)
+        boxes = None if box is None else parsing.columns[names.index(box)][0]
 
-        def finish(read: Read) -> Rows:
-            errors: dict[int, Exception] = {}
-            columns = examples.columns(parsing.finished(read.data), read.data, read.arena, names, out, errors, rendered=field)
+        def finish(records: RecordInput) -> Rows:
+            arena, errors, sound = scratch.arena, dict[int, Exception](), not records.wrong
+            data = arena.buffer
+            columns = examples.columns(parsing.finished(data), data, arena, names, out, errors, field, sound)
             self._with_seeks(columns, indices)
+            if errors:
+                errors = {row: self._placed(error, int(indices[row])) for row, error in errors.items()}
+            if examples.features[field].raw:
+                return Rows(columns, errors)
             starts, lengths = parsing.columns[names.index(field)]
-            encoded = None if examples.features[field].raw else BytesColumn(read.data, starts, lengths).__getitem__
-            return Rows(columns, {row: self._placed(error, int(indices[row])) for row, error in errors.items()}, encoded)
+            return Rows(columns, errors, BytesColumn(data, starts, lengths).__getitem__)
 
-        return self._located(field, names, indices, scratch, finish, behind, (examples, parsing, box))
+        return self._located(
+            field, names, indices, scratch, finish, behind=behind, examples=examples, parsing=parsing, boxes=boxes
+        )
 
     def _placed(self, error: Exception, index: int) -> RecordError:
         """What is wrong with a record, and where that is."""

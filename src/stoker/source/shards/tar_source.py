@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError, RecordError
 from ...kernel.records import RecordTable
+from ...kernel.render import RecordInput
 from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from ..source import Located, Rows, Source
 from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of
-from .record_source import Read, RecordSource
+from .record_source import Read, RecordSource, whole
 from .shard_index import ShardIndex
 
 T = TypeVar("T")
@@ -80,7 +81,8 @@ class TarSource(RecordSource):
         names = tuple(wanted)
         image = names.index(field)
 
-        def finish(read: Read) -> Rows:
+        def finish(records: RecordInput) -> Rows:
+            read = whole(records, scratch.arena)
             columns = {
                 name: self._decoded(read, at, name, out.get(name), indices) for at, name in enumerate(names) if at != image
             }

@@ -17,7 +17,7 @@ from ..paths import unprintable
 from ..source import Located, Rows
 from .examples import ExampleColumns
 from .feature import Feature, check_about, found_features, read_features
-from .record_source import RecordSource, alone
+from .record_source import RecordSource
 from .shard_index import ShardIndex
 
 #: the field of records that are not parsed
@@ -76,7 +76,7 @@ class TfrecordSource(RecordSource):
     ) -> Located | None:
         if self._examples is not None:
             return self._located_feature(self._examples, field, tuple(wanted), indices, out, scratch, box, behind=_CRC_BYTES)
-        return self._located(field, self.stored, indices, scratch, alone, behind=_CRC_BYTES)
+        return self._located_record(field, indices, scratch, behind=_CRC_BYTES)
 
     def _wrong_sum(self, index: int, field: int) -> RecordError:
         blob = self.blobs[self.shard_of(index)]
