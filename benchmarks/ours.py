@@ -19,6 +19,8 @@ from measure import SEED, Take, note, pull
 from stoker.image import HorizontalFlip, RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel import native
+from stoker.plan.nodes import Image
+from stoker.plan.random_streams import streams_of
 
 SIDE = 224
 OPS = (RandomResizedCrop(SIDE), HorizontalFlip())
@@ -125,7 +127,8 @@ class Hand:
         if batch % CHUNK:
             raise ValueError(f"batches of {batch} are not made of chunks of {CHUNK}")
         self._paths = native.Paths([os.fsencode(path) for path in paths_of(folder)])
-        self._program = lower(OPS, seed=SEED)
+        [streams] = streams_of([Image("image", OPS)])  # those of `image_pipeline`
+        self._program = lower(OPS, seed=SEED, streams=streams)
         self._arena, self._decoder = native.Arena(), native.Decoder()
         self._epochs = np.zeros(CHUNK, np.uint32)
 
