@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..kernel.native import Augment, AugmentKind
+from ..kernel.native import Augment, AugmentKind, OpKind
 from . import checks
 from .autoaugment import POLICIES, Step
 from .checks import put
-from .operation import RandomOperation
+from .operation import Lowered, RandomOperation
 
 #: up to two effects, one after the other
 Choice = tuple[Augment, Augment]
@@ -89,6 +89,9 @@ class Policy(RandomOperation, ABC):
     @abstractmethod
     def choices(self) -> tuple[Choice, ...]:
         """What is chosen from."""
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.POLICY, (0, len(self.choices()), self.times)),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
