@@ -88,7 +88,6 @@ class Plan:
     shard: Shard | None
     policy: SkipPolicy | None
     seed: int
-    streams: tuple[tuple[int, ...], ...]  # random streams of the nodes of `segments`, `stages` and `finish`
     specs: Specs  # of the fields in front of `finish`
     wanted: tuple[str, ...]  # fields read from the source
 
@@ -96,6 +95,11 @@ class Plan:
     def counted(self) -> bool:
         """Whether every batch's rows are known by arithmetic."""
         return self.order is not None and not self.segments
+
+    @property
+    def streams(self) -> tuple[tuple[int, ...], ...]:
+        """The random streams of each node of the segments, of the stages and of what happens to batches, one after the other."""
+        return streams_of([*(node for segment in self.segments for node in segment.nodes), *self.stages, *self.finish])
 
     @property
     def varying(self) -> set[str]:
@@ -309,7 +313,6 @@ class _Compiler:
             shard=self.shard,
             policy=self.policy,
             seed=self.seed or 0,
-            streams=streams_of([*stages, *self.finish]),
             specs=specs if specs is None or source_specs is None else fields_read(stages, specs, source_specs, wanted),
             wanted=wanted,
         )
