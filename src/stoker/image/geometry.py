@@ -188,7 +188,7 @@ class VerticalFlip(RandomOperation):
 class Rotate(RandomOperation):
     """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise, with probability `p`; the size stays.
 
-    `degrees` is a range, or one number d for -d to d. What comes in from outside has the gray level `fill`.
+    `degrees` is a range, or one number d for -d to d. Pixels outside the image get the gray level `fill`.
     """
 
     degrees: float | Range
@@ -215,7 +215,7 @@ class Affine(RandomOperation):
 
     `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the share a of the width and b of the height, either way.
     `scale` is a range of factors. `shear` in degrees: one number s is -s to s along x; (low, high) along x; or (low, high, low,
-    high) along x and y. What comes in from outside has the gray level `fill`. All of it happens with probability `p`.
+    high) along x and y. Pixels outside the image get the gray level `fill`. All of it happens with probability `p`.
     """
 
     degrees: float | Range
