@@ -20,6 +20,8 @@ from stoker.image import HorizontalFlip, RandomResizedCrop
 from stoker.image.lower import lower
 from stoker.kernel import native
 from stoker.kernel.render import SpanInput, render
+from stoker.plan.nodes import Image
+from stoker.plan.random_streams import streams_of
 
 SIDE = 224
 OPS = (RandomResizedCrop(SIDE), HorizontalFlip())
@@ -126,7 +128,8 @@ class Hand:
         if batch % CHUNK:
             raise ValueError(f"batches of {batch} are not made of chunks of {CHUNK}")
         self._paths = native.Paths([os.fsencode(path) for path in paths_of(folder)])
-        self._program = lower(OPS, seed=SEED)
+        [streams] = streams_of([Image("image", OPS)])  # those of `image_pipeline`
+        self._program = lower(OPS, seed=SEED, streams=streams)
         self._arena, self._decoder = native.Arena(), native.Decoder()
 
     def run(self, starts: Iterator[int], positions: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]) -> None:

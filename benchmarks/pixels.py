@@ -61,7 +61,7 @@ def summary(differences: list[float], shrinks: list[int]) -> dict[str, float]:
 def main() -> None:
     options = parse()
     paths = data.paths_of(data.images_of(options))
-    programs = {"fast": lower(OPS, seed=SEED), "exact": lower(OPS, seed=SEED, stream=0, fast=False)}
+    programs = {"fast": lower(OPS, seed=SEED), "exact": lower(OPS, seed=SEED, fast=False)}
     differences: dict[str, list[float]] = {name: [] for name in programs}
     shrinks: dict[str, list[int]] = {name: [] for name in programs}
     refused = 0

@@ -15,8 +15,8 @@ from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.engine import daemons
 from stoker.errors import message_of
+from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
 from stoker.image import batch_mixing as mixing
-from stoker.image import checks, limits, npy
 from stoker.image import normalize as output
 from stoker.kernel import file_reads as files
 from stoker.kernel import native
@@ -147,6 +147,33 @@ def test_every_row_with_a_number_is_compared_with_the_code() -> None:
 def test_a_number_on_the_page_is_the_codes(row: str) -> None:
     [line] = [line for line in PAGE.splitlines() if line.startswith(f"| {row}")]
     assert ROWS[row] in line.split("|")[2], line
+
+
+#: what the page of operations says of their ranges
+RANGES = (
+    f"(height, width), from 1 to {checks.MAX_SIDE:,}",
+    f"`kernel_size` is odd, up to {colour.MAX_KERNEL}",
+    f"factors go up to {checks.MAX_FACTOR}.",
+    f"an image made more than {native_number('src/warp.c', 'MAX_STEP'):,} times smaller",
+    f"up to {native.MAX_OPS} in a stage",
+    f"`n` times one of {len(RandAugment().choices())} effects",
+    f"one of {len(AutoAugment().choices())} learned pairs",
+)
+
+
+@pytest.mark.parametrize("words", RANGES)
+def test_the_ranges_of_operations_on_their_page_are_the_codes(words: str) -> None:
+    assert words in " ".join((DOCS / "reference" / "image.md").read_text(encoding="utf-8").split())
+
+
+def test_operations_allow_what_the_kernel_allows() -> None:
+    assert native_number("src/internal.h", "STK_MAX_SIDE") == checks.MAX_SIDE + 1
+    assert native_number("src/colour.c", "MOST_FACTOR") == checks.MAX_FACTOR
+    assert native_number("src/colour.c", "MOST_SIDE") == colour.MAX_KERNEL
+    assert tuple(native_number("include/stoker.h", name) for name in ("STK_MAX_OPS", "STK_MAX_PARAMS")) == (
+        native.MAX_OPS,
+        native.MAX_PARAMS,
+    )
 
 
 def test_the_promises_of_security_are_the_codes() -> None:

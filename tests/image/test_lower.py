@@ -99,11 +99,11 @@ def test_out_follows_the_operations() -> None:
 @pytest.mark.parametrize(
     "ops, told",
     [
-        ([Normalize(0, 1), HorizontalFlip()], "HorizontalFlip.* stands behind Normalize"),
-        ([ToFloat(), Invert()], "Invert.* stands behind ToFloat.*put ToFloat at the end"),
-        ([Normalize(0, 1), ToFloat()], "behind Normalize"),
+        ([Normalize(0, 1), HorizontalFlip()], "HorizontalFlip.* comes after Normalize"),
+        ([ToFloat(), Invert()], "Invert.* comes after ToFloat.*put ToFloat at the end"),
+        ([Normalize(0, 1), ToFloat()], "after Normalize"),
         ([Normalize(0, 1), Normalize(0, 1)], "second Normalize"),
-        ([Invert(), CropBox()], r"CropBox.* stands behind Invert.*put CropBox in front"),
+        ([Invert(), CropBox()], r"CropBox.* comes after Invert.*put CropBox first"),
         ([CropBox("a"), CropBox("b")], "not to a and b"),
         ([HorizontalFlip()] * 17, "at most 16 operations, not 17"),
         ([RandomCrop(4, 1)] * 9, "at most 16 operations, not 18"),

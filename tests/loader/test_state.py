@@ -83,7 +83,7 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("stoker", 2, "version 2"),
+        ("stoker", 3, "version 3"),
         ("epoch", -1, "'epoch' is -1"),
         ("epoch", 1 << 32, "'epoch' is 4294967296"),
         ("epoch", 1.0, "'epoch' is 1.0"),

@@ -134,6 +134,11 @@ def colour(operation: Operation, name: str, value: Any) -> int | tuple[int, int,
     return red if red == green == blue else (red, green, blue)
 
 
+def levels(fill: int | tuple[int, int, int]) -> tuple[int, int, int]:
+    """Red, green and blue of a colour that was checked."""
+    return (fill, fill, fill) if isinstance(fill, int) else fill
+
+
 def choice(operation: Operation, name: str, value: Any, choices: tuple[str, ...]) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in choices:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..kernel.status import OpKind
 from . import checks
 from .checks import Range, put
-from .operation import RandomOperation
+from .operation import Lowered, RandomOperation
 
 #: sides of the kernel of a blur
 MAX_KERNEL = 255
@@ -37,12 +38,18 @@ class ColorJitter(RandomOperation):
         made = [checks.factors(self, name, getattr(self, name)) for name in ("brightness", "contrast", "saturation")]
         return (*made[0], *made[1], *made[2], *checks.around(self, "hue", self.hue, 0.5))
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.COLOR_JITTER, (*self.ranges, 1)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Grayscale(RandomOperation):
     """Take the colour out with probability `p`, keeping the channels: all get the luminance (ITU-R 601)."""
 
     p: float = 1.0
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.GRAYSCALE, ()),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,6 +73,9 @@ class GaussianBlur(RandomOperation):
         """Least and greatest sigma."""
         return checks.span(self, "sigma", self.sigma, 0, 1000, open_low=True)
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.BLUR, (self.kernel_size, *self.range)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Solarize(RandomOperation):
@@ -76,6 +86,9 @@ class Solarize(RandomOperation):
 
     def check(self) -> None:
         put(self, threshold=checks.number(self, "threshold", self.threshold, 0, 255))
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.SOLARIZE, (self.threshold,)),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -88,6 +101,9 @@ class Posterize(RandomOperation):
     def check(self) -> None:
         put(self, bits=checks.whole(self, "bits", self.bits, 0, 8))
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.POSTERIZE, (self.bits,)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Equalize(RandomOperation):
@@ -95,12 +111,18 @@ class Equalize(RandomOperation):
 
     p: float = 0.5
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.EQUALIZE, ()),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AutoContrast(RandomOperation):
     """Stretch every channel so that its darkest value becomes 0 and its lightest 255, with probability `p`."""
 
     p: float = 0.5
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.AUTO_CONTRAST, ()),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -122,9 +144,15 @@ class Sharpness(RandomOperation):
         """Least and greatest factor."""
         return checks.span(self, "factor", self.factor, 0, checks.MAX_FACTOR)
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.SHARPNESS, self.range),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Invert(RandomOperation):
     """Turn every value v into 255 - v, with probability `p`."""
 
     p: float = 0.5
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.INVERT, ()),)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..kernel.status import OpKind
 from . import checks
 from .checks import Range, put
-from .operation import RandomOperation
+from .operation import Lowered, RandomOperation
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -22,6 +23,9 @@ class Cutout(RandomOperation):
 
     def check(self) -> None:
         put(self, size=checks.sides(self, self.size), fill=checks.colour(self, "fill", self.fill))
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.ERASE, (0, 0, 0, 0, *checks.sides(self, self.size), *checks.levels(self.fill))),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,3 +49,7 @@ class RandomErasing(RandomOperation):
                 raise checks.wrong(self, "value", self.value, "a level, (red, green, blue) or 'random'")
         else:
             put(self, value=checks.colour(self, "value", self.value))
+
+    def lowered(self) -> Lowered:
+        levels = (0, 0, 0) if isinstance(self.value, str) else checks.levels(self.value)
+        return ((OpKind.ERASE, (*self.scale, *self.ratio, 0, 0, *levels, isinstance(self.value, str))),)

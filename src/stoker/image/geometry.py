@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..kernel.status import Border, OpKind
 from . import checks
 from .checks import Range, put
-from .operation import Operation, RandomOperation, Size
+from .operation import Lowered, Operation, RandomOperation, Size
 
 #: how pixels outside the image are made up
 BORDERS = ("constant", "reflect", "edge")
@@ -33,6 +35,9 @@ class RandomResizedCrop(RandomOperation):
     def size_after(self, size: Size) -> Size:
         return _both(self.size)
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.RANDOM_RESIZED_CROP, (*_both(self.size), *self.scale, *self.ratio)),)
+
 
 @dataclass(frozen=True, slots=True)
 class Resize(Operation):
@@ -54,6 +59,9 @@ class Resize(Operation):
         other = int(self.size * long / short)
         return (self.size, other) if height <= width else (other, self.size)
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.RESIZE_SHORT, (self.size,)) if isinstance(self.size, int) else (OpKind.RESIZE, self.size),)
+
 
 @dataclass(frozen=True, slots=True)
 class CenterCrop(Operation):
@@ -66,6 +74,9 @@ class CenterCrop(Operation):
 
     def size_after(self, size: Size) -> Size:
         return _both(self.size)
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.CENTER_CROP, _both(self.size)),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,6 +104,10 @@ class RandomCrop(RandomOperation):
 
     def size_after(self, size: Size) -> Size:
         return _both(self.size)
+
+    def lowered(self) -> Lowered:
+        crop = (OpKind.RANDOM_CROP, _both(self.size))
+        return (_bordered(self.padding, self.pad_mode, 0), crop) if any(self.padding) else (crop,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +137,9 @@ class Pad(Operation):
         height, width = size
         return (None if height is None else height + top + bottom, None if width is None else width + left + right)
 
+    def lowered(self) -> Lowered:
+        return (_bordered(self.sides, self.mode, self.fill),)
+
 
 @dataclass(frozen=True, slots=True)
 class CropBox(Operation):
@@ -142,12 +160,18 @@ class CropBox(Operation):
     def size_after(self, size: Size) -> Size:
         return (None, None)
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.CROP_BOX, (self.relative,)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HorizontalFlip(RandomOperation):
     """Mirror left to right with probability `p`."""
 
     p: float = 0.5
+
+    def lowered(self) -> Lowered:
+        return ((OpKind.HFLIP, (self.p,)),)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -156,12 +180,15 @@ class VerticalFlip(RandomOperation):
 
     p: float = 0.5
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.VFLIP, (self.p,)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Rotate(RandomOperation):
     """Rotate about the centre by an angle drawn from `degrees`, counter-clockwise, with probability `p`; the size stays.
 
-    `degrees` is a range, or one number d for -d to d. What comes in from outside has the gray level `fill`.
+    `degrees` is a range, or one number d for -d to d. Pixels outside the image get the gray level `fill`.
     """
 
     degrees: float | Range
@@ -176,6 +203,11 @@ class Rotate(RandomOperation):
         """Least and greatest angle."""
         return checks.around(self, "degrees", self.degrees, 360)
 
+    def lowered(self) -> Lowered:
+        low, high = self.range
+        # The kernel turns clockwise, as torchvision's affine does; its rotation, and ours, turn the other way.
+        return ((OpKind.AFFINE, (-high, -low, 0, 0, 1, 1, 0, 0, 0, 0, self.fill)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Affine(RandomOperation):
@@ -183,7 +215,7 @@ class Affine(RandomOperation):
 
     `degrees` is as in `Rotate`. `translate` (a, b) moves by up to the share a of the width and b of the height, either way.
     `scale` is a range of factors. `shear` in degrees: one number s is -s to s along x; (low, high) along x; or (low, high, low,
-    high) along x and y. What comes in from outside has the gray level `fill`. All of it happens with probability `p`.
+    high) along x and y. Pixels outside the image get the gray level `fill`. All of it happens with probability `p`.
     """
 
     degrees: float | Range
@@ -220,6 +252,9 @@ class Affine(RandomOperation):
             raise checks.wrong(self, "shear", self.shear, allowed)
         return (low, high, low_y, high_y)
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.AFFINE, (*self.ranges, self.fill)),)
+
 
 def padding_of(operation: Operation, name: str, value: int | tuple[int, ...]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, two or four."""
@@ -233,3 +268,7 @@ def padding_of(operation: Operation, name: str, value: int | tuple[int, ...]) ->
 
 def _both(size: int | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
+
+
+def _bordered(sides: tuple[int, ...], mode: str, fill: int | tuple[int, int, int]) -> tuple[OpKind, Sequence[float]]:
+    return OpKind.PAD, (*sides, Border[mode.upper()], *checks.levels(fill))

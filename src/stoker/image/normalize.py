@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from . import checks
 from .checks import put
-from .operation import Operation
+from .operation import Lowered, Operation
 
 #: means and deviations beyond these are mistakes: of pixels from 0 to 255, most likely
 LEAST_STD, MOST = 1e-6, 10
@@ -16,6 +16,9 @@ _SCALE = "with pixels from 0 to 1; divide what is meant for pixels from 0 to 255
 @dataclass(frozen=True, slots=True)
 class ToFloat(Operation):
     """Give float32 ``pixel / 255``, 0 to 1."""
+
+    def lowered(self) -> Lowered:
+        return ()  # the last write does it
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ class Normalize(Operation):
         if not all(abs(m) <= MOST for m in mean):
             raise checks.wrong(self, "mean", self.mean, f"from -{MOST} to {MOST}, {_SCALE}")
         put(self, mean=mean, std=std)
+
+    def lowered(self) -> Lowered:
+        return ()
 
     @property
     def channels(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..errors import ConfigError
+from ..kernel.status import OpKind
 from . import checks
 
-#: height and width behind an operation; None where it depends on the image
+#: height and width after an operation; None where it depends on the image
 Size = tuple[int | None, int | None]
+#: operations of the kernel, each with its parameters as ``stoker.h`` lists them, the probability of an effect left out
+Lowered = tuple[tuple[OpKind, Sequence[float]], ...]
 
 
 class Operation:
@@ -16,8 +21,12 @@ class Operation:
     __slots__ = ()
 
     def size_after(self, size: Size) -> Size:
-        """The image's height and width behind this operation."""
+        """The image's height and width after this operation."""
         return size
+
+    def lowered(self) -> Lowered:
+        """What the kernel does for it, in order."""
+        raise ConfigError(f"{self!r} is not an image operation; see stoker.image")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..kernel.native import Augment, AugmentKind
+from ..kernel.native import Augment, AugmentKind, OpKind
 from . import checks
 from .autoaugment import POLICIES, Step
 from .checks import put
-from .operation import RandomOperation
+from .operation import Lowered, RandomOperation
 
 #: up to two effects, one after the other
 Choice = tuple[Augment, Augment]
@@ -90,12 +90,15 @@ class Policy(RandomOperation, ABC):
     def choices(self) -> tuple[Choice, ...]:
         """What is chosen from."""
 
+    def lowered(self) -> Lowered:
+        return ((OpKind.POLICY, (0, len(self.choices()), self.times)),)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RandAugment(Policy):
     """`n` times one of 14 effects, each equally likely, at bin `magnitude` of `bins`; signs are drawn.
 
-    What comes in from outside has the gray level `fill`.
+    Pixels outside the image get the gray level `fill`.
     """
 
     n: int = 2
@@ -120,7 +123,7 @@ class RandAugment(Policy):
 class TrivialAugment(Policy):
     """One of 14 effects at one of `bins` magnitudes, all equally likely; signs are drawn (TrivialAugmentWide).
 
-    What comes in from outside has the gray level `fill`.
+    Pixels outside the image get the gray level `fill`.
     """
 
     bins: int = 31
@@ -138,9 +141,9 @@ class TrivialAugment(Policy):
 class AutoAugment(Policy):
     """One of 25 pairs of effects learned on a data set: ``"imagenet"``, ``"cifar10"`` or ``"svhn"``; or one of your own.
 
-    Each effect of the pair happens with a probability of its own; signs are drawn. What comes in from outside has the gray
-    level `fill`. A policy of your own is a list of such pairs, or single effects, each (name, probability, bin of 0 to 9), the
-    bin None where there is no strength to choose.
+    Each effect of the pair happens with a probability of its own; signs are drawn. Pixels outside the image get the gray level
+    `fill`. A policy of your own is a list of such pairs, or single effects, each (name, probability, bin of 0 to 9), the bin None
+    where there is no strength to choose.
 
     >>> AutoAugment([[("Posterize", 0.4, 8), ("Rotate", 0.6, 9)], [("Invert", 0.1, None)]]).policy[1]
     (('invert', 0.1, 0),)

@@ -137,7 +137,8 @@ class ImageStage(Stage):
         epochs = np.full(len(chunk), chunk.epoch, np.uint32)
         sizes = planned["width"], planned["height"]
         drawn = describe.draws(self._program, *sizes, self._boxes(chunk), epochs, chunk.positions)
-        return [told(steps_of(self._ops), numbers, self._program.choices) for numbers in drawn.tolist()]
+        steps = steps_of(self._ops)
+        return [told(steps, numbers, self._program.choices) for numbers in drawn.tolist()]
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch
