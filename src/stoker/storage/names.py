@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Union
 
 from ..errors import ConfigError
 
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LOCAL_ONLY = "a URL; only local files are read here: download it, or read shards with stoker.tar(...) or stoker.tfrecord(...)"
 _ESCAPE = re.compile(rb"\\(\\|x[0-9a-f]{2})")
 
 
@@ -73,3 +76,19 @@ def file_name(path: AnyPath) -> bytes:
     if not name or b"\0" in name:
         raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
     return name
+
+
+def absolute(path: AnyPath) -> bytes:
+    """The path from the root, so that it means the same in any working directory; links and ``..`` stay as they are.
+
+    Text that is a URL is refused.
+    """
+    name = path_bytes(path)
+    refuse_url(path, repr(path))
+    return os.fsencode(Path(os.fsdecode(name)).absolute())
+
+
+def refuse_url(path: AnyPath, told: str) -> None:
+    """Raise where a path is text, and a URL; `told` names it."""
+    if isinstance(path, str) and _URL.match(path):
+        raise ConfigError(f"{told} is {_LOCAL_ONLY}")

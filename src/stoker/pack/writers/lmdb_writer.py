@@ -20,10 +20,10 @@ from ...registry import needed
 from ...sizes import parse_bytes
 from ...source.paths import AnyPath, printable
 from ...source.shards.lmdb_source import ABOUT, MAGIC
+from ...storage.atomic import AtomicFile, write_error
 from ..values.example import ExampleEncoder
 from ..values.example_values import Field, field_of, loaded, merged, parse_example, stored
 from ..values.written_samples import each, split_sample, told_sample
-from .atomic import AtomicFile, write_error
 from .shard_writer import Written
 
 #: LMDB is compiled with this limit

@@ -18,7 +18,7 @@ from ...errors import ConfigError, WriteError
 from ...kernel.library import Bytes
 from ...source.paths import AnyPath, printable
 from ...source.shards.shard_index import MAX_HEADER, SUFFIX, ShardIndex
-from .atomic import AtomicFile, sync_folder, write_error
+from ...storage.atomic import AtomicFile, sync_folder, write_error
 
 Target = Union[AnyPath, BinaryIO]
 #: makes the index of a complete shard from its size and its time of change
