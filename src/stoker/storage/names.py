@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Union
+from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError
 
@@ -71,11 +72,30 @@ def path_bytes(path: AnyPath) -> bytes:
 
 
 def file_name(path: AnyPath) -> bytes:
-    """The name of a file to write, as bytes; raises ConfigError for what cannot be one."""
+    """The name of a file, as bytes; raises ConfigError for what cannot be one."""
     name = path_bytes(path)
     if not name or b"\0" in name:
         raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
     return name
+
+
+def is_file_url(url: str) -> bool:
+    """Whether a URL names a file on this machine."""
+    return url[:7].lower() == "file://"
+
+
+def file_url_path(url: str) -> bytes:
+    """The path that a ``file:`` URL names, with ``%20`` and its like decoded.
+
+    >>> file_url_path("file:///data/a%20b.tar"), file_url_path("file://localhost/a.tar")
+    (b'/data/a b.tar', b'/a.tar')
+    """
+    host, slash, path = url[7:].partition("/")
+    if not slash or host not in ("", "localhost") or "?" in path or "#" in path:
+        raise ConfigError(
+            f"{url}: a file: URL must be file:///absolute/path, on this machine, with '?' and '#' written as %3F and %23"
+        )
+    return b"/" + unquote_to_bytes(path)
 
 
 def absolute(path: AnyPath) -> bytes:
