@@ -45,7 +45,9 @@ def test_on_a_full_disk_the_old_text_stays_and_nothing_else(tmp_path: Path, monk
     place = tmp_path / "report.html"
     write_text(place, "old")
     monkeypatch.setattr(os, "write", full_after(5))
-    with pytest.raises(WriteError, match=r"report\.html: cannot be written after 5 B, .*: the disk is full .*; make room, or write elsewhere"):
+    with pytest.raises(
+        WriteError, match=r"report\.html: cannot be written after 5 B, .*: the disk is full .*; make room, or write elsewhere"
+    ):
         write_text(place, "new and longer")
     monkeypatch.undo()
     assert place.read_text() == "old" and list(tmp_path.iterdir()) == [place]

@@ -17,7 +17,7 @@ from ..progress import PipeProgress, Progress
 from .buffer_shuffle import Seed
 from .inputs import Shards, shard_names
 from .outputs import Output, Overwrite, archive
-from .shelf import Order, Shelf
+from .shelf import SampleSorter, Shelf
 
 Rank = Callable[[TarSample], bytes]
 
@@ -45,7 +45,11 @@ def sort(
         raise ConfigError("--shuffle takes any order; leave --by, --numeric and --reverse away")
     names = shard_names(shards)
     rank = _random_rank(seed) if shuffle else _rank_by(by, numeric)
-    with archive(output, overwrite, names) as out, Shelf() as shelf, Order(_number if numeric else bytes, reverse) as order:
+    with (
+        archive(output, overwrite, names) as out,
+        Shelf() as shelf,
+        SampleSorter(_number if numeric else bytes, reverse) as order,
+    ):
         with Progress("sort, reading", shown=progress, stays=True) as meter:
             for name in names:
                 for sample, place in shelf.samples(name):
@@ -54,14 +58,14 @@ def sort(
                     order.add(rank(sample), place)
         with Progress("sort, writing", shown=progress, stays=True) as meter:
             again = shelf.read(place for _, place in order)
-            joined = _Joined(again) if by == "key" and not shuffle else None
+            joined = _SampleJoiner(again) if by == "key" and not shuffle else None
             for sample in meter.watch(again if joined is None else joined):
                 out.write(sample)
     if joined is not None and joined.count:
         typer.echo(f"note: {counted(joined.count, 'sample')} lay in several places, and are whole now", err=True)
 
 
-class _Joined:
+class _SampleJoiner:
     """Samples in the order of their keys, with those of the same key made one."""
 
     def __init__(self, samples: Iterator[TarSample]) -> None:

@@ -23,7 +23,7 @@ _Takes = TypeVar("_Takes", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenShards:
     """What was written: the files in order, and how many samples and bytes they hold (indexes not counted)."""
 
     paths: tuple[str, ...]
@@ -98,7 +98,7 @@ def write_shards(
     max_bytes: int | str | None,
     max_samples: int | None,
     overwrite: bool,
-) -> Written:
+) -> WrittenShards:
     """Write samples to as many shards as it takes. Each appears when it is full; when something fails, those before it stay."""
     names = Pattern(pattern)
     most_bytes = None if max_bytes is None else parse_bytes(max_bytes, "max_bytes")
@@ -136,7 +136,7 @@ def write_shards(
             f"{names.text}: {counted(len(paths), 'shard')} written; but {_told(stale)} left from an earlier run, and would be "
             "read with them: delete what you do not want"
         )
-    return Written(tuple(paths), number, total_bytes + writer.size)
+    return WrittenShards(tuple(paths), number, total_bytes + writer.size)
 
 
 def _too_small(name: str, samples: int, size: int) -> ConfigError:

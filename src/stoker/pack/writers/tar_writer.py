@@ -25,7 +25,7 @@ from ...source.shards.shard_index import Keys, SeekStrings, ShardIndex, seek_col
 from ..values.encode import encode_value
 from ..values.jpegs import SeekMaker
 from ..values.written_samples import split_sample, told_sample
-from .shard_writer import Written, write_shards
+from .shard_writer import WrittenShards, write_shards
 from .target import Target, open_target
 
 BLOCK = 512
@@ -214,7 +214,7 @@ def write_tar(
     overwrite: bool = False,
     *,
     seek: bool = False,
-) -> Written:
+) -> WrittenShards:
     """Write samples to tar shards, each with its index beside it.
 
     `pattern` says where the shards' number goes: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits); a plain name

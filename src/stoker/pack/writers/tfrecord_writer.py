@@ -27,7 +27,7 @@ from ...source.shards.shard_index import SeekStrings, ShardIndex, seek_columns
 from ..values.example import ExampleEncoder
 from ..values.jpegs import SeekMaker
 from ..values.written_samples import split_sample, told_sample
-from .shard_writer import Written, write_shards
+from .shard_writer import WrittenShards, write_shards
 from .target import Target, open_target
 
 _GATHER = 1 << 21
@@ -210,7 +210,7 @@ def write_tfrecord(
     key: str | None = None,
     floats: str = "exact",
     seek: bool = False,
-) -> Written:
+) -> WrittenShards:
     """Write samples to TFRecord files, for TensorFlow or anything else that reads them.
 
     `pattern`, `max_bytes`, `max_samples`, `overwrite` and `seek` are as for `write_tar`; what samples may hold is told at

@@ -22,7 +22,7 @@ from ...storage.local import HeldFiles, LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BytesColumn, Column, Ints
 from ..paths import printable
-from ..source import Drawing, Source, Span, digest
+from ..source import Drawing, ForesightSpan, Source, digest
 from .seekrows import Seeks
 from .seeks import seek_tables
 from .shard_index import ShardIndex
@@ -101,7 +101,7 @@ class RecordSource(Source):
         self._cached = [blob for blob in self.blobs if isinstance(blob, CachedBlob)]
         if self._cached:
             whole = self._cached[0].cache.block is None
-            self.foresight = Span(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
+            self.foresight = ForesightSpan(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
         self._mean = np.maximum(self._length, 0).mean(axis=0)
         told = [index.about["classes"] for index in indexes if "classes" in index.about]
         named = {tuple(names) for names in told if isinstance(names, list) and all(isinstance(name, str) for name in names)}
@@ -155,14 +155,14 @@ class RecordSource(Source):
 
     def _units(self, shard: int, *span: int) -> Sequence[Any]:
         blob = self.blobs[shard]
-        return blob.units(*span) if isinstance(blob, CachedBlob) else ()
+        return blob.entries(*span) if isinstance(blob, CachedBlob) else ()
 
     def _tail_units(self, shard: int) -> Sequence[Any]:
         """What the cache is to hold of a shard's seek indices, once somebody has asked for some: not every pipeline decodes."""
         tail = self.indexes[shard].tail
         if not isinstance(tail.blob, CachedBlob) or not any(table.asked for table in self._seeks.values()):
             return ()
-        return tail.blob.units(tail.at)
+        return tail.blob.entries(tail.at)
 
     def size_of(self, field: str) -> int:
         if field in self.stored:
