@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..source.chunk import Ints
-
 _MASK = (1 << 64) - 1
 
 
@@ -53,8 +51,3 @@ class SampleRandom:
         state["has_uint32"] = 0
         self._bits.state = state
         return self._generator
-
-
-def positions_from(first: int, count: int) -> Ints:
-    """Consecutive positions."""
-    return np.arange(first, first + count, dtype=np.int64)

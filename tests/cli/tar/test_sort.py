@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def test_long_names_and_files_of_nobody_are_read_again_rightly(tar: Any, tmp_pat
 @pytest.mark.parametrize("reverse", [False, True])
 def test_any_number_of_entries_is_sorted_in_runs(reverse: bool) -> None:
     ranks = [b"%d" % (n * 7919 % 101) * (1 + n % 5) for n in range(1000)]
-    with SampleSorter(bytes, reverse, run=64, run_bytes=1 << 10) as order:
+    with closing(SampleSorter(bytes, reverse, run=64, run_bytes=1 << 10)) as order:
         for number, rank in enumerate(ranks):
             order.add(rank, TarExtent(number, number, number))
         found = [place.file for _, place in order]

@@ -110,12 +110,6 @@ class Shelf:
         if self._copy is not None:
             self._copy.close()
 
-    def __enter__(self) -> Shelf:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _copying(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         if self._copy is None:
             self._copy = tempfile.TemporaryFile(prefix="stoker-sort-", buffering=0)  # noqa: SIM115  closed with the shelf
@@ -154,12 +148,6 @@ class SampleSorter:
         """Let go of the file."""
         if self._file is not None:
             self._file.close()
-
-    def __enter__(self) -> SampleSorter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _by_value(self, entry: tuple[bytes, TarExtent]) -> Any:
         return self._value(entry[0])

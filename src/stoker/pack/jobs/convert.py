@@ -21,7 +21,6 @@ import numpy as np
 from ...errors import ConfigError, DataLossError, SampleError, StokerError, WriteError
 from ...sizes import counted
 from ...source.chunk import BYTES, Ints
-from ...source.paths import printable
 from ...source.sample_names import KEY, key_text
 from ...source.shards.tar_source import TarSource
 from ...source.shards.tfrecord_source import RECORD, TfrecordSource
@@ -37,7 +36,7 @@ from ..values.stored_images import picture_kind, shrink
 from ..writers import WRITERS
 from ..writers.keys import UniqueKeys, key_reader, safe_key
 from ..writers.lmdb_writer import write_lmdb
-from ..writers.shard_writer import Pattern, WrittenShards
+from ..writers.shard_writer import Pattern, WrittenShards, numbered, told_paths
 from ..writers.tar_writer import BLOCK, TarWriter
 from ..writers.tar_writer import RECORD as TAR_RECORD
 from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter
@@ -161,12 +160,12 @@ class Conversion:
                 strangers.append(path)
         if strangers:
             raise WriteError(
-                f"{_told(strangers)} there already, and made otherwise (of other data, with other options, or not by "
+                f"{told_paths(strangers)} there already, and made otherwise (of other data, with other options, or not by "
                 "`stoker pack`); give another name, or --overwrite"
             )
         if more := self.names.existing(self.shards):
             raise WriteError(
-                f"{_told(more)} there already, and would be read with the {counted(self.shards, 'shard')} of this run; give "
+                f"{told_paths(more)} there already, and would be read with the {counted(self.shards, 'shard')} of this run; give "
                 "another name, or delete what you do not want"
             )
         return found
@@ -454,11 +453,6 @@ def _padded(lengths: Ints) -> Ints:
 
 
 def _several(name: str, shards: int) -> ConfigError:
-    stem, dot, ending = name.rpartition(".")
-    numbered = f"{stem}-{{:06d}}.{ending}" if dot and "/" not in ending else f"{name}-{{:06d}}"
-    return ConfigError(f"{name}: {shards:,} shards are needed; name them '{numbered}', or raise --max-bytes or --max-samples")
-
-
-def _told(paths: list[str]) -> str:
-    first = printable(os.fsencode(paths[0]))
-    return f"{first} is" if len(paths) == 1 else f"{first} and {len(paths) - 1:,} more like it are"
+    return ConfigError(
+        f"{name}: {shards:,} shards are needed; name them {numbered(name)!r}, or raise --max-bytes or --max-samples"
+    )
