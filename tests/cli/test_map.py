@@ -246,7 +246,7 @@ INTERRUPTED = """
 import json, os, sys
 from stoker.cli.map_worker import ShardMapper, load_function
 from stoker.engine.worker_process import work
-from stoker.pack.writers import atomic
+from stoker.storage import atomic
 
 def interrupt(*_):
     assert any(name.endswith(".part") for name in os.listdir())
@@ -333,7 +333,7 @@ KILLED_AT_EVERY_STEP = """
 import os, sys
 from stoker.cli.map_worker import ShardMapper, load_function
 from stoker.engine.worker_process import WorkerStatus
-from stoker.pack.writers.atomic import sweep
+from stoker.storage.atomic import sweep
 
 out = os.path.abspath("out.tar")
 steps = {"open", "os.link", "os.rename", "os.remove"}

@@ -15,7 +15,7 @@ from PIL import Image
 
 import stoker
 from stoker.errors import ConfigError, DataLossError, ImageTooLarge, WriteError
-from stoker.pack.jobs.convert import Conversion, Moved, Shard, Stopped, convert_stream
+from stoker.pack.jobs.convert import Conversion, ShardOutcome, convert_stream
 from stoker.pack.jobs.planning import Options, shuffled, split
 from stoker.pack.values.field_choice import choose_fields
 from stoker.pack.values.stored_images import picture_kind, shrink
@@ -238,7 +238,12 @@ def test_the_same_key_in_two_shards_becomes_two_samples(tmp_path: Path) -> None:
 # ---- splitting --------------------------------------------------------------------------------------------------------------
 
 
-def write_all(conversion: Conversion, **how: Any) -> list[Shard]:
+def give_up(samples: int, nbytes: int) -> None:
+    """What a command does that is interrupted."""
+    raise InterruptedError
+
+
+def write_all(conversion: Conversion, **how: Any) -> list[ShardOutcome]:
     return [conversion.write(number, **how) for number in range(conversion.shards)]
 
 
@@ -370,8 +375,8 @@ def test_a_source_cannot_be_written_over(rich_tar: str) -> None:
 
 def test_stopping_leaves_nothing_half_written(image_folder: Path, tmp_path: Path) -> None:
     conversion = make(image_folder, tmp_path, "a")
-    with pytest.raises(Stopped):
-        conversion.write(0, moved=Moved(stopped=lambda: True))
+    with pytest.raises(InterruptedError):
+        conversion.write(0, moved=give_up)
     assert list((tmp_path / "a").iterdir()) == []
 
 

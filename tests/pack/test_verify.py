@@ -13,7 +13,6 @@ import pytest
 
 import stoker
 from stoker.errors import StokerError
-from stoker.pack.jobs.convert import Moved, Stopped
 from stoker.pack.jobs.verification import Findings, Verifier, lacking, repeated
 from stoker.source.files.labelled_files import FilesSource
 from stoker.source.shards.lmdb_source import LmdbSource
@@ -272,9 +271,14 @@ def test_a_database_is_checked_record_by_record(tmp_path: Path) -> None:
     assert problem.key == "k2" and problem.shard == str(path) and problem.offset is not None
 
 
+def give_up(samples: int, nbytes: int) -> None:
+    """What a command does that is interrupted."""
+    raise InterruptedError
+
+
 def test_checking_can_be_stopped(tar: Path) -> None:
-    with pytest.raises(Stopped):
-        Verifier(moved=Moved(stopped=lambda: True)).tar(LocalBlob(os.fsencode(tar)))
+    with pytest.raises(InterruptedError):
+        Verifier(moved=give_up).tar(LocalBlob(os.fsencode(tar)))
 
 
 def test_a_pipe_is_checked_as_it_comes(tar: Path) -> None:

@@ -47,7 +47,7 @@ NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "path
 #: environment variables are read in one place a purpose: who we are among ranks, where the user keeps caches, and proxies
 READS_ENVIRONMENT = {"plan/ranks.py", "storage/home.py", "storage/proxies.py"}
 #: finalizers that run when the process exits: of files not finished yet, and of connections that nobody uses
-FINALIZES_AT_EXIT = {"pack/writers/atomic.py": 1, "storage/connections.py": 1}
+FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1}
 
 
 def modules() -> list[Path]:

@@ -20,7 +20,7 @@ SHOWN = {
     "stoker.tar([b'x', 'y', Path('z')])": "stoker.pipeline.Pipeline",
     "stoker.tfrecord('x', {'y': stoker.Feature(int)})": "stoker.pipeline.Pipeline",
     "stoker.mix([stoker.arrays(x=[1]), stoker.lmdb('x')])": "stoker.pipeline.Pipeline",
-    "stoker.write_tar('x', [])": "stoker.pack.writers.shard_writer.Written",
+    "stoker.write_tar('x', [])": "stoker.pack.writers.shard_writer.WrittenShards",
     "stoker.TarWriter('x')": "stoker.pack.writers.tar_writer.TarWriter",
     "stoker.errors.ReadError('x').key": "str",
     "Resize(4)": "stoker.image.geometry.Resize",

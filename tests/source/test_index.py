@@ -18,11 +18,11 @@ from stoker.kernel.records import crc32c
 from stoker.source.shards.shard_index import (
     TAIL_VERSION,
     VERSION,
+    IndexTail,
     Keys,
     SeekColumn,
     SeekStrings,
     ShardIndex,
-    Tail,
     _Beginning,
     seek_columns,
 )
@@ -394,7 +394,7 @@ def test_a_cut_tail_is_refused(cut: int, tmp_path: Path) -> None:
 
 def test_a_tail_that_is_not_what_the_columns_say_is_refused() -> None:
     index = with_seeks()
-    refused(replace(index, tail=Tail.of([b"onethreefour"])).to_bytes(), "tail of 12 bytes")
+    refused(replace(index, tail=IndexTail.of([b"onethreefour"])).to_bytes(), "tail of 12 bytes")
     assert index.seeks is not None
     short = SeekColumn(index.seeks["jpg"].length[:2], index.seeks["jpg"].crc[:2])
-    refused(replace(index, seeks={"jpg": short}, tail=Tail.of([b"one"])).to_bytes(), "seek indices of another shape")
+    refused(replace(index, seeks={"jpg": short}, tail=IndexTail.of([b"one"])).to_bytes(), "seek indices of another shape")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import json
 import logging
@@ -24,10 +23,10 @@ from stoker.errors import CorruptIndex, CorruptShard, ShardChanged, SourceNotFou
 from stoker.source.shards import indexing
 from stoker.source.shards.indexing import build_index, find_index, index_of, keep_index
 from stoker.source.shards.shard_index import IndexHeader, ShardIndex
-from stoker.storage import publish as publishing
+from stoker.storage import atomic
+from stoker.storage.atomic import publish
 from stoker.storage.home import cache_home, index_home
 from stoker.storage.local import LocalBlob
-from stoker.storage.publish import publish
 
 from ..loader.runs import ROOT, environment, run_python
 from .making import END, example, member, record, sample_tar, tfrecord
@@ -219,12 +218,12 @@ def test_publishing_leaves_the_whole_file_or_nothing(tmp_path: Path, monkeypatch
     publish(os.fsencode(tmp_path / "a"), b"first")
     publish(os.fsencode(tmp_path / "a"), b"second")
     assert (tmp_path / "a").read_bytes() == b"second"
-    for broken in ("fsync", "rename", "write"):  # a link that fails is made good by a rename
+    for broken in ("fsync", "replace", "write"):
         with monkeypatch.context() as patch:
             patch.setattr(os, broken, lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            with pytest.raises(WriteError, match="No space left"):
+            with pytest.raises(WriteError, match="the disk is full"):
                 publish(os.fsencode(tmp_path / "a"), b"third")
-    with pytest.raises(WriteError, match="No such file"):
+    with pytest.raises(WriteError, match="its folder does not exist"):
         publish(os.fsencode(tmp_path / "gone" / "a"), b"x")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"second")]
 
@@ -433,28 +432,19 @@ def test_of_processes_that_start_together_one_makes_the_index(shard: Path) -> No
 
 
 KILLED = """
-import errno, os, signal, sys
+import os, signal, sys
 from stoker.source.shards import indexing
 from stoker.storage.local import LocalBlob
-_, path, moment, count, nameless = sys.argv
-keep, opened, left = indexing.keep_index, os.open, [int(count)]
+_, path, moment = sys.argv
+keep = indexing.keep_index
 def keep_and_die(blob, index):
     act = getattr(os, moment)
     def die(*arguments, **options):
-        left[0] -= 1
-        if left[0]:
-            return act(*arguments, **options)
         if moment == "write":
             act(arguments[0], arguments[1][:50])
         os.kill(os.getpid(), signal.SIGKILL)
     setattr(os, moment, die)
     return keep(blob, index)
-def with_names(path, flags, *mode):
-    if flags & os.O_TMPFILE == os.O_TMPFILE:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-    return opened(path, flags, *mode)
-if nameless == "False":
-    os.open = with_names
 indexing.keep_index = keep_and_die
 indexing.index_of(LocalBlob(os.fsencode(path)), "tar")
 """
@@ -464,87 +454,51 @@ def names_beside(shard: Path) -> list[str]:
     return sorted(path.name for path in shard.parent.iterdir())
 
 
-@pytest.mark.parametrize("moment", ["open", "write", "fsync", "link"])
-def test_a_process_killed_while_it_keeps_an_index_leaves_nothing(shard: Path, moment: str) -> None:
-    """What is not complete has no name, so that no file is left even by a kill."""
-    assert run_python(KILLED, str(shard), moment, "1", "True").returncode == -signal.SIGKILL
-    assert names_beside(shard) == ["shard.tar"]
+@pytest.mark.parametrize("moment", ["open", "write", "fsync", "replace"])
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_process_left_that_was_killed_while_it_kept_an_index_goes_with_the_next(
+    shard: Path, monkeypatch: pytest.MonkeyPatch, there: bool, moment: str
+) -> None:
+    if there:
+        index_of(blob_of(shard), "tar")
+        os.utime(shard, ns=(1, 1))  # so that the index is of another shard
+    kept = beside(shard).read_bytes() if there else None
+    assert run_python(KILLED, str(shard), moment).returncode == -signal.SIGKILL
+    assert (beside(shard).read_bytes() if there else None) == kept, "the old one stays until the new one is complete"
+    monkeypatch.setattr(atomic, "_swept", set())  # as in another process
     assert len(index_of(blob_of(shard), "tar")) == 9
+    assert names_beside(shard) == ["shard.tar", "shard.tar.stk"]
     assert ShardIndex.from_bytes(beside(shard).read_bytes(), "x").keys is not None
 
 
-@pytest.mark.parametrize(
-    ("nameless", "moment", "count"),
-    [(True, "link", 2), (True, "rename", 1), (False, "write", 1), (False, "rename", 1)],
-)
-def test_what_a_killed_process_left_beside_a_shard_an_hour_ago_goes_with_the_next(
-    shard: Path, nameless: bool, moment: str, count: int
-) -> None:
-    """Where an index is replaced, or the file system has no files without names."""
-    old = index_of(blob_of(shard), "tar")
-    os.utime(shard, ns=(1, 1))  # so that the index is of another shard
-    kept = beside(shard).read_bytes()
-    assert run_python(KILLED, str(shard), moment, str(count), str(nameless)).returncode == -signal.SIGKILL
-    assert beside(shard).read_bytes() == kept, "the old one stays until the new one is complete"
-    for left in shard.parent.glob(".stoker-*.tmp"):
-        os.utime(left, (1, 1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publishing, "_swept", set())  # as in another process
-        if not nameless:
-            without_nameless_files(patch)
-        assert len(index_of(blob_of(shard), "tar")) == len(old)
-    assert names_beside(shard) == ["shard.tar", "shard.tar.stk"]
-    assert ShardIndex.from_bytes(beside(shard).read_bytes(), "x").mtime_ns == 1
-
-
-def without_nameless_files(patch: pytest.MonkeyPatch) -> None:
-    """As on NFS."""
-    real = os.open
-
-    def opened(path: Any, flags: int, *mode: int) -> int:
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-        return real(path, flags, *mode)
-
-    patch.setattr(os, "open", opened)
-
-
-@pytest.mark.parametrize("nameless", [True, False])
 @pytest.mark.parametrize("there", [True, False])
-def test_ctrl_c_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path, there: bool, nameless: bool) -> None:
+def test_ctrl_c_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path, there: bool) -> None:
     """Before and after everything that is asked of the system."""
     path = tmp_path / "a"
-    calls = ["open", "write", "fsync", "link", "rename", "unlink"]
-    for call, when in itertools.product(calls, ("before", "after")):
-        with pytest.MonkeyPatch.context() as patch:
-            path.unlink(missing_ok=True)
-            if there:
-                path.write_bytes(b"old")
-            if not nameless:
-                without_nameless_files(patch)
-            real = getattr(os, call)
+    for call, when in itertools.product(["open", "write", "fsync", "replace", "unlink"], ("before", "after")):
+        path.unlink(missing_ok=True)
+        if there:
+            path.write_bytes(b"old")
+        real = getattr(os, call)
 
-            def interrupted(*arguments: Any, real: Any = real, when: str = when, **options: Any) -> Any:
-                if when == "after":
-                    real(*arguments, **options)
-                raise KeyboardInterrupt
+        def interrupted(*arguments: Any, real: Any = real, when: str = when, **options: Any) -> Any:
+            if when == "after":
+                real(*arguments, **options)
+            raise KeyboardInterrupt
 
-            with contextlib.suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as inner:
-                inner.setattr(os, call, interrupted)
-                publish(os.fsencode(path), b"new")
-            assert (not there and not path.exists()) or path.read_bytes() in (b"old", b"new")
-            assert set(tmp_path.iterdir()) <= {path}
-            publish(os.fsencode(path), b"newer")
-            assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("a", b"newer")], (call, when)
+        with contextlib.suppress(KeyboardInterrupt), pytest.MonkeyPatch.context() as inner:
+            inner.setattr(os, call, interrupted)
+            publish(os.fsencode(path), b"new")
+        assert (not there and not path.exists()) or path.read_bytes() in (b"old", b"new")
+        assert set(tmp_path.iterdir()) <= {path}
+        publish(os.fsencode(path), b"newer")
+        assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("a", b"newer")], (call, when)
 
 
-@pytest.mark.parametrize("nameless", [True, False])
-def test_of_two_that_replace_a_file_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool) -> None:
+def test_of_two_that_replace_a_file_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one does so at each moment of ours, and neither touches a file of the other's."""
-    if not nameless:
-        without_nameless_files(monkeypatch)
     path = tmp_path / "a"
-    for call in ("open", "write", "fsync", "link", "rename"):
+    for call in ("open", "write", "fsync", "replace"):
         path.write_bytes(b"old")
         real, seen = getattr(os, call), []
 
@@ -558,25 +512,8 @@ def test_of_two_that_replace_a_file_at_once_both_succeed(tmp_path: Path, monkeyp
         with monkeypatch.context() as patch:
             patch.setattr(os, call, meanwhile)
             publish(os.fsencode(path), b"ours")
-        assert set(seen) == ({b"theirs"} if nameless or call != "link" else set()), call
+        assert set(seen) == {b"theirs"}, call
         assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [("a", b"ours")], call
-
-
-def test_only_old_temporary_files_of_ones_own_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def leave(folder: Path, *, uid: int | None = None) -> set[str]:
-        folder.mkdir()
-        for name in (".stoker-0123456789abcdef.tmp", ".stoker-00.tmp", "a.tmp", ".stoker-aaaaaaaaaaaaaaaa.tmp"):
-            (folder / name).touch()
-            os.utime(folder / name, None if "aaaa" in name else (1, 1))
-        if uid is not None:
-            monkeypatch.setattr(os, "geteuid", lambda: uid)
-        without_nameless_files(monkeypatch)
-        publish(os.fsencode(folder / "a"), b"x")
-        return {path.name for path in folder.iterdir()}
-
-    kept = {"a", ".stoker-00.tmp", "a.tmp", ".stoker-aaaaaaaaaaaaaaaa.tmp"}
-    assert leave(tmp_path / "ours") == kept
-    assert leave(tmp_path / "theirs", uid=os.geteuid() + 1) == kept | {".stoker-0123456789abcdef.tmp"}
 
 
 def test_an_index_in_many_random_states_never_gives_other_samples(shard: Path) -> None:

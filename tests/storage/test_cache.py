@@ -20,7 +20,7 @@ from stoker.storage import cache as cache_module
 from stoker.storage import cache_folder
 from stoker.storage.blob import Blob, Stat
 from stoker.storage.cache import Cache, CacheCounts, room_for
-from stoker.storage.cache_blob import CachedBlob, Unit
+from stoker.storage.cache_blob import CachedBlob, CacheEntry
 from stoker.storage.cache_file import PIECE, file_bytes
 from stoker.storage.http import HttpRemote
 from stoker.storage.open_files import files
@@ -176,13 +176,13 @@ def test_a_file_without_a_version_is_read_past_the_cache(make: Any, caplog: pyte
     for _ in range(2):
         blob = cache.wrap(FakeBlob("a", content(1), version=""))
         assert read(blob) == content(1) and b"".join(map(bytes, blob.stream(5))) == content(1)[5:]
-        assert blob.hold() == -1 and list(blob.units()) == []
+        assert blob.hold() == -1 and list(blob.entries()) == []
     assert caplog.text.count("neither ETag nor Last-Modified") == 1
 
 
 def test_an_empty_file_has_no_units(make: Any) -> None:
     blob = make().wrap(FakeBlob("a", b""))
-    assert (read(blob, 0, 0), list(blob.stream()), list(blob.units()), blob.hold()) == (b"", [], [], -1)
+    assert (read(blob, 0, 0), list(blob.stream()), list(blob.entries()), blob.hold()) == (b"", [], [], -1)
 
 
 # ---- the fast path -----------------------------------------------------------------------------------------------------------
@@ -655,14 +655,14 @@ def fakes(cache: Cache, count: int) -> tuple[list[FakeBlob], list[CachedBlob]]:
 def test_what_is_needed_is_fetched_in_that_order_until_it_is_full(make: Any) -> None:
     cache = make(3)
     inners, blobs = fakes(cache, 6)
-    cache.foresee(unit for number in (4, 1, 5, 0, 2) for unit in blobs[number].units())
+    cache.foresee(unit for number in (4, 1, 5, 0, 2) for unit in blobs[number].entries())
     assert fetch_all(cache) <= 4
     assert [inner.streams for inner in inners] == [0, 1, 0, 0, 1, 1], "4, 1 and 5; 0 would displace what is needed sooner"
     assert read(blobs[4]) == inners[4].data
-    cache.foresee(unit for number in (1, 5, 0, 2) for unit in blobs[number].units())
+    cache.foresee(unit for number in (1, 5, 0, 2) for unit in blobs[number].entries())
     fetch_all(cache)
     assert inners[0].streams == 1, "4 has been read, and makes room for 0"
-    cache.foresee(unit for number in (0, 2) for unit in blobs[number].units())
+    cache.foresee(unit for number in (0, 2) for unit in blobs[number].entries())
     fetch_all(cache)
     assert read(blobs[0]) == inners[0].data and read(blobs[2]) == inners[2].data
     assert [inner.streams for inner in inners] == [1, 1, 1, 0, 1, 1] and cache.counts().past == 0
@@ -673,7 +673,7 @@ def test_what_is_needed_last_goes_first(make: Any) -> None:
     inners, blobs = fakes(cache, 5)
     for number in (0, 1, 2):
         read(blobs[number], 0, 1)
-    cache.foresee(unit for number in (3, 1, 0, 2) for unit in blobs[number].units())
+    cache.foresee(unit for number in (3, 1, 0, 2) for unit in blobs[number].entries())
     read(blobs[3], 0, 1)  # 2 goes, though it was used last
     for number in (1, 0, 3):
         read(blobs[number], 0, 1)
@@ -687,7 +687,7 @@ def test_what_nobody_needs_goes_before_what_somebody_does(make: Any) -> None:
     inners, blobs = fakes(cache, 4)
     for number in (0, 1, 2):
         read(blobs[number], 0, 1)
-    cache.foresee(unit for number in (3, 0, 1) for unit in blobs[number].units())
+    cache.foresee(unit for number in (3, 0, 1) for unit in blobs[number].entries())
     fetch_all(cache)
     for number in (0, 1, 3):
         read(blobs[number], 0, 1)
@@ -697,8 +697,8 @@ def test_what_nobody_needs_goes_before_what_somebody_does(make: Any) -> None:
 def test_blocks_are_foreseen_like_shards(make: Any) -> None:
     cache = make(2, block="1MiB")
     inners, blobs = fakes(cache, 2)
-    assert len(blobs[0].units()) == 4 and len(blobs[0].units(PIECE - 1, 2)) == 2 and blobs[0].units(5, 0) == ()
-    cache.foresee([*blobs[1].units(2 * PIECE, 10), *blobs[0].units(0, 10)])
+    assert len(blobs[0].entries()) == 4 and len(blobs[0].entries(PIECE - 1, 2)) == 2 and blobs[0].entries(5, 0) == ()
+    cache.foresee([*blobs[1].entries(2 * PIECE, 10), *blobs[0].entries(0, 10)])
     fetch_all(cache)
     assert (inners[0].bytes, inners[1].bytes) == (PIECE, PIECE)
     assert read(blobs[1], 2 * PIECE, 2 * PIECE + 10) == inners[1].data[2 * PIECE : 2 * PIECE + 10]
@@ -709,7 +709,7 @@ def test_a_failure_ahead_is_told_to_who_needs_it_only(make: Any) -> None:
     cache = make(3)
     inners, blobs = fakes(cache, 2)
     inners[0].fail = RemoteError("gone", url="fake://0", status=500)
-    cache.foresee(unit for blob in blobs for unit in blob.units())
+    cache.foresee(unit for blob in blobs for unit in blob.entries())
     assert fetch_all(cache) == 2
     assert inners[1].streams == 1 and read(blobs[1]) == inners[1].data
     with pytest.raises(RemoteError, match="gone"):
@@ -728,7 +728,7 @@ def test_threads_that_fetch_ahead_serve_readers(make: Any, block: str | None) ->
         fetcher.start()
     try:
         order = [number for number in range(8) for _ in (0, 1)]
-        units = [blobs[number].units() for number in order]
+        units = [blobs[number].entries() for number in order]
         cache.foresee(unit for group in units for unit in group)
         for at, number in enumerate(order):
             assert read(blobs[number]) == inners[number].data
@@ -765,13 +765,13 @@ def test_a_flight_ahead_that_somebody_waits_for_takes_the_room_it_needs(make: An
     """Fetched ahead, 3 must wait: what is here is needed. But somebody comes for it before it is told so."""
     cache = make(3)
     inners, blobs = fakes(cache, 4)
-    cache.foresee(unit for number in (0, 1, 2, 3) for unit in blobs[number].units())
+    cache.foresee(unit for number in (0, 1, 2, 3) for unit in blobs[number].entries())
     for number in (0, 1, 2):
         read(blobs[number])
     fetch, boarded, board, claim = cache.next_fetch(), threading.Event(), cache._board, cache._folder.claim
     reader = threading.Thread(target=read, args=(blobs[3],))
 
-    def tell(unit: Unit) -> Any:
+    def tell(unit: CacheEntry) -> Any:
         try:
             return board(unit)
         finally:
@@ -780,7 +780,7 @@ def test_a_flight_ahead_that_somebody_waits_for_takes_the_room_it_needs(make: An
     def claim_late(*args: Any) -> Any:
         answer = claim(*args)
         if not reader.ident:
-            cache.foresee(unit for number in (3, 0, 1, 2) for unit in blobs[number].units())
+            cache.foresee(unit for number in (3, 0, 1, 2) for unit in blobs[number].entries())
             reader.start()
             assert boarded.wait(30)
         return answer
@@ -798,7 +798,7 @@ def test_calls_that_fetchers_left_undone_hold_up_nobody(make: Any) -> None:
     cache = make(3)
     (inner,), (blob,) = fakes(cache, 1)
     cache._fetchers = 1  # one that never comes
-    assert cache._board(blob.units()[0])[1] is False
+    assert cache._board(blob.entries()[0])[1] is False
     stop = threading.Event()
     stop.set()
     cache._fetchers = 0

@@ -16,7 +16,7 @@ from stoker.errors import ReadError, RemoteError, ShardChanged, SourceNotFound, 
 from stoker.kernel.file_reads import Arena
 from stoker.storage.blob import Blob, Stat
 from stoker.storage.cache import Cache
-from stoker.storage.fetch import Fetched, fetch
+from stoker.storage.fetch import FetchedSpans, fetch
 from stoker.storage.http import HttpRemote
 from stoker.storage.local import LocalBlob
 from stoker.storage.remote import RemoteBlob
@@ -77,12 +77,12 @@ def blobs(request: pytest.FixtureRequest, contents: list[bytes], tmp_path: Path)
         blob.close()
 
 
-def ask(blobs: list[Any], spans: list[tuple[int, int, int]], arena: Arena | None = None) -> Fetched:
+def ask(blobs: list[Any], spans: list[tuple[int, int, int]], arena: Arena | None = None) -> FetchedSpans:
     which, offsets, lengths = (np.array(part, np.int64) for part in zip(*spans)) if spans else (np.empty(0, np.int64),) * 3
     return fetch(blobs, which, offsets, lengths, arena or Arena(64))
 
 
-def given(got: Fetched, spans: list[tuple[int, int, int]]) -> list[bytes]:
+def given(got: FetchedSpans, spans: list[tuple[int, int, int]]) -> list[bytes]:
     return [got.data[at : at + length].tobytes() for at, (_, _, length) in zip(got.at.tolist(), spans)]
 
 
@@ -263,11 +263,11 @@ class SilentGet(Silence):
 
 
 def test_what_raises_something_else_than_stokers_errors_is_told_in_stokers_words() -> None:
-    class Broken(Memory):
+    class BrokenReply(Memory):
         def read_into(self, offset: int, view: memoryview) -> None:
             raise OSError(5, "Input/output error")
 
-    got = ask([Broken(b"x" * 10)], [(0, 0, 5), (0, 7, 1)])
+    got = ask([BrokenReply(b"x" * 10)], [(0, 0, 5), (0, 7, 1)])
     assert set(got.errors) == {0, 1}
     assert all(isinstance(error, StokerError) and "Input/output" in str(error) for error in got.errors.values())
 

@@ -312,10 +312,10 @@ def test_a_redirect_elsewhere_is_not_followed(to: str, server: Server, quick: Pa
 
 
 def test_a_redirect_never_leads_from_tls_to_plain_text() -> None:
-    from stoker.storage.retry import Fault
+    from stoker.storage.retry import RemoteFault
 
     secure = Target.of("https://h/a")
-    with pytest.raises(Fault, match="from https: to http: is not followed"):
+    with pytest.raises(RemoteFault, match="from https: to http: is not followed"):
         secure.redirected("http://h/a")
     assert Target.of("http://h/a").redirected("https://h/b").origin == ("https", "h", 443)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stoker.storage.reply import Broken, Reply, Wire
+from stoker.storage.reply import BrokenReply, Reply, Wire
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def test_a_body_ends_where_the_headers_say(headers: bytes, rest: bytes, body: by
     ],
 )
 def test_headers_that_contradict_each_other_or_have_no_end_are_refused(headers: bytes, why: str) -> None:
-    with answering(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\nhello") as (wire, _), pytest.raises(Broken, match=why) as caught:
+    with answering(b"HTTP/1.1 200 OK\r\n" + headers + b"\r\nhello") as (wire, _), pytest.raises(BrokenReply, match=why) as caught:
         reply_on(wire)
     assert "canary" not in str(caught.value)
 
@@ -95,7 +95,7 @@ def test_how_a_body_is_coded_does_not_matter_where_there_is_none() -> None:
     "line", [b"HTTP/2 200\r\n", b"HTTP/1.1 99 canary\r\n", b"HTTP/1.1 abc\r\n", b"canary\r\n", b"HTTP/1.1 101 X\r\n"]
 )
 def test_a_status_that_is_none_is_refused(line: bytes) -> None:
-    with answering(line + b"\r\n") as (wire, _), pytest.raises(Broken) as caught:
+    with answering(line + b"\r\n") as (wire, _), pytest.raises(BrokenReply) as caught:
         reply_on(wire)
     assert "canary" not in str(caught.value)
 
@@ -104,7 +104,7 @@ def test_a_status_that_is_none_is_refused(line: bytes) -> None:
     "chunks", [b"-1\r\n", b"0x5\r\nhello\r\n", b"1_0\r\n", b"\r\n", b"5\r\nhello, you\r\n0\r\n\r\n", b"f" * 16 + b"\r\n", b"5"]
 )
 def test_chunks_of_unclear_length_are_refused(chunks: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenReply):
         body_of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
 
 

@@ -13,7 +13,7 @@ from stoker.errors import ConfigError, RemoteError, ShardChanged, SourceNotFound
 from stoker.storage.blob import Stat
 from stoker.storage.http import HttpRemote
 from stoker.storage.remote import RemoteBlob
-from stoker.storage.retry import Body, Fault, Patience, Remote, read_range, refused
+from stoker.storage.retry import Body, Patience, Remote, RemoteFault, read_range, refused
 
 from .conftest import FakeClock
 from .server import Server, Short
@@ -46,7 +46,7 @@ class FakeBody(Body):
 class FakeRemote(Remote):
     url, name, address = "fake://host/a.tar", "a.tar", "fake://user:canary@host/a.tar?sig=canary"
 
-    def __init__(self, *attempts: Attempt | Fault, piece: int = 5000, back: int = 0) -> None:
+    def __init__(self, *attempts: Attempt | RemoteFault, piece: int = 5000, back: int = 0) -> None:
         self.attempts, self.piece, self.back = list(attempts), piece, back
         self.asked: list[tuple[int, int]] = []
         #: how long each answer, and each piece of one, was to be waited for
@@ -59,7 +59,7 @@ class FakeRemote(Remote):
     def head(self, patience: Patience, limit_s: float) -> Stat:
         self.limits.append(limit_s)
         attempt = self.attempts.pop(0) if self.attempts else None
-        if isinstance(attempt, Fault):
+        if isinstance(attempt, RemoteFault):
             raise attempt
         return STAT
 
@@ -68,7 +68,7 @@ class FakeRemote(Remote):
         self.limits.append(limit_s)
         self.before_answer()
         attempt = self.attempts.pop(0) if self.attempts else None
-        if isinstance(attempt, Fault):
+        if isinstance(attempt, RemoteFault):
             raise attempt
         return FakeBody(self, max(0, start - self.back), stop, attempt)
 
@@ -89,8 +89,8 @@ def test_a_read_that_goes_well_is_one_request_and_no_pause(clock: FakeClock) -> 
 
 
 @pytest.mark.parametrize("after", [0, 1, 4999, 5000, 5001, 100_000, 199_899])
-@pytest.mark.parametrize("fault", [None, Fault("reset")], ids=["short", "reset"])
-def test_after_a_break_it_goes_on_from_the_last_good_byte(after: int, fault: Fault | None, clock: FakeClock) -> None:
+@pytest.mark.parametrize("fault", [None, RemoteFault("reset")], ids=["short", "reset"])
+def test_after_a_break_it_goes_on_from_the_last_good_byte(after: int, fault: RemoteFault | None, clock: FakeClock) -> None:
     remote = FakeRemote((after, fault))
     assert read(remote, clock) == DATA[100:200_000]
     assert remote.asked == [(100, 200_000), (100 + after, 200_000)]
@@ -134,7 +134,7 @@ def test_what_may_pass_is_tried_again(status: int, clock: FakeClock) -> None:
 
 
 def test_a_changed_file_is_told_at_once(clock: FakeClock) -> None:
-    remote = FakeRemote((10_000, Fault("reset")), refused(412))
+    remote = FakeRemote((10_000, RemoteFault("reset")), refused(412))
     with pytest.raises(ShardChanged, match=r"fake://host/a.tar: changed since it was opened .* at byte 10,100") as caught:
         read(remote, clock)
     assert caught.value.shard == "fake://host/a.tar" and len(remote.asked) == 2
@@ -217,7 +217,7 @@ def test_a_long_way_to_skip_uses_up_no_patience(clock: FakeClock) -> None:
 
 def test_an_attempt_may_take_what_is_left_of_the_budget(clock: FakeClock) -> None:
     patience = Patience(connect_s=1, silence_s=4, rate_window_s=100, budget_s=10, first_delay_s=1, longest_delay_s=1)
-    remote = FakeRemote(*[(1, Fault("silence"))] * 100)
+    remote = FakeRemote(*[(1, RemoteFault("silence"))] * 100)
 
     def three_seconds_pass() -> None:
         clock.time += 3
@@ -228,13 +228,13 @@ def test_an_attempt_may_take_what_is_left_of_the_budget(clock: FakeClock) -> Non
     assert remote.limits == [10, 3]
     assert remote.waits == [4, 4, 3]
     with pytest.raises(RemoteError):
-        RemoteBlob(asked := FakeRemote(*[Fault("no")] * 100), Patience(budget_s=0.2, first_delay_s=0.1), clock).stat()
+        RemoteBlob(asked := FakeRemote(*[RemoteFault("no")] * 100), Patience(budget_s=0.2, first_delay_s=0.1), clock).stat()
     assert asked.limits == [25, pytest.approx(0.1)], "one attempt is always made in full"
 
 
 def test_an_attempt_cut_off_by_the_budget_does_not_hide_what_went_wrong_before(clock: FakeClock) -> None:
     patience = Patience(silence_s=15, budget_s=8, first_delay_s=4, longest_delay_s=4)
-    late = Fault("nothing came in time", late=True)
+    late = RemoteFault("nothing came in time", late=True)
     with pytest.raises(RemoteError, match=r"HTTP 503 .* gave up after 3 attempts") as caught:
         read(FakeRemote(refused(503), late, late), clock, patience=patience)
     assert caught.value.status == 503
@@ -314,7 +314,7 @@ def test_closing_ends_the_wait_for_another_attempt(clock: FakeClock) -> None:
 
 
 def test_no_message_holds_what_is_secret(clock: FakeClock) -> None:
-    for attempts in ([refused(403)], [refused(412)], [Fault("reset")] * 100):
+    for attempts in ([refused(403)], [refused(412)], [RemoteFault("reset")] * 100):
         with pytest.raises((RemoteError, ShardChanged)) as caught:
             read(FakeRemote(*attempts), clock)
         assert "canary" not in str(caught.value) and caught.value.__cause__ is None and caught.value.__context__ is None

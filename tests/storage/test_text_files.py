@@ -45,7 +45,9 @@ def test_on_a_full_disk_the_old_text_stays_and_nothing_else(tmp_path: Path, monk
     place = tmp_path / "report.html"
     write_text(place, "old")
     monkeypatch.setattr(os, "write", full_after(5))
-    with pytest.raises(WriteError, match=r"report\.html: cannot be written: the disk is full; make room, or choose another path"):
+    with pytest.raises(
+        WriteError, match=r"report\.html: cannot be written after 5 B, .*: the disk is full .*; make room, or write elsewhere"
+    ):
         write_text(place, "new and longer")
     monkeypatch.undo()
     assert place.read_text() == "old" and list(tmp_path.iterdir()) == [place]
@@ -88,9 +90,9 @@ def test_devices_folders_and_places_that_are_not_there_are_named(tmp_path: Path,
         Path("/dev/full"): "the disk is full",
         tmp_path: "it is a folder",
         tmp_path / "no" / "file": "its folder does not exist",
-        tmp_path / ("n" * 300): "[Tt]oo long",
+        tmp_path / ("n" * 300): "the name is too long",
     }.items():
-        with pytest.raises(WriteError, match=f"{path.name}: cannot be written: .*{why}"):
+        with pytest.raises(WriteError, match=f"{path.name}: cannot be written.*: {why}"):
             write(path)
     assert not list(tmp_path.iterdir())
 
@@ -127,7 +129,7 @@ def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monk
 
     monkeypatch.setattr(text_files, "publish", refuse)
     place = tmp_path / "report.html"
-    with pytest.raises(WriteError, match=r"report\.html: cannot be written: permission denied"):
+    with pytest.raises(WriteError, match="refused"):
         write_text(place, "new")
     place.write_text("old and longer")
     write_text(place, "new")

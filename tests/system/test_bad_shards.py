@@ -19,7 +19,7 @@ import pytest
 import stoker
 from stoker.errors import ConfigError, CorruptShard, RecordError, StokerError
 from stoker.source.shards import indexing
-from stoker.storage.publish import publish
+from stoker.storage.atomic import publish
 
 from ..loader.runs import run_python
 from ..source.making import END, header, member, sample_tar, tar, tfrecord

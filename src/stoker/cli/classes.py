@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..pack.writers.atomic import AtomicFile
 from ..source.files.plain_file import read_plain
+from ..storage.atomic import AtomicFile
 
 #: no list of classes is larger
 _MAX_BYTES = 1 << 24

@@ -90,7 +90,7 @@ def local_bytes(shards: Sequence[tuple[str, str]]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class IndexOutcome:
     """What became of a shard."""
 
     shard: str
@@ -117,21 +117,21 @@ class _Maker:
         self._force, self._jpeg, self._shown, self._each = force, jpeg, shown, crews.each
         self._moved = shown.counting(crews)
 
-    def make(self, shard_and_kind: tuple[str, str]) -> Made:
+    def make(self, shard_and_kind: tuple[str, str]) -> IndexOutcome:
         shard, kind = shard_and_kind
         if kind == "images":
             return self._folder(shard)
         blob = open_blob(shard)
         if isinstance(blob, LocalBlob):
-            blob = _Watched(blob.path, self._moved)
+            blob = _CountedFile(blob.path, self._moved)
         try:
             return self._made(blob, kind)
         except StokerError as error:
-            return Made(blob.url, "bad", error=error)
+            return IndexOutcome(blob.url, "bad", error=error)
         finally:
             blob.close()
 
-    def _made(self, blob: Blob, kind: str) -> Made:
+    def _made(self, blob: Blob, kind: str) -> IndexOutcome:
         if is_compressed(blob.name):
             raise CorruptIndex(
                 f"{blob.url}: a packed shard is read in sequence, and has no index; unpack it, or convert it with `stoker pack`",
@@ -144,7 +144,7 @@ class _Maker:
         if there is not None:
             self._shown.had(there.size if wanting or not self._jpeg else 2 * there.size)
         if there is not None and there.sealed and not wanting:
-            return Made(blob.url, "kept", "", len(there), there.size, _counted_seeks(there))
+            return IndexOutcome(blob.url, "kept", "", len(there), there.size, _counted_seeks(there))
         fresh = build_index(blob, kind, sealed=True) if there is None else replace(there, sealed=True)
         if there is None and not isinstance(blob, LocalBlob):
             self._shown.add(0, fresh.size)
@@ -152,9 +152,9 @@ class _Maker:
             fresh = add_seeks(blob, fresh, self._each, self._moved)
         place = keep_index(blob, fresh)
         what = "made" if there is None else "added" if there.sealed else "sealed"
-        return Made(blob.url, what, place, len(fresh), fresh.size, _counted_seeks(fresh))
+        return IndexOutcome(blob.url, what, place, len(fresh), fresh.size, _counted_seeks(fresh))
 
-    def _folder(self, name: str) -> Made:
+    def _folder(self, name: str) -> IndexOutcome:
         """The sidecar of a folder of images."""
         folder = absolute(os.fsencode(name))
         try:
@@ -162,12 +162,12 @@ class _Maker:
             made = index_folder(folder, old, self._each, self._moved)
             size = int(made.index.length.sum())
             if old is not None and made.kept == len(made.index) == len(old):
-                return Made(name, "kept", "", len(old), size, _counted_seeks(old))
+                return IndexOutcome(name, "kept", "", len(old), size, _counted_seeks(old))
             place = keep_sidecar(folder, made.index)
             place = _in_folder(name) if place.endswith(NAME.decode()) else place
         except StokerError as error:
-            return Made(name, "bad", error=error)
-        return Made(name, "made" if old is None else "added", place, len(made.index), size, _counted_seeks(made.index))
+            return IndexOutcome(name, "bad", error=error)
+        return IndexOutcome(name, "made" if old is None else "added", place, len(made.index), size, _counted_seeks(made.index))
 
 
 def _in_folder(name: str) -> str:
@@ -189,7 +189,7 @@ def _had_seeks(blob: Blob) -> bool:
         return False
 
 
-class _Watched(LocalBlob):
+class _CountedFile(LocalBlob):
     """A file whose reading is counted, and ends when all is to stop."""
 
     def __init__(self, path: bytes, moved: Moved) -> None:
@@ -202,7 +202,7 @@ class _Watched(LocalBlob):
             self._moved(0, len(view))
 
 
-def _tell(made: list[Made], rate: str, thing: str) -> None:
+def _tell(made: list[IndexOutcome], rate: str, thing: str) -> None:
     counts = {what: sum(result.what == what for result in made) for what in _WORDS}
     told = [f"{counts[what]:,} {word}" for what, word in _WORDS.items() if counts[what]]
     read = sum(result.bytes for result in made if result.what == "made")

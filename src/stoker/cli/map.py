@@ -14,10 +14,10 @@ import typer
 from ..engine.processes import LostTask, WorkerProcesses
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
-from ..pack.writers.atomic import sweep
 from ..sizes import counted
 from ..source.paths import printable
 from ..source.shards.shard_source import expand
+from ..storage.atomic import sweep
 from .guard import DATA
 from .map_worker import Job, load_function
 from .progress import PipeProgress, Progress

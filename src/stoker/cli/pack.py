@@ -16,7 +16,7 @@ import typer
 import stoker
 
 from ..errors import ConfigError, WriteError
-from ..pack.jobs.convert import Bad, Conversion, Shard, convert_stream
+from ..pack.jobs.convert import BadSample, Conversion, ShardOutcome, convert_stream
 from ..pack.jobs.planning import Options
 from ..pack.writers.shard_writer import Pattern
 from ..sizes import counted, parse_bytes, show_bytes
@@ -127,12 +127,12 @@ def pack(
 
 
 @dataclass(slots=True)
-class Result:
+class PackResult:
     """What was written, and what was not."""
 
     planned: int | None  # shards; None where that is not known beforehand
     fields: Sequence[str] = ()
-    shards: list[Shard] = field(default_factory=list)
+    shards: list[ShardOutcome] = field(default_factory=list)
     classes: str | None = None
     renamed: int = 0
     seconds: float = 0.0
@@ -140,11 +140,11 @@ class Result:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def written(self) -> list[Shard]:
+    def written(self) -> list[ShardOutcome]:
         return sorted((shard for shard in self.shards if shard.path), key=lambda shard: shard.number)
 
     @property
-    def bad(self) -> list[Bad]:
+    def bad(self) -> list[BadSample]:
         return [bad for shard in sorted(self.shards, key=lambda shard: shard.number) for bad in shard.bad]
 
     def facts(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Result:
             tell(f"  note     {note}")
 
 
-def _name_bad(bad: Sequence[Bad], skipped: bool) -> None:
+def _name_bad(bad: Sequence[BadSample], skipped: bool) -> None:
     for entry in bad[:_NAMED]:
         typer.echo(f"bad sample {entry.key}: {entry.reason}", err=True)
     if len(bad) > _NAMED:
@@ -201,11 +201,11 @@ def _name_bad(bad: Sequence[Bad], skipped: bool) -> None:
 
 def _in_shards(
     source: Source, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
-) -> Result:
+) -> PackResult:
     with Progress("looking", len(source), progress, unit="keys") as shown, shown.crews(jobs, 1) as crews:
         conversion = Conversion(source, pattern, options, each=crews.each, overwrite=overwrite, looking=shown.move)
     standing = conversion.standing()
-    result = Result(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
+    result = PackResult(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
     result.classes = write_classes(source.classes, conversion.names.name(0), overwrite)
     result.renamed = conversion.keys.changed
     result.notes = _notes(conversion)
@@ -220,9 +220,9 @@ def _in_shards(
 
 def _in_sequence(
     source: StreamSource, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
-) -> Result:
+) -> PackResult:
     typer.echo(f"{source.title} is read in sequence: if stopped, it begins again from the start", err=True)
-    result = Result(None)
+    result = PackResult(None)
     with Progress("packing", None, progress) as shown, shown.crews(jobs, 1) as crews:
 
         def moved(samples: int, nbytes: int) -> None:
@@ -234,9 +234,9 @@ def _in_sequence(
         )
         result.seconds, result.rate = shown.seconds, shown.rate()
     sizes = [Path(path).stat().st_size for path in written.paths]
-    result.shards = [Shard(number, path, 0, size) for number, (path, size) in enumerate(zip(written.paths, sizes))]
-    first = Shard(0, "", 0, 0) if not result.shards else result.shards[0]
-    result.shards[:1] = [Shard(0, first.path, written.samples, first.bytes, bad=bad)]
+    result.shards = [ShardOutcome(number, path, 0, size) for number, (path, size) in enumerate(zip(written.paths, sizes))]
+    first = ShardOutcome(0, "", 0, 0) if not result.shards else result.shards[0]
+    result.shards[:1] = [ShardOutcome(0, first.path, written.samples, first.bytes, bad=bad)]
     return result
 
 

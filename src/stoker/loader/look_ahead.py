@@ -14,7 +14,7 @@ from ..engine.background import Background
 from ..plan.cursor import Cursor
 from ..plan.order import Order
 from ..source.chunk import Ints
-from ..source.source import Source, Span
+from ..source.source import ForesightSpan, Source
 
 #: threads that fetch ahead: they wait for a network most of the time
 _THREADS = 4
@@ -54,7 +54,7 @@ class Forerunner:
         self._source.foresee(np.concatenate(indices), self._decoded)
 
 
-def _stretch(start: int, length: int | None, span: Span) -> Ints:
+def _stretch(start: int, length: int | None, span: ForesightSpan) -> Ints:
     """Positions from `start` on: the next `count`, or so many spread evenly to the end."""
     stop = start + span.count if length is None else min(length, start + span.count) if not span.whole else length
     count = min(span.count, max(0, stop - start))

@@ -7,8 +7,8 @@ from: GNU tar, Python's tarfile and webdataset; TensorFlow; py-lmdb.
 from __future__ import annotations
 
 from .writers.lmdb_writer import write_lmdb
-from .writers.shard_writer import Written
+from .writers.shard_writer import WrittenShards
 from .writers.tar_writer import TarWriter, write_tar
 from .writers.tfrecord_writer import TfrecordWriter, write_tfrecord
 
-__all__ = ["TarWriter", "TfrecordWriter", "Written", "write_lmdb", "write_tar", "write_tfrecord"]
+__all__ = ["TarWriter", "TfrecordWriter", "WrittenShards", "write_lmdb", "write_tar", "write_tfrecord"]

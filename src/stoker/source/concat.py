@@ -16,7 +16,7 @@ from ..kernel.render import Renderer
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import OBJECT, Column, FieldSpec, Ints, spread_columns
-from .source import Located, Rows, Source, Span, digest
+from .source import ForesightSpan, Located, Rows, Source, digest
 
 
 class ConcatSource(Source):
@@ -39,7 +39,7 @@ class ConcatSource(Source):
         self._listeners = _listeners(self.sources)
         self._turns = count()
         spans = [span for member in self._listeners if (span := self.sources[member].foresight) is not None]
-        self.foresight = Span(max(span.count for span in spans), all(span.whole for span in spans)) if spans else None
+        self.foresight = ForesightSpan(max(span.count for span in spans), all(span.whole for span in spans)) if spans else None
         self._ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
         self.firsts = [int(end) - len(source) for end, source in zip(self._ends, self.sources)]
 

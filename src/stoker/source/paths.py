@@ -6,36 +6,17 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-from pathlib import Path
 
-from ..errors import ConfigError
 from ..storage.names import AnyPath as AnyPath
+from ..storage.names import absolute as absolute
 from ..storage.names import file_name as file_name
 from ..storage.names import path_bytes as path_bytes
 from ..storage.names import printable as printable
+from ..storage.names import refuse_url as refuse_url
 from ..storage.names import unprintable as unprintable
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_LOCAL_ONLY = "a URL; only local files are read here: download it, or read shards with stoker.tar(...) or stoker.tfrecord(...)"
 NOT_PLAIN = "not a plain file but a pipe, a socket or a device"
-
-
-def absolute(path: AnyPath) -> bytes:
-    """The path from the root, so that it means the same in any working directory; links and ``..`` stay as they are.
-
-    Text that is a URL is refused.
-    """
-    name = path_bytes(path)
-    refuse_url(path, repr(path))
-    return os.fsencode(Path(os.fsdecode(name)).absolute())
-
-
-def refuse_url(path: AnyPath, told: str) -> None:
-    """Raise where a path is text, and a URL; `told` names it."""
-    if isinstance(path, str) and _URL.match(path):
-        raise ConfigError(f"{told} is {_LOCAL_ONLY}")
 
 
 def inside(folder: bytes) -> bytes:

@@ -18,7 +18,7 @@ from .chunk import Column, FieldSpec, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ForesightSpan:
     """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over the rest."""
 
     count: int
@@ -37,7 +37,7 @@ class Source(ABC):
     #: whether reading waits for a network, so that more workers than cores help
     waits: bool = False
     #: what `foresee` wants to be told; None: nothing
-    foresight: Span | None = None
+    foresight: ForesightSpan | None = None
     #: class names, label i being classes[i]; empty when labels have no names
     classes: tuple[str, ...] = ()
 

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..errors import ReadError
+
 
 @dataclass(frozen=True, slots=True)
 class Stat:
@@ -40,9 +42,14 @@ class Blob(ABC):
     def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
         """From `offset` to the end, each byte once. A piece may be overwritten by the next."""
 
-    @abstractmethod
     def read_all(self, limit: int) -> bytes:
         """The whole of a small file; SourceNotFound when it is not there."""
+        size = self.stat().size
+        if size > limit:
+            raise ReadError(f"{self.url}: has {size:,} bytes, and at most {limit:,} are read at once", origin=self.url)
+        data = bytearray(size)
+        self.read_into(0, memoryview(data))
+        return bytes(data)
 
     @abstractmethod
     def sibling(self, suffix: str) -> Blob:

@@ -1,8 +1,8 @@
 """A cache of remote files on a local disk, shared by all processes that name the same folder.
 
-Its unit is a whole shard, or a block of one. A unit is fetched once, checked when a process first reads it, and goes when room is
-needed: first what nobody is known to need, the least recently used before others, then what is needed last. What is needed is
-known because the plan is: `Cache.foresee` is told, and `Cache.fetch_ahead` fetches in that order.
+Its entries are whole shards, or blocks of them. An entry is fetched once, checked when a process first reads it, and goes when
+room is needed: first what nobody is known to need, the least recently used before others, then what is needed last. What is
+needed is known because the plan is: `Cache.foresee` is told, and `Cache.fetch_ahead` fetches in that order.
 
 Nothing here makes a read fail that would work without it: where the folder is full, read-only or slow, or the limit is too small,
 bytes are read past the cache, and a warning says so once. The one exception is a disk that damages what it is given, again and
@@ -27,7 +27,7 @@ from ..errors import ConfigError, CorruptShard, StokerError
 from ..sizes import parse_bytes, show_bytes
 from .blob import Blob
 from .cache_blob import CachedBlob as CachedBlob
-from .cache_blob import Unit as Unit
+from .cache_blob import CacheEntry as CacheEntry
 from .cache_blob import pieces
 from .cache_entries import CacheEntries
 from .cache_file import DamagedError, EntryFile, EntryWriter, Identity, file_bytes, identity_of
@@ -38,23 +38,23 @@ from .fork import after_fork
 from .names import AnyPath, path_bytes
 
 _log = logging.getLogger("stoker")
-#: how often a unit may turn out damaged, in one process
+#: how often an entry may turn out damaged, in one process
 _MOST_DAMAGED = 3
-#: the longest wait for a unit that another thread or process is fetching; then it is read past the cache
+#: the longest wait for an entry that another thread or process is fetching; then it is read past the cache
 _WAIT_S = 20.0
-#: with threads that fetch ahead, units up to this size are waited for; of larger ones the part needed is read past the cache
+#: with threads that fetch ahead, entries up to this size are waited for; of larger ones the part needed is read past the cache
 _WORTH_WAITING_BYTES = 64 << 20
 #: how long the cache is left alone after the disk failed
 _REST_S = 30.0
-#: how often the use of a unit is noted, at most
+#: how often the use of an entry is noted, at most
 _NOTE_S = 1.0
-#: pieces of a unit that `hold` checks beforehand
+#: pieces of an entry that `hold` checks beforehand
 _CHECK_AHEAD = 4
 
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What a cache did in this process: reads served, units fetched, reads past the cache, files found damaged, files deleted."""
+    """What a cache did in this process: reads served, entries fetched, reads past it, files found damaged, files deleted."""
 
     hits: int = 0
     fetched: int = 0
@@ -106,9 +106,9 @@ class Cache:
         self._healing = threading.Lock()
         self._counts = counts
         self._flights: dict[str, Flight] = {}
-        self._urgent: deque[Unit] = deque()
+        self._urgent: deque[CacheEntry] = deque()
         self._failed: set[str] = set()
-        self._foreseen: Foresight[Unit] = Foresight()
+        self._foreseen: Foresight[CacheEntry] = Foresight()
         self._full = False  # there is no room for more of what is foreseen
         self._fetchers = 0
 
@@ -118,12 +118,12 @@ class Cache:
         """The same file, read through the cache."""
         return CachedBlob(self, blob)
 
-    def foresee(self, units: Iterable[Unit]) -> None:
-        """Say which units will be needed from now on, the first one first; a unit may come more than once.
+    def foresee(self, entries: Iterable[CacheEntry]) -> None:
+        """Say which entries will be needed from now on, the first one first; an entry may come more than once.
 
         What was said before is forgotten.
         """
-        foreseen = Foresight(units)
+        foreseen = Foresight(entries)
         with self._work:
             self._foreseen, self._full = foreseen, False
             self._failed.clear()
@@ -135,12 +135,12 @@ class Cache:
         Any number of threads may ask; whoever gets a call must make it. What is fetched ahead displaces nothing needed sooner.
         """
         with self._work:
-            unit = self._choose()
-            if unit is None:
+            entry = self._choose()
+            if entry is None:
                 return None
-            flight = self._flights.setdefault(unit.name, Flight(ahead=True))
+            flight = self._flights.setdefault(entry.name, Flight(ahead=True))
             flight.begun = True
-        return lambda: self._fetch_quietly(unit, flight)
+        return lambda: self._fetch_quietly(entry, flight)
 
     def fetch_ahead(self, stop: threading.Event) -> None:
         """Fetch what will be needed until `stop` is set: the work of a thread of the caller's, or of several."""
@@ -178,31 +178,31 @@ class Cache:
 
     # ---- what CachedBlob calls ---------------------------------------------------------------------------------------------
 
-    def read(self, unit: Unit, offset: int, view: memoryview, *, in_order: bool = False) -> bool:
-        """Fill a view from a unit, which is fetched if need be; returns False when it has to be read past the cache.
+    def read(self, entry: CacheEntry, offset: int, view: memoryview, *, in_order: bool = False) -> bool:
+        """Fill a view from an entry, which is fetched if need be; returns False when it has to be read past the cache.
 
-        `in_order`: the reader will want the rest of the unit too, so it is worth waiting for.
+        `in_order`: the reader will want the rest of the entry too, so it is worth waiting for.
         """
         for _ in range(_MOST_DAMAGED + 2):
-            file = self.pin(unit, offset, offset + len(view))
+            file = self.pin(entry, offset, offset + len(view))
             if file is not None:
                 try:
                     file.read(offset, view)
                 except DamagedError as damage:
-                    self._heal(unit, file, damage)
+                    self._heal(entry, file, damage)
                     continue
                 finally:
                     self._files.unpin(file)
                 self._count(hits=1)
                 return True
-            if unit.name in self._shunned or self._is_resting() or not self._is_small_enough(unit):
+            if entry.name in self._shunned or self._is_resting() or not self._is_small_enough(entry):
                 break
-            flight, mine = self._board(unit)
+            flight, mine = self._board(entry)
             if mine:
-                if not self._fetch(unit, flight):
+                if not self._fetch(entry, flight):
                     break
                 continue
-            if flight.read(offset, view, self._worth_waiting_s(unit, in_order)):
+            if flight.read(offset, view, self._worth_waiting_s(entry, in_order)):
                 self._count(hits=1)
                 return True
             if flight.error is not None:
@@ -212,17 +212,17 @@ class Cache:
         self._count(past=1)
         return False
 
-    def pin(self, unit: Unit, start: int, stop: int, spare: bool = False) -> EntryFile | None:
-        """The file of a unit, if it is there and these bytes of it are right; open until it is unpinned.
+    def pin(self, entry: CacheEntry, start: int, stop: int, spare: bool = False) -> EntryFile | None:
+        """The file of an entry, if it is there and these bytes of it are right; open until it is unpinned.
 
         `spare`: only if there is a descriptor to spare.
         """
-        if unit.name in self._shunned:
+        if entry.name in self._shunned:
             return None
         try:
-            file = self._files.pin(unit.name, self._folder.unit_path(unit.name), unit.digest, spare)
+            file = self._files.pin(entry.name, self._folder.entry_path(entry.name), entry.digest, spare)
         except DamagedError as damage:
-            self._heal(unit, None, damage)
+            self._heal(entry, None, damage)
             return None
         except OSError as error:
             self._rest(error)
@@ -233,7 +233,7 @@ class Cache:
             file.check(start, stop)
         except DamagedError as damage:
             self._files.unpin(file)
-            self._heal(unit, file, damage)
+            self._heal(entry, file, damage)
             return None
         now = time.monotonic()
         if now - file.noted_s >= self._note_s:
@@ -243,19 +243,19 @@ class Cache:
             self._files.drop_stale()  # other processes delete too
         return file
 
-    def hold(self, unit: Unit) -> int:
-        """A descriptor of a unit's file once all of it has been checked, a few pieces more with each call; else -1.
+    def hold(self, entry: CacheEntry) -> int:
+        """A descriptor of an entry's file once all of it has been checked, a few pieces more with each call; else -1.
 
         So it is too where many are held: then spans are read one by one, which takes one descriptor a thread.
         """
-        file = self.pin(unit, 0, 0, spare=True)
+        file = self.pin(entry, 0, 0, spare=True)
         if file is None:
             return -1
         try:
             if file.check_more(_CHECK_AHEAD):
                 return file.fd
         except DamagedError as damage:
-            self._heal(unit, file, damage)
+            self._heal(entry, file, damage)
         self._files.unpin(file)
         return -1
 
@@ -272,102 +272,102 @@ class Cache:
 
     # ---- fetching ----------------------------------------------------------------------------------------------------------
 
-    def _board(self, unit: Unit) -> tuple[Flight, bool]:
-        """The flight that fetches a unit, and whether this thread has to make it."""
+    def _board(self, entry: CacheEntry) -> tuple[Flight, bool]:
+        """The flight that fetches an entry, and whether this thread has to make it."""
         with self._work:
-            flight = self._flights.get(unit.name)
+            flight = self._flights.get(entry.name)
             if flight is not None:
                 flight.ahead = False
                 return flight, False
-            flight = self._flights[unit.name] = Flight(ahead=False)
+            flight = self._flights[entry.name] = Flight(ahead=False)
             if not self._fetchers:
                 flight.begun = True
                 return flight, True
-            self._failed.discard(unit.name)
-            self._urgent.append(unit)
+            self._failed.discard(entry.name)
+            self._urgent.append(entry)
             self._work.notify()
             return flight, False
 
-    def _choose(self) -> Unit | None:
+    def _choose(self) -> CacheEntry | None:
         """What to fetch now; with `_work` held."""
         while self._urgent:
-            unit = self._urgent.popleft()
-            flight = self._flights.get(unit.name)
+            entry = self._urgent.popleft()
+            flight = self._flights.get(entry.name)
             if flight is not None and not flight.begun:
-                return unit
+                return entry
         foreseen = self._foreseen
         if self._full or time.monotonic() < self._resting_until_s:
             return None
         while foreseen.ahead < len(foreseen):
-            unit = foreseen[foreseen.ahead]
+            entry = foreseen[foreseen.ahead]
             foreseen.ahead += 1
-            if unit.name not in self._flights and unit.name not in self._failed and not self._is_here(unit):
-                return unit
+            if entry.name not in self._flights and entry.name not in self._failed and not self._is_here(entry):
+                return entry
         return None
 
-    def _is_here(self, unit: Unit) -> bool:
-        return self._folder.unit_path(unit.name).exists()
+    def _is_here(self, entry: CacheEntry) -> bool:
+        return self._folder.entry_path(entry.name).exists()
 
-    def _fetch_quietly(self, unit: Unit, flight: Flight) -> None:
-        """Fetch in a thread of its own. An error is left for who needs the unit: its cause may be gone by then."""
+    def _fetch_quietly(self, entry: CacheEntry, flight: Flight) -> None:
+        """Fetch in a thread of its own. An error is left for who needs the entry: its cause may be gone by then."""
         try:
-            if self._is_small_enough(unit):
-                self._fetch(unit, flight)
+            if self._is_small_enough(entry):
+                self._fetch(entry, flight)
         except StokerError as error:
-            _log.info("%s: could not be fetched ahead: %s", unit.blob.url, error)
+            _log.info("%s: could not be fetched ahead: %s", entry.blob.url, error)
             with self._work:
-                self._failed.add(unit.name)
+                self._failed.add(entry.name)
         finally:
-            self._land(unit, flight)
+            self._land(entry, flight)
 
-    def _fetch(self, unit: Unit, flight: Flight) -> bool:
-        """Fetch a unit; returns whether it is in the cache now."""
+    def _fetch(self, entry: CacheEntry, flight: Flight) -> bool:
+        """Fetch an entry; returns whether it is in the cache now."""
         try:
-            flight.kept = self._download(unit, flight)
+            flight.kept = self._download(entry, flight)
         except StokerError as error:
             flight.error = error
             raise
         except OSError as error:
             self._rest(error)
         finally:
-            self._land(unit, flight)
+            self._land(entry, flight)
         return flight.kept
 
-    def _land(self, unit: Unit, flight: Flight) -> None:
+    def _land(self, entry: CacheEntry, flight: Flight) -> None:
         with self._work:
-            if self._flights.get(unit.name) is flight:
-                del self._flights[unit.name]
+            if self._flights.get(entry.name) is flight:
+                del self._flights[entry.name]
         flight.land()
 
-    def _download(self, unit: Unit, flight: Flight) -> bool:
-        claim = self._claim(unit, flight)
+    def _download(self, entry: CacheEntry, flight: Flight) -> bool:
+        claim = self._claim(entry, flight)
         if not isinstance(claim, Claim):
             return claim is Refusal.HERE
-        flight.claim, writer = claim, EntryWriter(claim.fd, unit.length)
+        flight.claim, writer = claim, EntryWriter(claim.fd, entry.length)
         try:
-            self._folder.allocate(claim, self._order(unit, flight.ahead))
-            for piece in pieces(unit):
+            self._folder.allocate(claim, self._order(entry, flight.ahead))
+            for piece in pieces(entry):
                 writer.add(piece)
                 flight.progress(writer.written)
-            writer.finish(unit.digest)
+            writer.finish(entry.digest)
             flight.seal()
             self._folder.publish(claim)
         except BaseException:
             flight.seal()
             self._folder.abandon(claim)
             raise
-        self._count(fetched=1, fetched_bytes=unit.length)
+        self._count(fetched=1, fetched_bytes=entry.length)
         return True
 
-    def _claim(self, unit: Unit, flight: Flight) -> Claim | Refusal:
-        deadline, pause = time.monotonic() + self._worth_waiting_s(unit, in_order=False), 0.005
+    def _claim(self, entry: CacheEntry, flight: Flight) -> Claim | Refusal:
+        deadline, pause = time.monotonic() + self._worth_waiting_s(entry, in_order=False), 0.005
         while True:
             ahead = flight.ahead
-            answer = self._folder.claim(unit.name, file_bytes(unit.length), self._order(unit, ahead))
+            answer = self._folder.claim(entry.name, file_bytes(entry.length), self._order(entry, ahead))
             if not isinstance(answer, Refusal) or answer is Refusal.HERE:
                 return answer
             if ahead:
-                if self._put_off(unit, flight, answer):
+                if self._put_off(entry, flight, answer):
                     return answer
                 continue
             if answer is Refusal.NO_ROOM or time.monotonic() > deadline:
@@ -375,73 +375,73 @@ class Cache:
             time.sleep(pause)
             pause = min(0.1, pause * 1.5)
 
-    def _put_off(self, unit: Unit, flight: Flight, why: Refusal) -> bool:
+    def _put_off(self, entry: CacheEntry, flight: Flight, why: Refusal) -> bool:
         """End a flight that was refused, unless somebody has come to wait for it: then it is no longer one ahead."""
         with self._work:
             if not flight.ahead:
                 return False
             if why is Refusal.NO_ROOM:
                 self._full = True
-                self._foreseen.ahead = min(self._foreseen.ahead, self._foreseen.next_need(unit.name) or 0)
-            del self._flights[unit.name]
+                self._foreseen.ahead = min(self._foreseen.ahead, self._foreseen.next_need(entry.name) or 0)
+            del self._flights[entry.name]
             return True
 
-    def _order(self, unit: Unit, ahead: bool) -> Callable[[str, int], tuple[int, int] | None]:
-        """Which units go first when room is made for this one. What is needed before it stays.
+    def _order(self, entry: CacheEntry, ahead: bool) -> Callable[[str, int], tuple[int, int] | None]:
+        """Which entries go first when room is made for this one. What is needed before it stays.
 
         For what is not needed soon nothing goes that is needed at all. Fetching as early as can be would drop, whenever a shard
         has been read, that very shard, and in every epoch fetch all of them; waiting leaves the choice of what is needed last.
         """
-        soon = max(2, self.limit // 8 // max(1, unit.length))
+        soon = max(2, self.limit // 8 // max(1, entry.length))
 
         def order(name: str, stamp: int) -> tuple[int, int] | None:
             with self._work:
                 foreseen = self._foreseen
-                need = foreseen.next_need(unit.name)
+                need = foreseen.next_need(entry.name)
                 if ahead and (need is None or need > soon):
                     return foreseen.rank(name, stamp, len(foreseen))
                 return foreseen.rank(name, stamp, need or 0)
 
         return order
 
-    def _worth_waiting_s(self, unit: Unit, in_order: bool) -> float:
-        return _WAIT_S if in_order or not self._fetchers or unit.length <= _WORTH_WAITING_BYTES else 0.0
+    def _worth_waiting_s(self, entry: CacheEntry, in_order: bool) -> float:
+        return _WAIT_S if in_order or not self._fetchers or entry.length <= _WORTH_WAITING_BYTES else 0.0
 
-    def _is_small_enough(self, unit: Unit) -> bool:
-        need = room_for([unit.length])
+    def _is_small_enough(self, entry: CacheEntry) -> bool:
+        need = room_for([entry.length])
         if need <= self.limit:
             return True
         message = "%s is read past the cache in %s: it needs %s, and limit=%s; give more, or cache blocks (block='4MiB')"
-        self.warn_once("limit", message, unit.blob.url, self.folder, show_bytes(need), show_bytes(self.limit))
+        self.warn_once("limit", message, entry.blob.url, self.folder, show_bytes(need), show_bytes(self.limit))
         return False
 
     # ---- trouble -----------------------------------------------------------------------------------------------------------
 
-    def _heal(self, unit: Unit, file: EntryFile | None, damage: DamagedError) -> None:
+    def _heal(self, entry: CacheEntry, file: EntryFile | None, damage: DamagedError) -> None:
         """Delete a damaged file, so that it is fetched again; raise when that does not help."""
-        path = self._folder.unit_path(unit.name)
+        path = self._folder.entry_path(entry.name)
         with self._healing:
             if file is not None:
-                self._files.drop(unit.name, file)
+                self._files.drop(entry.name, file)
             try:
-                identity = file.identity if file is not None else _identity_if_damaged(path, unit.digest)
-                if identity is None or not self._folder.discard(unit.name, identity):
+                identity = file.identity if file is not None else _identity_if_damaged(path, entry.digest)
+                if identity is None or not self._folder.discard(entry.name, identity):
                     return  # another thread or process saw it first
             except OSError:
-                self._shunned.add(unit.name)
+                self._shunned.add(entry.name)
         with self._work:
-            times = self._damaged[unit.name] = self._damaged.get(unit.name, 0) + 1
+            times = self._damaged[entry.name] = self._damaged.get(entry.name, 0) + 1
             self._counts.damaged += 1
         message = (
             "%s: its copy in the cache is damaged (%s: %s) and is fetched again; others like it are counted in counts().damaged"
         )
-        self.warn_once("damaged", message, unit.blob.url, path, damage)
+        self.warn_once("damaged", message, entry.blob.url, path, damage)
         if times > _MOST_DAMAGED:
             raise CorruptShard(
-                f"{unit.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put "
+                f"{entry.blob.url}: its copy in the cache was damaged {times} times ({path}: {damage}); check that disk, or put "
                 "the cache on another",
-                shard=unit.blob.url,
-                offset=unit.start,
+                shard=entry.blob.url,
+                offset=entry.start,
             )
 
     def _rest(self, error: OSError) -> None:
@@ -454,10 +454,10 @@ class Cache:
         return time.monotonic() < self._resting_until_s
 
     def _give_up_urgent(self) -> None:
-        for unit in self._urgent:
-            flight = self._flights.get(unit.name)
+        for entry in self._urgent:
+            flight = self._flights.get(entry.name)
             if flight is not None and not flight.begun:
-                del self._flights[unit.name]
+                del self._flights[entry.name]
                 flight.left = True
                 flight.land()
         self._urgent.clear()
@@ -479,7 +479,7 @@ class Cache:
 
 
 def _identity_if_damaged(path: Path, digest: bytes) -> Identity | None:
-    """Which file it is that cannot be opened as a unit; None: it can, or it is gone."""
+    """Which file it is that cannot be opened as an entry; None: it can, or it is gone."""
     try:
         os.close(EntryFile(path, digest).open())
     except FileNotFoundError:

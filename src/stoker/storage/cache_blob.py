@@ -1,4 +1,4 @@
-"""A file read through a cache, and the units it is cut into."""
+"""A file read through a cache, and the entries it is cut into."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _REQUEST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """What the cache keeps or drops as one: `length` bytes of a blob from `start` on. Units of the same bytes are equal."""
+class CacheEntry:
+    """What the cache keeps or drops as one: `length` bytes of a blob from `start` on. Entries of the same bytes are equal."""
 
     name: str
     digest: bytes = field(compare=False, repr=False)
@@ -37,7 +37,7 @@ class CachedBlob(Blob):
     def __init__(self, cache: Cache, inner: Blob) -> None:
         self._cache, self._inner = cache, inner
         self.url, self.name = inner.url, inner.name
-        self._units: list[Unit] | None = None
+        self._entries: list[CacheEntry] | None = None
 
     @property
     def cache(self) -> Cache:
@@ -46,37 +46,37 @@ class CachedBlob(Blob):
     def stat(self) -> Stat:
         return self._inner.stat()
 
-    def units(self, offset: int = 0, length: int | None = None) -> Sequence[Unit]:
-        """The units in which some bytes lie (all, unless told which), in order: what `Cache.foresee` takes."""
-        units = self._all_units()
+    def entries(self, offset: int = 0, length: int | None = None) -> Sequence[CacheEntry]:
+        """The entries in which some bytes lie (all, unless told which), in order: what `Cache.foresee` takes."""
+        entries = self._all_entries()
         if length is None:
             length = self.stat().size - offset
-        if not units or length <= 0:
+        if not entries or length <= 0:
             return ()
-        size = units[0].length
-        return units[offset // size : (offset + length - 1) // size + 1]
+        size = entries[0].length
+        return entries[offset // size : (offset + length - 1) // size + 1]
 
     def read_into(self, offset: int, view: memoryview) -> None:
         view = view.cast("B")
         if offset < 0 or offset + len(view) > self.stat().size:
             self._inner.read_into(offset, view)  # says what is wrong
             return
-        units = self.units(offset, len(view))
-        if not units:
+        entries = self.entries(offset, len(view))
+        if not entries:
             self._inner.read_into(offset, view)
-        for unit in units:
-            first = max(offset, unit.start)
-            part = view[first - offset : unit.start + unit.length - offset]
-            if not self._cache.read(unit, first - unit.start, part):
+        for entry in entries:
+            first = max(offset, entry.start)
+            part = view[first - offset : entry.start + entry.length - offset]
+            if not self._cache.read(entry, first - entry.start, part):
                 self._inner.read_into(first, part)
 
     def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview | bytes]:
         """Pieces in one buffer, which the next piece overwrites."""
         buffer = memoryview(bytearray(piece))
-        for unit in self.units(offset):
-            while offset < unit.start + unit.length:
-                view = buffer[: unit.start + unit.length - offset]
-                if not self._cache.read(unit, offset - unit.start, view, in_order=True):
+        for entry in self.entries(offset):
+            while offset < entry.start + entry.length:
+                view = buffer[: entry.start + entry.length - offset]
+                if not self._cache.read(entry, offset - entry.start, view, in_order=True):
                     yield from self._inner.stream(offset, piece)
                     return
                 yield view
@@ -92,8 +92,8 @@ class CachedBlob(Blob):
 
     def hold(self) -> int:
         try:
-            units = self._all_units()
-            return self._cache.hold(units[0]) if len(units) == 1 else -1
+            entries = self._all_entries()
+            return self._cache.hold(entries[0]) if len(entries) == 1 else -1
         except StokerError:
             return -1  # told when it is read
 
@@ -109,13 +109,13 @@ class CachedBlob(Blob):
     def __reduce__(self) -> tuple[type[CachedBlob], tuple[Cache, Blob]]:
         return CachedBlob, (self._cache, self._inner)
 
-    def _all_units(self) -> list[Unit]:
-        units = self._units
-        if units is None:
-            units = self._units = self._make_units()
-        return units
+    def _all_entries(self) -> list[CacheEntry]:
+        entries = self._entries
+        if entries is None:
+            entries = self._entries = self._make_entries()
+        return entries
 
-    def _make_units(self) -> list[Unit]:
+    def _make_entries(self) -> list[CacheEntry]:
         stat, block = self.stat(), self._cache.block
         if not stat.version:
             message = (
@@ -124,26 +124,26 @@ class CachedBlob(Blob):
             self._cache.warn_once("version", message, self.url)
             return []
         address = self._inner.address if isinstance(self._inner, RemoteBlob) else self.url
-        units = []
+        entries = []
         for start in range(0, stat.size, block or stat.size or 1):
             length = min(block or stat.size, stat.size - start)
             text = "\0".join((address, stat.version, str(stat.size), str(start), str(length)))
             digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-            units.append(Unit(digest.hex()[:48], digest, self._inner, start, length))
-        return units
+            entries.append(CacheEntry(digest.hex()[:48], digest, self._inner, start, length))
+        return entries
 
 
-def pieces(unit: Unit) -> Iterator[memoryview | bytes]:
-    """A unit's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
-    if not unit.start and unit.length == unit.blob.stat().size:
+def pieces(entry: CacheEntry) -> Iterator[memoryview | bytes]:
+    """An entry's bytes from where they come from. A whole file is one request, a block one for each `_REQUEST_BYTES`."""
+    if not entry.start and entry.length == entry.blob.stat().size:
         try:
-            yield from unit.blob.stream()
+            yield from entry.blob.stream()
         except RemoteError as error:
             error.moved = False  # nothing else of the file can be had through the cache either
             raise
         return
-    buffer = memoryview(bytearray(min(unit.length, _REQUEST_BYTES)))
-    for start in range(unit.start, unit.start + unit.length, len(buffer)):
-        view = buffer[: unit.start + unit.length - start]
-        unit.blob.read_into(start, view)
+    buffer = memoryview(bytearray(min(entry.length, _REQUEST_BYTES)))
+    for start in range(entry.start, entry.start + entry.length, len(buffer)):
+        view = buffer[: entry.start + entry.length - start]
+        entry.blob.read_into(start, view)
         yield view

@@ -1,10 +1,10 @@
-"""One file of the cache: a unit's bytes as they are, and behind them what proves that they are right.
+"""One file of the cache: an entry's bytes as they are, and behind them what proves that they are right.
 
 ::
 
-    data      the unit's bytes, from byte 0 on, so that a reader needs no arithmetic
+    data      the entry's bytes, from byte 0 on, so that a reader needs no arithmetic
     checksums CRC-32C of each MiB of them, 4 bytes each
-    footer    magic, version, bytes a checksum covers, length, which unit this is, CRC-32C of checksums and footer
+    footer    magic, version, bytes a checksum covers, length, which entry this is, CRC-32C of checksums and footer
 
 A file appears under its name only when all of it is on the disk. What a process reads is checked the first time that process
 touches it, and again when the file's modification time says that somebody wrote to it.
@@ -35,11 +35,11 @@ class ReplacedError(Exception):
 
 
 class DamagedError(Exception):
-    """A file of the cache does not hold what it should. Stays inside the cache, which fetches the unit again."""
+    """A file of the cache does not hold what it should. Stays inside the cache, which fetches the entry again."""
 
 
 def file_bytes(length: int) -> int:
-    """How long the file of a unit of `length` bytes is."""
+    """How long the file of an entry of `length` bytes is."""
     return length + 4 * -(-length // PIECE) + _FOOTER.size
 
 
@@ -63,7 +63,7 @@ def identity_of(about: os.stat_result) -> Identity:
 
 
 class EntryWriter:
-    """Writes a unit into an open file of the right size, front to back. `written` bytes are there to be read."""
+    """Writes an entry into an open file of the right size, front to back. `written` bytes are there to be read."""
 
     def __init__(self, fd: int, length: int) -> None:
         self._fd, self._length = fd, length
@@ -75,7 +75,7 @@ class EntryWriter:
         """Write the bytes that come next; raises OSError."""
         view = memoryview(data)
         if self.written + len(view) > self._length:
-            raise ValueError(f"more than the {self._length} bytes of the unit")
+            raise ValueError(f"more than the {self._length} bytes of the entry")
         while view:
             part = view[: PIECE - self.written % PIECE]
             _write(self._fd, part, self.written)
@@ -203,7 +203,7 @@ def read_fully(fd: int, offset: int, view: memoryview) -> bool:
 
 
 def _read_footer(fd: int, size: int, digest: bytes) -> tuple[int, list[int]]:
-    """Length and checksums of a unit, proved by the checksum over them."""
+    """Length and checksums of an entry, proved by the checksum over them."""
     footer = os.pread(fd, _FOOTER.size, max(0, size - _FOOTER.size))
     if len(footer) != _FOOTER.size:
         raise DamagedError("it is too short")

@@ -1,4 +1,4 @@
-"""A unit on its way into the cache, and the threads that wait for it."""
+"""An entry on its way into the cache, and the threads that wait for it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .cache_folder import Claim
 
 
 class Flight:
-    """A unit that is being fetched in this process. Other threads read from the same file what is there already."""
+    """An entry that is being fetched in this process. Other threads read from the same file what is there already."""
 
     def __init__(self, ahead: bool) -> None:
         self._moved = threading.Condition()
-        self._ready = 0  # bytes, from the unit's first on; -1: no more reading
+        self._ready = 0  # bytes, from the entry's first on; -1: no more reading
         self._readers = 0
         self._done = False
         #: whether nobody waits for it yet; guarded, like the table of flights, by the cache

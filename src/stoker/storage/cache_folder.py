@@ -4,10 +4,10 @@ Who adds or removes a file holds the flock of ``books`` while doing so, briefly;
 how many bytes all files have together, and who is fetching what. They begin with ``!`` while they are being changed: whoever
 finds that, or nothing readable, counts the folder anew. So a kill at any instruction leaves nothing that is believed wrongly.
 
-A unit that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a
+An entry that is being fetched is a ``.part`` file of full length, so what it will take counts from the start. Its owner holds a
 flock on it, which the kernel lets go when the owner dies: a part without a lock is rubbish.
 
-Invariant: units and parts together never exceed the limit. Only files that a cache made, by name and content, are ever deleted.
+Invariant: entries and parts together never exceed the limit. Only files that a cache made, by name and content, are ever deleted.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _LOCK_S = 20.0
 _BRIEF_S = 0.1
 #: the longest wait for a descriptor, where the process has none left
 _DESCRIPTOR_S = 1.0
-_UNIT = re.compile(r"([0-9a-f]{48})\.unit")
+_ENTRY = re.compile(r"([0-9a-f]{48})\.unit")
 _PART = re.compile(r"([0-9a-f]{48})\.[0-9]+-[0-9a-f]{16}\.part")
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Files fetched by Stoker. All of it may be deleted at any time.\n"
-#: when room is made, up to this part of the limit more is freed, so that a cache of many small units is not counted for each
+#: when room is made, up to this part of the limit more is freed, so that a cache of many small entries is not counted for each
 _SLACK = 64
 
 #: (name, stamp) -> what goes first, smallest first; None: it must stay
@@ -50,7 +50,7 @@ Order = Callable[[str, int], "tuple[int, int] | None"]
 
 
 class Refusal(Enum):
-    """Why a unit is not ours to fetch."""
+    """Why an entry is not ours to fetch."""
 
     HERE = "it is in the cache"
     BUSY = "another process is fetching it"
@@ -59,7 +59,7 @@ class Refusal(Enum):
 
 @dataclass(slots=True)
 class Claim:
-    """A unit that this process is fetching: the part file, its descriptor with the lock on it, its size."""
+    """An entry that this process is fetching: the part file, its descriptor with the lock on it, its size."""
 
     name: str
     path: Path
@@ -77,7 +77,7 @@ class Claim:
 class _Books:
     total: int = 0
     stamp: int = 0
-    parts: dict[str, str] = field(default_factory=dict)  # name of the unit -> its part file
+    parts: dict[str, str] = field(default_factory=dict)  # name of the entry -> its part file
     changed: bool = False
 
 
@@ -85,7 +85,7 @@ class Folder:
     """The files of a cache. All methods raise OSError when the folder cannot be used."""
 
     def __init__(self, folder: Path, limit: int, evicted: Callable[[], None]) -> None:
-        """`evicted` is called after units were deleted: the disk has their space only when nobody has them open."""
+        """`evicted` is called after entries were deleted: the disk has their space only when nobody has them open."""
         # A folder of our own within the one named: that one may be somebody's home. One for each user, who alone can enter it.
         self.path = folder / f"stoker-cache-{os.geteuid()}"
         self._parent, self._limit, self._after_eviction = folder, limit, evicted
@@ -97,15 +97,15 @@ class Folder:
         self.stamp = 0
         self.evicted = 0
 
-    def unit_path(self, name: str) -> Path:
+    def entry_path(self, name: str) -> Path:
         return self.path / f"{name}.unit"
 
     def claim(self, name: str, size: int, order: Order) -> Claim | Refusal:
-        """Make room for a unit and begin its file, unless it is here or another process is at it."""
+        """Make room for an entry and begin its file, unless it is here or another process is at it."""
         claim: Claim | None = None
         try:
             with self._books() as books:
-                if self.unit_path(name).exists():
+                if self.entry_path(name).exists():
                     return Refusal.HERE
                 part = books.parts.get(name)
                 if part is not None:
@@ -124,7 +124,7 @@ class Folder:
         return claim
 
     def allocate(self, claim: Claim, order: Order) -> None:
-        """Take the disk space of a claim; where the disk is full before the limit is reached, other units make room."""
+        """Take the disk space of a claim; where the disk is full before the limit is reached, other entries make room."""
         for last in (False, False, True):
             try:
                 os.posix_fallocate(claim.fd, 0, claim.size)
@@ -144,7 +144,7 @@ class Folder:
             self._change(books)
             books.stamp += 1
             os.utime(claim.fd, ns=(books.stamp * 10**9, os.fstat(claim.fd).st_mtime_ns))
-            target = self.unit_path(claim.name)
+            target = self.entry_path(claim.name)
             with suppress(FileNotFoundError):
                 books.total -= target.lstat().st_size  # replaced by ours
             claim.path.rename(target)
@@ -161,8 +161,8 @@ class Folder:
             claim.let_go()
 
     def discard(self, name: str, identity: Identity) -> bool:
-        """Delete a damaged unit; returns False when it is gone already, or another file has taken its place."""
-        path = self.unit_path(name)
+        """Delete a damaged entry; returns False when it is gone already, or another file has taken its place."""
+        path = self.entry_path(name)
         with self._books() as books:
             try:
                 about = path.lstat()
@@ -300,47 +300,47 @@ class Folder:
         return books.total <= room
 
     def _count(self, books: _Books) -> list[tuple[str, int, int]]:
-        """Count all files, delete parts whose owner is dead; returns name, size and stamp of each unit."""
-        units, total, parts = [], 0, {}
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                unit, part = _UNIT.fullmatch(entry.name), _PART.fullmatch(entry.name)
-                if unit is None and part is None:
+        """Count all files, delete parts whose owner is dead; returns name, size and stamp of each entry."""
+        entries, total, parts = [], 0, {}
+        with os.scandir(self.path) as listing:
+            for listed in listing:
+                entry, part = _ENTRY.fullmatch(listed.name), _PART.fullmatch(listed.name)
+                if entry is None and part is None:
                     continue
                 try:
-                    about = entry.stat(follow_symlinks=False)
+                    about = listed.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 if not stat.S_ISREG(about.st_mode):
                     continue
                 if part is not None:
-                    if not self._is_alive(entry.name):
+                    if not self._is_alive(listed.name):
                         with suppress(FileNotFoundError):
-                            (self.path / entry.name).unlink()
+                            (self.path / listed.name).unlink()
                         continue
-                    parts[part[1]] = entry.name
-                elif unit is not None:
-                    units.append((unit[1], about.st_size, about.st_atime_ns // 10**9))
+                    parts[part[1]] = listed.name
+                elif entry is not None:
+                    entries.append((entry[1], about.st_size, about.st_atime_ns // 10**9))
                 total += about.st_size
         books.total, books.parts = total, parts
-        books.stamp = max([books.stamp, *(stamp for _, _, stamp in units if stamp < 1 << 33)])
-        return units
+        books.stamp = max([books.stamp, *(stamp for _, _, stamp in entries if stamp < 1 << 33)])
+        return entries
 
     def _evict(self, books: _Books, need: int, order: Order, *, full: bool = False) -> int:
-        """Delete units in order until `need` bytes are free, or all that may go are gone; returns the bytes freed.
+        """Delete entries in order until `need` bytes are free, or all that may go are gone; returns the bytes freed.
 
         What is found missing when the folder is counted is free already; unless the disk itself is `full`.
         """
         self._change(books)
         before = books.total
-        units = self._count(books)
+        entries = self._count(books)
         freed = 0 if full else before - books.total
         slack = need + (0 if full else self._limit // _SLACK)
-        ranked = sorted((rank, name, size) for name, size, stamp in units if (rank := order(name, stamp)) is not None)
+        ranked = sorted((rank, name, size) for name, size, stamp in entries if (rank := order(name, stamp)) is not None)
         for _, name, size in ranked:
             if freed >= need and freed + size > slack:
                 break
-            path = self.unit_path(name)
+            path = self.entry_path(name)
             if not is_entry(path):
                 continue
             path.unlink(missing_ok=True)

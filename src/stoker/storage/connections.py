@@ -17,8 +17,8 @@ from .open_files import descriptors_at_once, files, keeps_idle
 from .origin import Origin
 from .proxies import Proxy
 from .reach import may_lead, reach_of, reach_of_host
-from .reply import Broken, Reply, Wire
-from .retry import Fault, phrase_of
+from .reply import BrokenReply, Reply, Wire
+from .retry import RemoteFault, phrase_of
 
 #: idle connections kept a host
 _MOST_IDLE = 64
@@ -85,7 +85,10 @@ class Connections:
             connection.close()
 
     def connect(self, deadline: float, sender: str | None = None) -> Connection:
-        """A new connection, ready for a request by `deadline`. Raises Fault, OSError; of a proxy's answer Broken and Ended."""
+        """A new connection, ready for a request by `deadline`.
+
+        Raises RemoteFault, OSError; of a proxy's answer BrokenReply and ConnectionEnd.
+        """
         # What a name means to a proxy is not known here; but for an inward address, or localhost, it is not even asked.
         reach = None if self.proxy is None else _allowed(sender, reach_of_host(self.origin.host))
         connected = _connected(self.origin if self.proxy is None else self.proxy.origin, deadline)
@@ -174,9 +177,9 @@ def _open_tunnel(connected: socket.socket, target: Origin, proxy: Proxy, deadlin
     status = reply.status
     if not 200 <= status < 300:
         why = f"the proxy does not connect us: HTTP {status} {phrase_of(status)}"
-        raise Fault(why, status=407 if status == 407 else None, again=status in (408, 429) or status >= 500)
+        raise RemoteFault(why, status=407 if status == 407 else None, again=status in (408, 429) or status >= 500)
     if not wire.empty:
-        raise Broken("bytes came before they were asked for")
+        raise BrokenReply("bytes came before they were asked for")
 
 
 def _reach(connected: socket.socket) -> str:
@@ -185,9 +188,9 @@ def _reach(connected: socket.socket) -> str:
 
 
 def _allowed(sender: str | None, reach: str) -> str:
-    """The reach, if a redirect may lead there; raises Fault."""
+    """The reach, if a redirect may lead there; raises RemoteFault."""
     if sender is not None and not may_lead(sender, reach):
-        raise Fault(f"a redirect from a {sender} to a {reach} address; if that is meant, give that URL itself", again=False)
+        raise RemoteFault(f"a redirect from a {sender} to a {reach} address; if that is meant, give that URL itself", again=False)
     return reach
 
 

@@ -25,7 +25,7 @@ Each = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(slots=True)
-class Fetched:
+class FetchedSpans:
     """Span i is ``data[at[i] : at[i] + lengths[i]]``, unless `errors` says why not."""
 
     data: NDArray[np.uint8]
@@ -33,7 +33,7 @@ class Fetched:
     errors: dict[int, Exception]
 
 
-def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = map) -> Fetched:
+def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, arena: Arena, each: Each = map) -> FetchedSpans:
     """Read span i, ``lengths[i]`` bytes at ``offsets[i]`` of ``blobs[which[i]]``, for all i; `each` asks for many at once.
 
     What could not be read is told span by span, the same however spans were joined. But a file whose server was given up, without
@@ -48,7 +48,7 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
     if runs.total > arena.buffer.size:
         arena.grow(runs.total, keep=0)
     failed: dict[int, Exception | None] = {}
-    reader = _Reader(blobs)
+    reader = _SpanReader(blobs)
     for first in range(0, len(used), _HELD):
         failed.update(_read_files(reader, used[first : first + _HELD], runs, arena.buffer, each))
     places = runs.at[runs.number] + offsets - runs.offsets[runs.number]
@@ -63,7 +63,7 @@ def fetch(blobs: Sequence[Blob], which: Ints, offsets: Ints, lengths: Ints, aren
             error = reader.read(int(which[span]), int(offsets[span]), out)
         if error is not None:
             errors[int(order[span])] = error
-    return Fetched(arena.buffer, at, errors)
+    return FetchedSpans(arena.buffer, at, errors)
 
 
 class _Runs:
@@ -85,7 +85,7 @@ class _Runs:
 
 
 def _read_files(
-    reader: _Reader, numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8], each: Each
+    reader: _SpanReader, numbers: list[int], runs: _Runs, buffer: NDArray[np.uint8], each: Each
 ) -> dict[int, Exception | None]:
     """Read the runs of some files, those in local files by one native call; returns those that failed, and why."""
     begin, end = np.searchsorted(runs.which, [numbers[0], numbers[-1] + 1]).tolist()
@@ -110,12 +110,12 @@ def _read_files(
     return failed
 
 
-def _read_run(reader: _Reader, runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> Exception | None:
+def _read_run(reader: _SpanReader, runs: _Runs, run: int, buffer: NDArray[np.uint8]) -> Exception | None:
     at, length = int(runs.at[run]), int(runs.lengths[run])
     return reader.read(int(runs.which[run]), int(runs.offsets[run]), buffer[at : at + length])
 
 
-class _Reader:
+class _SpanReader:
     """Reads of one call of `fetch`, by many threads. It remembers which files' servers were given up."""
 
     def __init__(self, blobs: Sequence[Blob]) -> None:

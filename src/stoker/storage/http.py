@@ -19,8 +19,8 @@ from .once import Once
 from .origin import HOST, LOGIN_ADVICE, PORTS, Origin, basic_login, bracketed
 from .proxies import Proxy, proxy_for
 from .reach import common_reach
-from .reply import TIMEOUTS, Broken, Ended, Reply
-from .retry import Body, Fault, Patience, Remote, refused
+from .reply import TIMEOUTS, BrokenReply, ConnectionEnd, Reply
+from .retry import Body, Patience, Remote, RemoteFault, refused
 
 MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -73,9 +73,9 @@ class Target:
         return cls(origin, f"{path}?{query}" if query else path, basic_login(parts.username, parts.password), told)
 
     def redirected(self, location: str | None) -> Target:
-        """Where an answer sends us. Raises Fault where we do not go: to another scheme, but from http to https."""
+        """Where an answer sends us. Raises RemoteFault where we do not go: to another scheme, but from http to https."""
         if not location:
-            raise Fault("a redirect that does not say where to", again=False)
+            raise RemoteFault("a redirect that does not say where to", again=False)
         scheme = self.origin.scheme
         try:
             location = location.encode("latin-1").decode("utf-8", "surrogateescape")  # headers are read as latin-1
@@ -83,10 +83,10 @@ class Target:
             named = urlsplit(url).scheme.lower()
             if named not in (scheme, "https"):
                 shown = f"{named}:" if named in _SHOWN_SCHEMES else "another scheme"
-                raise Fault(f"a redirect from {scheme}: to {shown} is not followed", again=False)
+                raise RemoteFault(f"a redirect from {scheme}: to {shown} is not followed", again=False)
             target = Target.of(url)
         except ValueError as error:
-            raise Fault(f"a redirect to a URL that cannot be used: {error}", again=False) from None
+            raise RemoteFault(f"a redirect to a URL that cannot be used: {error}", again=False) from None
         return replace(target, login=self.login) if target.origin == self.origin and target.login is None else target
 
 
@@ -135,7 +135,7 @@ class HttpRemote(Remote):
             self._check(answer, start, stop, stat)
         except BaseException as error:
             answer.close()
-            if isinstance(error, Fault):
+            if isinstance(error, RemoteFault):
                 answer.named(error)
             raise
         return answer
@@ -159,9 +159,9 @@ class HttpRemote(Remote):
                 raise _coded_fault(answer)
             size = _content_range(answer)[2] if answer.status != 200 else answer.announced
             if size is None or (answer.status == 416 and size):
-                raise Fault("the server does not say how long the file is", again=False)
+                raise RemoteFault("the server does not say how long the file is", again=False)
             return Stat(size, _version(answer))
-        except Fault as fault:
+        except RemoteFault as fault:
             raise answer.named(fault) from None
         finally:
             answer.close()
@@ -171,7 +171,7 @@ class HttpRemote(Remote):
         if answer.status == 416:
             size = _content_range(answer)[2]
             changed = size is not None and size != stat.size
-            raise Fault(
+            raise RemoteFault(
                 f"there are no such bytes, it has {size} now and had {stat.size}", status=416, again=False, changed=changed
             )
         if answer.status not in (200, 206):
@@ -179,7 +179,7 @@ class HttpRemote(Remote):
         if _coded(answer):
             raise _coded_fault(answer)
         if _is_another(answer, stat.version):
-            raise Fault("its ETag or date is another now", status=answer.status, changed=True)
+            raise RemoteFault("its ETag or date is another now", status=answer.status, changed=True)
         if answer.status == 200:
             first, expected, size = 0, stat.size, answer.announced
             if start:
@@ -187,12 +187,12 @@ class HttpRemote(Remote):
         else:
             begin, last, size = _content_range(answer)
             if begin != start or last is None or not start <= last < stop:
-                raise Fault(f"bytes {begin} to {last} came for {start} to {stop - 1}", status=206, tries=3)
+                raise RemoteFault(f"bytes {begin} to {last} came for {start} to {stop - 1}", status=206, tries=3)
             first, expected = start, last + 1 - start
             if answer.announced not in (None, expected):
-                raise Fault(f"{answer.announced} bytes announced for a range of {expected}", status=206, tries=3)
+                raise RemoteFault(f"{answer.announced} bytes announced for a range of {expected}", status=206, tries=3)
         if size is not None and size != stat.size:
-            raise Fault(f"it has {size:,} bytes now, and had {stat.size:,}", status=answer.status, changed=True)
+            raise RemoteFault(f"it has {size:,} bytes now, and had {stat.size:,}", status=answer.status, changed=True)
         answer.at, answer.left = first, expected
 
     def _warn_no_ranges(self) -> None:
@@ -211,7 +211,7 @@ class HttpRemote(Remote):
                 if answer.status < 300 or answer.status in (412, 416):
                     return answer
                 answer.close()
-            except Fault:
+            except RemoteFault:
                 pass
             self._landed = None  # a signed URL expires, a mirror goes away: ask the one who sent us there
         target, sender = self._target, None
@@ -224,7 +224,7 @@ class HttpRemote(Remote):
             sender = common_reach(sender, answer.reach)
             answer.close()
             target = target.redirected(answer.headers.get("location"))
-        raise Fault(f"more than {MOST_REDIRECTS} redirects", status=answer.status, again=False)
+        raise RemoteFault(f"more than {MOST_REDIRECTS} redirects", status=answer.status, again=False)
 
     def _ask_one(
         self, target: Target, method: str, headers: dict[str, str], patience: Patience, deadline: float, sender: str | None
@@ -234,7 +234,7 @@ class HttpRemote(Remote):
         request = _request(method, target, headers, pool.proxy)
         try:
             return _ask_pool(pool, request, method == "HEAD", patience, deadline, sender)
-        except Fault as fault:
+        except RemoteFault as fault:
             fault.via = pool.via
             raise
 
@@ -244,7 +244,7 @@ class HttpRemote(Remote):
             try:
                 proxy = proxy_for(origin)
             except ValueError as error:
-                raise Fault(str(error), again=False) from None
+                raise RemoteFault(str(error), again=False) from None
             pool = self._pools[origin] = pool_of(origin, proxy)
         return pool
 
@@ -264,7 +264,7 @@ def _request(method: str, target: Target, headers: dict[str, str], proxy: Proxy 
             lines.append(f"Proxy-Authorization: {proxy.login}")
     lines[0] = f"{method} {path} HTTP/1.1"
     if any("\r" in line or "\n" in line for line in lines):
-        raise Fault("a header that would hold a line break", again=False)
+        raise RemoteFault("a header that would hold a line break", again=False)
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
@@ -276,13 +276,13 @@ def _ask_pool(pool: Connections, request: bytes, head: bool, patience: Patience,
             return _exchange(pool, connection, request, head, patience, deadline)
         except _Unanswered:
             pool.forget_idle()  # the server had closed it meanwhile; that says nothing about the request
-        except Fault as fault:
+        except RemoteFault as fault:
             if fault.late:
                 pool.forget_idle()  # somebody on the way may have forgotten them all: the next attempt is on a new one
             raise
     try:
         connection = pool.connect(min(deadline, time.monotonic() + patience.connect_s), sender)
-    except (OSError, Broken, Ended) as error:
+    except (OSError, BrokenReply, ConnectionEnd) as error:
         failed = _fault_of(error)
     else:
         return _exchange(pool, connection, request, head, patience, deadline)
@@ -297,7 +297,7 @@ def _exchange(
         deadline = min(deadline, time.monotonic() + patience.silence_s)
         connection.wire.send(request, deadline)
         return _Answer(pool, connection, Reply(connection.wire, head, deadline))
-    except (OSError, Broken, Ended) as error:
+    except (OSError, BrokenReply, ConnectionEnd) as error:
         fault = _fault_of(error)
         connection.close()
     except BaseException:
@@ -306,7 +306,7 @@ def _exchange(
     raise fault
 
 
-class _Unanswered(Fault):
+class _Unanswered(RemoteFault):
     """The connection ended before a byte of the answer came."""
 
 
@@ -324,7 +324,7 @@ class _Answer(Body):
         #: from where the server that gave it can be reached
         self.reach = connection.reach
 
-    def named(self, fault: Fault) -> Fault:
+    def named(self, fault: RemoteFault) -> RemoteFault:
         """The fault, with who gave this answer."""
         fault.via = self.via
         return fault
@@ -336,8 +336,8 @@ class _Answer(Body):
         view, fault = view[: self.left], None
         try:
             count = reply.readinto(view, time.monotonic() + wait_s)
-        except Broken as error:
-            fault = Fault(f"the answer broke off ({error})")
+        except BrokenReply as error:
+            fault = RemoteFault(f"the answer broke off ({error})")
         except OSError as error:
             fault = _network_fault(error)
         if fault is not None:
@@ -385,11 +385,11 @@ def _coded(answer: _Answer) -> bool:
     return (answer.headers.get("content-encoding") or "identity").strip().lower() != "identity"
 
 
-def _coded_fault(answer: _Answer) -> Fault:
+def _coded_fault(answer: _Answer) -> RemoteFault:
     coding = (answer.headers.get("content-encoding") or "").strip().lower()
     shown = f"Content-Encoding {coding}" if coding in _SHOWN_CODINGS else "some Content-Encoding"
     why = f"the server sends it with {shown} though 'identity' was asked for; switch that off for this file"
-    return Fault(why, status=answer.status, again=False)
+    return RemoteFault(why, status=answer.status, again=False)
 
 
 def _retry_after(answer: _Answer) -> float | None:
@@ -407,23 +407,23 @@ def _retry_after(answer: _Answer) -> float | None:
     return float(max(0, until - now))
 
 
-def _fault_of(error: OSError | Broken | Ended) -> Fault:
+def _fault_of(error: OSError | BrokenReply | ConnectionEnd) -> RemoteFault:
     """What follows from it when a connection cannot be made, or an answer not be read. Nothing that a server said is in it."""
-    if isinstance(error, Broken):
-        return Fault(f"the answer is not HTTP ({error})", tries=3)
-    if isinstance(error, (Ended, ConnectionResetError, BrokenPipeError)):
+    if isinstance(error, BrokenReply):
+        return RemoteFault(f"the answer is not HTTP ({error})", tries=3)
+    if isinstance(error, (ConnectionEnd, ConnectionResetError, BrokenPipeError)):
         return _Unanswered("the server closed the connection without an answer")
     return _network_fault(error)
 
 
-def _network_fault(error: OSError) -> Fault:
+def _network_fault(error: OSError) -> RemoteFault:
     if isinstance(error, TIMEOUTS):
-        return Fault("nothing came in time", late=True)
+        return RemoteFault("nothing came in time", late=True)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Fault(f"its certificate is not trusted ({error.verify_message})", again=False)
+        return RemoteFault(f"its certificate is not trusted ({error.verify_message})", again=False)
     if isinstance(error, ssl.SSLError):
-        return Fault(f"TLS failed ({error.reason or type(error).__name__})")
+        return RemoteFault(f"TLS failed ({error.reason or type(error).__name__})")
     if isinstance(error, socket.gaierror):
         # A name that cannot be found is mostly misspelt, but name servers have bad moments too.
-        return Fault("the host's name cannot be resolved", tries=4)
-    return Fault(f"the connection failed ({error.strerror or type(error).__name__})")
+        return RemoteFault("the host's name cannot be resolved", tries=4)
+    return RemoteFault(f"the connection failed ({error.strerror or type(error).__name__})")

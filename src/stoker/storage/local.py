@@ -129,14 +129,6 @@ class LocalBlob(Blob, PooledFile):
             yield view
             offset += len(view)
 
-    def read_all(self, limit: int) -> bytes:
-        size = self.stat().size
-        if size > limit:
-            raise ReadError(f"{self.url}: has {size:,} bytes, and at most {limit:,} are read at once", origin=self.url)
-        data = bytearray(size)
-        self.read_into(0, memoryview(data))
-        return bytes(data)
-
     def close(self) -> None:
         files.drop(self)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Union
+from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError
 
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_LOCAL_ONLY = "a URL; only local files are read here: download it, or read shards with stoker.tar(...) or stoker.tfrecord(...)"
 _ESCAPE = re.compile(rb"\\(\\|x[0-9a-f]{2})")
 
 
@@ -68,8 +72,43 @@ def path_bytes(path: AnyPath) -> bytes:
 
 
 def file_name(path: AnyPath) -> bytes:
-    """The name of a file to write, as bytes; raises ConfigError for what cannot be one."""
+    """The name of a file, as bytes; raises ConfigError for what cannot be one."""
     name = path_bytes(path)
     if not name or b"\0" in name:
         raise ConfigError(f"{path!r} cannot be the name of a file; choose another")
     return name
+
+
+def is_file_url(url: str) -> bool:
+    """Whether a URL names a file on this machine."""
+    return url[:7].lower() == "file://"
+
+
+def file_url_path(url: str) -> bytes:
+    """The path that a ``file:`` URL names, with ``%20`` and its like decoded.
+
+    >>> file_url_path("file:///data/a%20b.tar"), file_url_path("file://localhost/a.tar")
+    (b'/data/a b.tar', b'/a.tar')
+    """
+    host, slash, path = url[7:].partition("/")
+    if not slash or host not in ("", "localhost") or "?" in path or "#" in path:
+        raise ConfigError(
+            f"{url}: a file: URL must be file:///absolute/path, on this machine, with '?' and '#' written as %3F and %23"
+        )
+    return b"/" + unquote_to_bytes(path)
+
+
+def absolute(path: AnyPath) -> bytes:
+    """The path from the root, so that it means the same in any working directory; links and ``..`` stay as they are.
+
+    Text that is a URL is refused.
+    """
+    name = path_bytes(path)
+    refuse_url(path, repr(path))
+    return os.fsencode(Path(os.fsdecode(name)).absolute())
+
+
+def refuse_url(path: AnyPath, told: str) -> None:
+    """Raise where a path is text, and a URL; `told` names it."""
+    if isinstance(path, str) and _URL.match(path):
+        raise ConfigError(f"{told} is {_LOCAL_ONLY}")

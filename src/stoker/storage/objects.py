@@ -25,7 +25,7 @@ from ..errors import ConfigError, MissingExtra
 from ..registry import needed
 from .blob import Stat
 from .names import printable
-from .retry import Body, Fault, Patience, Remote, refused
+from .retry import Body, Patience, Remote, RemoteFault, refused
 
 #: scheme -> the class of obstore that speaks to it
 STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
@@ -59,7 +59,7 @@ class ObjectRemote(Remote):
         _obstore(scheme)  # said now, if it is missing
         self.name = self.url.rpartition("/")[2]
         self._scheme, self._bucket, self._key = scheme, bucket, key
-        self._store: _Store | None = None
+        self._store: _ObjectStore | None = None
 
     def head(self, patience: Patience, limit_s: float) -> Stat:
         opened = self._opened(patience)
@@ -72,10 +72,10 @@ class ObjectRemote(Remote):
         opened = self._opened(patience)
         result = _told(lambda: opened.api.get(opened.store, self._key, options=options))
         if _stat_of(result.meta) != stat:
-            raise Fault("its ETag, date or size is another now", changed=True)
+            raise RemoteFault("its ETag, date or size is another now", changed=True)
         first, end = result.range
         if first != start or not start < end <= stop:
-            raise Fault(f"bytes {first} to {end - 1} came for {start} to {stop - 1}", tries=3)
+            raise RemoteFault(f"bytes {first} to {end - 1} came for {start} to {stop - 1}", tries=3)
         return _ObjectBody(first, end, result)
 
     def sibling(self, suffix: str) -> ObjectRemote:
@@ -87,7 +87,7 @@ class ObjectRemote(Remote):
     def __reduce__(self) -> tuple[type[ObjectRemote], tuple[str]]:
         return ObjectRemote, (self.address,)
 
-    def _opened(self, patience: Patience) -> _Store:
+    def _opened(self, patience: Patience) -> _ObjectStore:
         store = self._store
         if store is None or store.process != os.getpid():
             store = self._store = _store_of(self._scheme, self._bucket, patience)
@@ -120,7 +120,7 @@ class _ObjectBody(Body):
         return None if self._chunks is None else next(self._chunks, None)
 
 
-class _Store:
+class _ObjectStore:
     """obstore's client of one bucket; its connections are shared by all objects in it."""
 
     def __init__(self, scheme: str, bucket: str, patience: Patience) -> None:
@@ -138,13 +138,13 @@ class _Store:
         self.store = _told(lambda: make(bucket, config=config, retry_config={"max_retries": 0}))
 
 
-_stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _Store] = weakref.WeakValueDictionary()
+_stores: weakref.WeakValueDictionary[tuple[str, str, Patience], _ObjectStore] = weakref.WeakValueDictionary()
 _stores_lock = threading.Lock()
 #: the process in which obstore's threads run, once they do
 _runs_in: int | None = None
 
 
-def _store_of(scheme: str, bucket: str, patience: Patience) -> _Store:
+def _store_of(scheme: str, bucket: str, patience: Patience) -> _ObjectStore:
     global _runs_in
     with _stores_lock:
         if _runs_in not in (None, os.getpid()):
@@ -152,10 +152,10 @@ def _store_of(scheme: str, bucket: str, patience: Patience) -> _Store:
             why = (
                 "object stores cannot be read in a process forked after they were read in its parent; start workers with 'spawn'"
             )
-            raise Fault(why, again=False)
+            raise RemoteFault(why, again=False)
         store = _stores.get((scheme, bucket, patience))
         if store is None:
-            store = _stores[scheme, bucket, patience] = _Store(scheme, bucket, patience)
+            store = _stores[scheme, bucket, patience] = _ObjectStore(scheme, bucket, patience)
         _runs_in = os.getpid()
         return store
 
@@ -181,7 +181,7 @@ def _told(attempt: Any) -> Any:
     """What `attempt` gives; what obstore raises becomes a fault without its text."""
     try:
         return attempt()
-    except (Fault, MissingExtra):
+    except (RemoteFault, MissingExtra):
         raise
     except (OSError, ValueError) as error:
         fault = _fault_of(error)
@@ -190,21 +190,21 @@ def _told(attempt: Any) -> Any:
     raise fault
 
 
-def _fault_of(error: Exception) -> Fault:
+def _fault_of(error: Exception) -> RemoteFault:
     text, kind = str(error), type(error).__name__
     if isinstance(error, FileNotFoundError):
         return refused(404)
     for sign, why, tries in _MEANINGS:
         if sign in text:
-            return Fault(why, again=tries > 1, tries=tries)
+            return RemoteFault(why, again=tries > 1, tries=tries)
     found = _STATUS.search(text)
     if kind in _STATUSES or found:
         return refused(_STATUSES.get(kind) or int(found[1] if found else 0))
     if kind == "UnknownConfigurationKeyError":
-        return Fault("this obstore is too old, 0.11 or newer is needed: pip install --upgrade 'stoker[remote]'", again=False)
+        return RemoteFault("this obstore is too old, 0.11 is needed: pip install --upgrade 'stoker[remote]'", again=False)
     if isinstance(error, ValueError) or kind in ("InvalidPathError", "NotSupportedError"):
-        return Fault("obstore cannot use this name or configuration", again=False)
+        return RemoteFault("obstore cannot use this name or configuration", again=False)
     if not type(error).__module__.startswith("obstore") and not isinstance(error, OSError):
-        return Fault(f"obstore failed ({kind})", again=False)
+        return RemoteFault(f"obstore failed ({kind})", again=False)
     waited = re.search(r"source: TimedOut|kind: Timeout|operation timed out", text)
-    return Fault("nothing came in time", late=True) if waited else Fault("the connection failed")
+    return RemoteFault("nothing came in time", late=True) if waited else RemoteFault("the connection failed")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-from typing import Union
-from urllib.parse import unquote_to_bytes
 
 from ..errors import ConfigError
 from .blob import Blob
 from .cache import Cache
 from .http import HttpRemote
 from .local import LocalBlob
+from .names import AnyPath, file_name, file_url_path
 from .objects import STORES, ObjectRemote
 from .once import Once
 from .remote import RemoteBlob
@@ -27,7 +25,7 @@ ALLOWED = "a path, file:///path, http://, https://, s3://, gs:// and az://"
 
 
 def open_blob(
-    url: Union[str, bytes, os.PathLike[str], os.PathLike[bytes]],
+    url: AnyPath,
     *,
     cache: Cache | None = None,
     patience: Patience | None = None,
@@ -44,8 +42,7 @@ def open_blob(
     'train-0000.tar'
     """
     if not isinstance(url, str):
-        path = os.fsencode(url)
-        return _local(path)
+        return LocalBlob(file_name(url))
     found = _SCHEME.match(url)
     if found is None:
         word = _WORDS.match(url)
@@ -53,10 +50,10 @@ def open_blob(
             raise ConfigError(
                 f"{word[1]}: is not a place to read from; use {ALLOWED}; a file of such a name is written ./{word[1]}:..."
             )
-        return _local(os.fsencode(url))
+        return LocalBlob(file_name(url))
     scheme = found[1].lower()
     if scheme == "file":
-        return _local(_path_of(url[found.end() :]))
+        return LocalBlob(file_name(file_url_path(url)))
     if scheme in ("http", "https"):
         blob = RemoteBlob(HttpRemote(url, once), patience)
     elif scheme in STORES:
@@ -64,17 +61,3 @@ def open_blob(
     else:
         raise ConfigError(f"{scheme}:// is not a place to read from; use {ALLOWED}")
     return cache.wrap(blob) if cache is not None else blob
-
-
-def _local(path: bytes) -> LocalBlob:
-    if not path or b"\0" in path:
-        raise ConfigError("an empty path, or one with a NUL byte, names no file")
-    return LocalBlob(path)
-
-
-def _path_of(rest: str) -> bytes:
-    """The path in what stands behind ``file://``."""
-    host, slash, path = rest.partition("/")
-    if not slash or host not in ("", "localhost") or "?" in path or "#" in path:
-        raise ConfigError("a file: URL must be file:///absolute/path, on this machine, with '?' and '#' written as %3F and %23")
-    return b"/" + unquote_to_bytes(path)

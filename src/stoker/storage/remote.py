@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..errors import RemoteError, ShardChanged
 from .blob import Blob, Stat
 from .fork import after_fork
-from .retry import Clock, Patience, Reader, Remote, ask, read_range
+from .retry import Clock, Patience, RangeReader, Remote, ask, read_range
 
 
 class RemoteBlob(Blob):
@@ -46,7 +46,7 @@ class RemoteBlob(Blob):
         """Pieces in one buffer, which the next piece overwrites; one request, unless it breaks."""
         size = self.stat().size
         buffer = memoryview(bytearray(min(piece, max(0, size - offset))))
-        reader = Reader(self._remote, offset, size, self.stat(), self._patience, self._clock, self._closing)
+        reader = RangeReader(self._remote, offset, size, self.stat(), self._patience, self._clock, self._closing)
         try:
             while reader.at < size:
                 view = buffer[: size - reader.at]

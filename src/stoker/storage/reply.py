@@ -32,11 +32,11 @@ AT_ONCE = 0.0
 TIMEOUTS = (TimeoutError, BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class Broken(Exception):
+class BrokenReply(Exception):
     """An answer that cannot be used. The text is ours, and quotes nothing that a server said."""
 
 
-class Ended(Exception):
+class ConnectionEnd(Exception):
     """The connection ended before a byte of the answer came."""
 
 
@@ -67,7 +67,7 @@ class Wire:
         """The next line, its end included; without one when the connection ends there, b"" when it ends before it."""
         while (end := self._held.find(b"\n", self._at, self._at + most) + 1) == 0:
             if len(self._held) - self._at >= most:
-                raise Broken("a line of it has no end")
+                raise BrokenReply("a line of it has no end")
             self._wait_until(deadline)
             more = self._socket.recv(_RECEIVE)
             if not more:
@@ -107,12 +107,12 @@ class Reply:
     __slots__ = ("_chunk", "_wire", "announced", "chunked", "headers", "length", "status", "will_close")
 
     def __init__(self, wire: Wire, head: bool, deadline: float) -> None:
-        """Raises Ended, Broken and OSError. `head`: the request was one whose answer has no body."""
+        """Raises ConnectionEnd, BrokenReply and OSError. `head`: the request was one whose answer has no body."""
         self._wire = wire
         version, self.status, self.headers = _final(wire, deadline)
         coding = self.headers.get("transfer-encoding", "identity").strip().lower()
         if coding not in ("identity", "chunked") and not head:
-            raise Broken("its transfer coding is not 'chunked', and no other is read")
+            raise BrokenReply("its transfer coding is not 'chunked', and no other is read")
         self.chunked = coding != "identity"
         #: bytes of this chunk that are still to come; None: no chunk has begun
         self._chunk: int | None = None
@@ -148,17 +148,17 @@ class Reply:
                 return not self._chunk and not self._read_chunk(rest, AT_ONCE) and not self.chunked
             while self.length and self.length <= _DRAIN_BYTES and self.readinto(rest, AT_ONCE):
                 pass
-        except (OSError, Broken):
+        except (OSError, BrokenReply):
             return False
         return self.length == 0
 
     def _read_chunk(self, view: memoryview, deadline: float) -> int:
         if not self._chunk:
             if self._chunk is not None and self._wire.line(deadline, 2) not in _BLANK:
-                raise Broken("a chunk is longer than it said")
+                raise BrokenReply("a chunk is longer than it said")
             found = _CHUNK.fullmatch(self._wire.line(deadline, MOST_HEADER_BYTES))
             if found is None:
-                raise Broken("a chunk that does not say how long it is")
+                raise BrokenReply("a chunk that does not say how long it is")
             self._chunk = int(found[1], 16)
             if not self._chunk:
                 _headers(self._wire, deadline, MOST_HEADER_BYTES)
@@ -175,17 +175,17 @@ def _final(wire: Wire, deadline: float) -> tuple[bytes, int, dict[str, str]]:
     for _ in range(MOST_INTERIM + 1):
         line = wire.line(deadline, room)
         if not line:
-            raise Ended
+            raise ConnectionEnd
         found = _STATUS.fullmatch(line)
         if found is None:
-            raise Broken("its status line cannot be understood")
+            raise BrokenReply("its status line cannot be understood")
         headers, room = _headers(wire, deadline, room - len(line))
         status = int(found[2])
         if status == 101:
-            raise Broken("it changes to another protocol, which nobody asked for")
+            raise BrokenReply("it changes to another protocol, which nobody asked for")
         if status >= 200:
             return found[1], status, headers
-    raise Broken(f"more than {MOST_INTERIM} times it says that the answer will follow")
+    raise BrokenReply(f"more than {MOST_INTERIM} times it says that the answer will follow")
 
 
 def _headers(wire: Wire, deadline: float, room: int) -> tuple[dict[str, str], int]:
@@ -198,7 +198,7 @@ def _headers(wire: Wire, deadline: float, room: int) -> tuple[dict[str, str], in
             return headers, room
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise Broken("a header cannot be understood, or is cut off")
+            raise BrokenReply("a header cannot be understood, or is cut off")
         name, value = found[1].decode("ascii").lower(), found[2].strip().decode("latin-1")
         if name not in headers:
             headers[name] = value
@@ -213,7 +213,7 @@ def _length(text: str | None) -> int | None:
     numbers = {part.strip() for part in text.split(",")}
     number = numbers.pop()
     if numbers:
-        raise Broken("its Content-Lengths contradict each other")
+        raise BrokenReply("its Content-Lengths contradict each other")
     if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise Broken("its Content-Length is not a number")
+        raise BrokenReply("its Content-Length is not a number")
     return int(number)

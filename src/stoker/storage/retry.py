@@ -1,6 +1,6 @@
 """Patience with remote files: one loop for every place that is reached over a network.
 
-A place (`Remote`) makes single attempts and says `Fault` when one fails. What follows from it is decided here and nowhere else:
+A place (`Remote`) makes single attempts and says `RemoteFault` when one fails. What follows is decided here and nowhere else:
 try again, from the last good byte, after a pause; or give up, with an error that names the URL. So a new kind of place is one
 small class, and a test that needs a broken network needs no network.
 
@@ -80,7 +80,7 @@ class Clock:
         return random.random()
 
 
-class Fault(Exception):
+class RemoteFault(Exception):
     """One attempt failed. It stays inside this package: the loop below turns it into another attempt or an error."""
 
     def __init__(
@@ -111,10 +111,10 @@ class Fault(Exception):
         self.via = ""
 
 
-def refused(status: int, *, after_s: float | None = None) -> Fault:
+def refused(status: int, *, after_s: float | None = None) -> RemoteFault:
     """The fault that a status tells: 408, 429 and 5xx may pass, all else will not."""
     again = status in (408, 429) or status >= 500
-    return Fault(f"HTTP {status} {phrase_of(status)}", status=status, again=again, changed=status == 412, after_s=after_s)
+    return RemoteFault(f"HTTP {status} {phrase_of(status)}", status=status, again=again, changed=status == 412, after_s=after_s)
 
 
 def phrase_of(status: int) -> str:
@@ -136,7 +136,7 @@ class Body(ABC):
     def readinto(self, view: memoryview, wait_s: float) -> int:
         """Put what has arrived, at least a byte, into `view` and move `at`; 0 is the end of the answer.
 
-        Raises Fault, also when nothing came for `wait_s`.
+        Raises RemoteFault, also when nothing came for `wait_s`.
         """
 
     @abstractmethod
@@ -156,13 +156,13 @@ class Remote(ABC):
 
     @abstractmethod
     def head(self, patience: Patience, limit_s: float) -> Stat:
-        """Ask for size and version, within `limit_s`; raises Fault."""
+        """Ask for size and version, within `limit_s`; raises RemoteFault."""
 
     @abstractmethod
     def get(self, start: int, stop: int, stat: Stat, patience: Patience, limit_s: float) -> Body:
         """Ask for bytes `start` up to `stop` of the file that `stat` tells of; the answer may begin earlier.
 
-        The answer is there within `limit_s`, its bytes perhaps not yet. Raises Fault.
+        The answer is there within `limit_s`, its bytes perhaps not yet. Raises RemoteFault.
         """
 
     @abstractmethod
@@ -188,7 +188,7 @@ class Attempts:
         self._since = self._clock.now()
         self._fresh_bytes = 0
         self._failed = 0
-        self._reason: Fault | None = None
+        self._reason: RemoteFault | None = None
 
     def moved(self, count: int) -> None:
         """So many bytes came; enough of them restore patience."""
@@ -205,7 +205,7 @@ class Attempts:
         self._limit_s = left if self._failed else max(left, self._patience.connect_s + self._patience.silence_s)
         return self._limit_s
 
-    def failed(self, fault: Fault, place: str) -> None:
+    def failed(self, fault: RemoteFault, place: str) -> None:
         """Return after a pause when there may be another attempt; raise when not."""
         self._failed += 1
         if not fault.again:
@@ -228,7 +228,7 @@ class Attempts:
         self._clock.pause(delay, self._stop)
 
 
-def error_of(remote: Remote, fault: Fault, place: str = "", tried: str = "", moved: bool = False) -> StokerError:
+def error_of(remote: Remote, fault: RemoteFault, place: str = "", tried: str = "", moved: bool = False) -> StokerError:
     """The error a user sees for a fault that stays."""
     if fault.changed:
         return ShardChanged(
@@ -257,13 +257,13 @@ def ask(remote: Remote, question: Callable[[float], _T], patience: Patience, clo
     while True:
         try:
             return question(attempts.limit_s())
-        except Fault as caught:
+        except RemoteFault as caught:
             fault = caught
         # Outside of the handler, so that what a server said is not chained to the error and printed with it.
         attempts.failed(fault, "")
 
 
-class Reader:
+class RangeReader:
     """Bytes from `start` up to `stop`, each exactly once, over as many answers as it takes. For one thread.
 
     Invariant: what was handed over lies before `at`, and the next answer is asked from `at` on.
@@ -296,7 +296,7 @@ class Reader:
         while view:
             try:
                 count = self._some(view, rate)
-            except Fault as caught:
+            except RemoteFault as caught:
                 fault = caught
             else:
                 view = view[count:]
@@ -328,10 +328,10 @@ class Reader:
         if body.at < self.at:
             self._skip(body, rate)
         if body.at != self.at:
-            raise Fault(f"the answer begins at byte {body.at:,} and not", tries=3)
+            raise RemoteFault(f"the answer begins at byte {body.at:,} and not", tries=3)
         count = self._read(body, view, rate)
         if not count:
-            raise Fault(f"the answer ended {self._stop - self.at:,} bytes early")
+            raise RemoteFault(f"the answer ended {self._stop - self.at:,} bytes early")
         return count
 
     def _skip(self, body: Body, rate: _Rate) -> None:
@@ -339,7 +339,7 @@ class Reader:
         bin_ = memoryview(bytearray(min(_SKIP_BYTES, self.at - body.at)))
         while body.at < self.at:
             if not self._read(body, bin_[: self.at - body.at], rate):
-                raise Fault(f"the answer ended at byte {body.at:,}, before what was asked for")
+                raise RemoteFault(f"the answer ended at byte {body.at:,}, before what was asked for")
 
     def _read(self, body: Body, view: memoryview, rate: _Rate) -> int:
         count = body.readinto(view, rate.wait_s())
@@ -372,13 +372,13 @@ class _Rate:
     def wait_s(self) -> float:
         """The longest wait for the next byte. Where the budget ends, bytes that came go on buying time, at the least rate.
 
-        Raises Fault when those that came were too few.
+        Raises RemoteFault when those that came were too few.
         """
         now, least = self._clock.now(), self._patience.least_bytes_per_s
         took = now - self._since
         if took >= self._window_s:
             if self._bytes < took * least:
-                raise Fault(f"only {self._bytes:,} bytes came in {took:.0f} s")
+                raise RemoteFault(f"only {self._bytes:,} bytes came in {took:.0f} s")
             self._since, self._bytes, self._window_s, self._until = now, 0, self._patience.rate_window_s, math.inf
         return min(self._patience.silence_s, max(self._until, self._since + self._bytes / least) - now)
 
@@ -396,7 +396,7 @@ def read_range(
     """Fill `view` with the bytes from `start` up to `stop`, whatever it takes within `patience`, or raise."""
     if stop - start != len(view):
         raise ValueError(f"{len(view)} bytes for {start} to {stop}")
-    reader = Reader(remote, start, stop, stat, patience, clock, stopped or threading.Event())
+    reader = RangeReader(remote, start, stop, stat, patience, clock, stopped or threading.Event())
     try:
         reader.fill(view)
     finally:

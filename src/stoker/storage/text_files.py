@@ -1,5 +1,8 @@
 """Texts written for people and their tools: reports, timelines, lists of bad samples. All failures are WriteErrors."""
 
+# pathlib takes no bytes, so
+# ruff: noqa: PTH120
+
 from __future__ import annotations
 
 import contextlib
@@ -10,21 +13,8 @@ import stat
 from collections.abc import Iterable
 
 from ..errors import WriteError
+from .atomic import publish, write_error
 from .names import AnyPath, file_name, printable
-from .publish import publish
-
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full; make room, or choose another path",
-    errno.EDQUOT: "your disk quota is used up; free some of it, or choose another path",
-    errno.EFBIG: "the file system, or `ulimit -f`, does not allow a larger file; choose another path",
-    errno.ENOENT: "its folder does not exist; make it first",
-    errno.ENOTDIR: "a part of the path is not a folder; check the spelling",
-    errno.EISDIR: "it is a folder; give the name of a file",
-    errno.EACCES: "permission denied; choose another path",
-    errno.EPERM: "permission denied; choose another path",
-    errno.EROFS: "the file system is read-only; choose another path",
-}
-
 
 #: why a file may not be replaced, although it may be writable itself: its folder is not, or it is a mount
 _NOT_REPLACED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
@@ -42,8 +32,10 @@ def write_text(path: AnyPath, text: str) -> None:
             _replace(os.path.realpath(name), data)  # what a link points to is replaced, not the link
         else:
             _write_all(name, data, os.O_WRONLY)
+    except WriteError:
+        raise
     except OSError as error:
-        raise _write_error(name, error) from error
+        raise write_error(error, printable(name), os.path.dirname(name), 0, 0) from error
 
 
 def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
@@ -52,7 +44,7 @@ def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
     try:
         _write_all(place, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), os.O_WRONLY | os.O_APPEND)
     except OSError as error:
-        raise _write_error(place, error) from error
+        raise write_error(error, printable(place), os.path.dirname(place), 0, 0) from error
 
 
 def _is_plain(name: bytes) -> bool:
@@ -104,10 +96,3 @@ def _take_back(fd: int, written: int) -> None:
         end = os.lseek(fd, 0, os.SEEK_CUR)
         if written and os.fstat(fd).st_size == end:
             os.ftruncate(fd, end - written)
-
-
-def _write_error(place: bytes, error: OSError) -> WriteError:
-    cause = error.__cause__ if isinstance(error, WriteError) else error  # `publish` keeps the reason there
-    number = cause.errno if isinstance(cause, OSError) else None
-    reason = _REMEDIES.get(number or 0) or f"{os.strerror(number) if number else error}; choose another path"
-    return WriteError(f"{printable(place)}: cannot be written: {reason}")

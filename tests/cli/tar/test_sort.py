@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.cli.tar.shelf import Order, Place
+from stoker.cli.tar.shelf import SampleSorter, TarExtent
 
 from .conftest import keys_of, make_tar, read_tar, some_samples
 
@@ -107,8 +108,8 @@ def test_long_names_and_files_of_nobody_are_read_again_rightly(tar: Any, tmp_pat
 @pytest.mark.parametrize("reverse", [False, True])
 def test_any_number_of_entries_is_sorted_in_runs(reverse: bool) -> None:
     ranks = [b"%d" % (n * 7919 % 101) * (1 + n % 5) for n in range(1000)]
-    with Order(bytes, reverse, run=64, run_bytes=1 << 10) as order:
+    with closing(SampleSorter(bytes, reverse, run=64, run_bytes=1 << 10)) as order:
         for number, rank in enumerate(ranks):
-            order.add(rank, Place(number, number, number))
+            order.add(rank, TarExtent(number, number, number))
         found = [place.file for _, place in order]
     assert found == sorted(range(1000), key=lambda number: ranks[number], reverse=reverse)

@@ -78,7 +78,7 @@ def _condition(key: str | None, field: str | None, match: str | None) -> Matches
 
 
 def _give_field(sample: TarSample, field: str, output: str, overwrite: bool) -> None:
-    from ...pack.writers.atomic import AtomicFile
+    from ...storage.atomic import AtomicFile
 
     if field.lower() not in sample.fields:
         raise SourceEmpty(f"the sample {printable(sample.key)} has no field {field!r}; it has {', '.join(sample.fields)}")

@@ -119,9 +119,6 @@ class _Pipe(Blob):
     def read_into(self, offset: int, view: memoryview) -> None:
         raise self._only_once()
 
-    def read_all(self, limit: int) -> bytes:
-        raise self._only_once()
-
     def sibling(self, suffix: str) -> Blob:
         raise self._only_once()
 

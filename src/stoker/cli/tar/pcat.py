@@ -56,7 +56,7 @@ def pcat(
 def interleaved(names: Sequence[str], width: int) -> Iterator[TarSample]:
     """One sample from each of `width` shards in turn, read by threads; the order does not depend on their speed."""
     waiting = iter(names)
-    readers = [_Reader(name) for name in islice(waiting, width)]
+    readers = [_ShardReader(name) for name in islice(waiting, width)]
     at = 0
     try:
         while readers:
@@ -65,7 +65,7 @@ def interleaved(names: Sequence[str], width: int) -> Iterator[TarSample]:
                 yield sample
                 at = (at + 1) % len(readers)
             elif (name := next(waiting, None)) is not None:
-                readers[at] = _Reader(name)
+                readers[at] = _ShardReader(name)
             else:
                 del readers[at]
                 at = at % len(readers) if readers else 0
@@ -74,7 +74,7 @@ def interleaved(names: Sequence[str], width: int) -> Iterator[TarSample]:
             reader.close()
 
 
-class _Reader:
+class _ShardReader:
     """A shard that a thread reads ahead."""
 
     def __init__(self, name: str) -> None:

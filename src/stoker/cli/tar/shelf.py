@@ -24,7 +24,7 @@ _BATCH, _BATCH_BYTES = 256, 4 << 20
 _COPY = -1
 
 
-class Place(NamedTuple):
+class TarExtent(NamedTuple):
     """Where a sample lies: its first header, and the bytes up to the next sample's."""
 
     file: int
@@ -43,7 +43,7 @@ class Shelf:
         self._copy: BinaryIO | None = None
         self._copied = 0
 
-    def samples(self, name: str) -> Iterator[tuple[TarSample, Place]]:
+    def samples(self, name: str) -> Iterator[tuple[TarSample, TarExtent]]:
         """The samples of a shard, and where to find them again."""
         blob = plain_file(name)
         if blob is not None:
@@ -54,15 +54,15 @@ class Shelf:
         before: TarSample | None = None
         for sample in tar_samples(pieces, told(name)):
             if before is not None:
-                yield before, Place(number, base + before.offset, sample.offset - before.offset)
+                yield before, TarExtent(number, base + before.offset, sample.offset - before.offset)
             before = sample
         if before is not None:
             end = blob.stat().size if blob is not None else self._copied - base
-            yield before, Place(number, base + before.offset, end - before.offset)
+            yield before, TarExtent(number, base + before.offset, end - before.offset)
 
-    def read(self, places: Iterable[Place]) -> Iterator[TarSample]:
+    def read(self, places: Iterable[TarExtent]) -> Iterator[TarSample]:
         """Samples again, exactly as they were, in the order of the places."""
-        batch: list[Place] = []
+        batch: list[TarExtent] = []
         size = 0
         for place in places:
             if batch and (len(batch) == _BATCH or size + place.length > _BATCH_BYTES):
@@ -72,7 +72,7 @@ class Shelf:
             size += place.length
         yield from self._read(batch)
 
-    def _read(self, batch: list[Place]) -> list[TarSample]:
+    def _read(self, batch: list[TarExtent]) -> list[TarSample]:
         """Some samples, as if they lay one behind the other in one archive: that is much faster than one by one.
 
         It goes wrong where one brings the end of its shard along, or two of the same key meet. Then one by one they are right.
@@ -86,7 +86,7 @@ class Shelf:
             pass
         return [self._single(place, span) for place, span in zip(batch, spans)]
 
-    def _single(self, place: Place, span: bytes) -> TarSample:
+    def _single(self, place: TarExtent, span: bytes) -> TarSample:
         name = self._files[place.file].url if place.file != _COPY else "the copy of the input"
         found = list(tar_samples([span, _END], name))
         if len(found) != 1:
@@ -95,7 +95,7 @@ class Shelf:
             )
         return found[0]
 
-    def _span(self, place: Place) -> bytes:
+    def _span(self, place: TarExtent) -> bytes:
         if place.file == _COPY:
             assert self._copy is not None
             return _pread(self._copy.fileno(), place.start, place.length)
@@ -110,12 +110,6 @@ class Shelf:
         if self._copy is not None:
             self._copy.close()
 
-    def __enter__(self) -> Shelf:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _copying(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         if self._copy is None:
             self._copy = tempfile.TemporaryFile(prefix="stoker-sort-", buffering=0)  # noqa: SIM115  closed with the shelf
@@ -125,7 +119,7 @@ class Shelf:
             yield piece
 
 
-class Order:
+class SampleSorter:
     """Sorts entries of a rank and a place: runs of them, sorted, go to a file that has no name, and are merged when read.
 
     Equal ranks keep their order. Memory is one run, whatever the number of entries.
@@ -133,21 +127,21 @@ class Order:
 
     def __init__(self, value: Callable[[bytes], Any], reverse: bool, run: int = 100_000, run_bytes: int = 64 << 20) -> None:
         self._value, self._reverse, self._most, self._most_bytes = value, reverse, run, run_bytes
-        self._entries: list[tuple[bytes, Place]] = []
+        self._entries: list[tuple[bytes, TarExtent]] = []
         self._held = 0
         self._file: BinaryIO | None = None
         self._runs: list[tuple[int, int]] = []
 
-    def add(self, rank: bytes, place: Place) -> None:
+    def add(self, rank: bytes, place: TarExtent) -> None:
         """One more entry."""
         self._entries.append((rank, place))
         self._held += len(rank)
         if len(self._entries) >= self._most or self._held >= self._most_bytes:
             self._spill()
 
-    def __iter__(self) -> Iterator[tuple[bytes, Place]]:
+    def __iter__(self) -> Iterator[tuple[bytes, TarExtent]]:
         self._sort()
-        runs: list[Iterator[tuple[bytes, Place]]] = [self._read(*run) for run in self._runs]
+        runs: list[Iterator[tuple[bytes, TarExtent]]] = [self._read(*run) for run in self._runs]
         return heapq.merge(*runs, iter(self._entries), key=self._by_value, reverse=self._reverse)
 
     def close(self) -> None:
@@ -155,13 +149,7 @@ class Order:
         if self._file is not None:
             self._file.close()
 
-    def __enter__(self) -> Order:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _by_value(self, entry: tuple[bytes, Place]) -> Any:
+    def _by_value(self, entry: tuple[bytes, TarExtent]) -> Any:
         return self._value(entry[0])
 
     def _sort(self) -> None:
@@ -181,7 +169,7 @@ class Order:
         self._runs.append((start, self._file.tell()))
         self._entries, self._held = [], 0
 
-    def _read(self, start: int, end: int) -> Iterator[tuple[bytes, Place]]:
+    def _read(self, start: int, end: int) -> Iterator[tuple[bytes, TarExtent]]:
         assert self._file is not None
         fd, held, at = self._file.fileno(), b"", 0
         while start < end or at < len(held):
@@ -191,7 +179,7 @@ class Order:
                 continue
             length, *place = _ENTRY.unpack_from(held, at)
             at += _ENTRY.size
-            yield held[at : at + length], Place(*place)
+            yield held[at : at + length], TarExtent(*place)
             at += length
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from ..progress import PipeProgress, Progress
 from .buffer_shuffle import Seed
 from .inputs import Shards, shard_names
 from .outputs import Output, Overwrite, archive
-from .shelf import Order, Shelf
+from .shelf import SampleSorter, Shelf
 
 Rank = Callable[[TarSample], bytes]
 
@@ -36,16 +37,20 @@ def sort(
     """Sort the samples of one or more shards.
 
     Samples that compare equal keep their order. Sorted by key, the files of a sample that lay apart come together, so this also
-    mends an archive whose files were not in order. The data may be larger than memory: shards that are plain files are
+    fixes an archive whose files were not in order. The data may be larger than memory: shards that are plain files are
     read again at random; what comes through a pipe, over a network or packed is copied to `$TMPDIR` meanwhile.
 
     Example: `stoker tar sort --by cls --numeric train-0000.tar -o by-class.tar`
     """
     if shuffle and (by != "key" or numeric or reverse):
-        raise ConfigError("--shuffle takes any order; leave --by, --numeric and --reverse away")
+        raise ConfigError("--shuffle takes any order; omit --by, --numeric and --reverse")
     names = shard_names(shards)
     rank = _random_rank(seed) if shuffle else _rank_by(by, numeric)
-    with archive(output, overwrite, names) as out, Shelf() as shelf, Order(_number if numeric else bytes, reverse) as order:
+    with (
+        archive(output, overwrite, names) as out,
+        closing(Shelf()) as shelf,
+        closing(SampleSorter(_number if numeric else bytes, reverse)) as order,
+    ):
         with Progress("sort, reading", shown=progress, stays=True) as meter:
             for name in names:
                 for sample, place in shelf.samples(name):
@@ -54,14 +59,14 @@ def sort(
                     order.add(rank(sample), place)
         with Progress("sort, writing", shown=progress, stays=True) as meter:
             again = shelf.read(place for _, place in order)
-            joined = _Joined(again) if by == "key" and not shuffle else None
+            joined = _SampleJoiner(again) if by == "key" and not shuffle else None
             for sample in meter.watch(again if joined is None else joined):
                 out.write(sample)
     if joined is not None and joined.count:
         typer.echo(f"note: {counted(joined.count, 'sample')} lay in several places, and are whole now", err=True)
 
 
-class _Joined:
+class _SampleJoiner:
     """Samples in the order of their keys, with those of the same key made one."""
 
     def __init__(self, samples: Iterator[TarSample]) -> None:
@@ -123,4 +128,4 @@ def _check_number(data: bytes, sample: TarSample, by: str) -> None:
         value = None
     if value is None or value != value:
         key = printable(sample.key)
-        raise RecordError(f"the sample {key}: its {by} is {data[:40]!r}, which is no number; leave --numeric away", key=key)
+        raise RecordError(f"the sample {key}: its {by} is {data[:40]!r}, which is not a number; omit --numeric", key=key)

@@ -92,7 +92,7 @@ class _Opener:
         with uninterrupted():
             if os.path.lexists(path) and not self._overwrite:
                 self.compared += 1
-                self._writer = _Compared(path)
+                self._writer = _ComparingWriter(path)
             else:
                 self._writer = TarWriter(path, overwrite=self._overwrite)
         self.opened += 1
@@ -107,11 +107,11 @@ class _Opener:
         return f"; {self.compared:,} of them were there before" if self.compared else ""
 
 
-class _Compared(TarWriter):
+class _ComparingWriter(TarWriter):
     """Writes nothing: compares a shard that is there with what would be written, and gives it an index if it has none."""
 
     def __init__(self, path: str) -> None:
-        self._there = _There(path)
+        self._there = _ComparedFile(path)
         super().__init__(cast(BinaryIO, self._there))
         self._place = os.fsencode(path)
 
@@ -140,7 +140,7 @@ class _Compared(TarWriter):
             keep_index(blob, build_index(blob, "tar", sealed=True))
 
 
-class _There(io.BufferedIOBase):
+class _ComparedFile(io.BufferedIOBase):
     """A file to write to that only compares."""
 
     def __init__(self, path: str) -> None:

@@ -21,7 +21,6 @@ import numpy as np
 from ...errors import ConfigError, DataLossError, SampleError, StokerError, WriteError
 from ...sizes import counted
 from ...source.chunk import BYTES, Ints
-from ...source.paths import printable
 from ...source.sample_names import KEY, key_text
 from ...source.shards.tar_source import TarSource
 from ...source.shards.tfrecord_source import RECORD, TfrecordSource
@@ -31,13 +30,13 @@ from ...source.streams.tfrecord_stream import TfrecordStream
 from ...storage.fetch import Each
 from ...storage.local import LocalBlob
 from ...storage.scratch import Scratch
-from ..values.field_choice import Kept, choose_fields, own_key, picture_kinds, spec_of
+from ..values.field_choice import FieldChoice, choose_fields, own_key, picture_kinds, spec_of
 from ..values.jpegs import SeekMaker
 from ..values.stored_images import picture_kind, shrink
 from ..writers import WRITERS
 from ..writers.keys import UniqueKeys, key_reader, safe_key
 from ..writers.lmdb_writer import write_lmdb
-from ..writers.shard_writer import Pattern, Written
+from ..writers.shard_writer import Pattern, WrittenShards, numbered, told_paths
 from ..writers.tar_writer import BLOCK, TarWriter
 from ..writers.tar_writer import RECORD as TAR_RECORD
 from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter
@@ -61,7 +60,7 @@ _AROUND = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class BadSample:
     """A sample that could not be read, decoded or made smaller."""
 
     key: str
@@ -70,7 +69,7 @@ class Bad:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardOutcome:
     """What became of a shard: written now, or kept from before. Without a `path`, bad samples kept it from being written."""
 
     number: int
@@ -78,7 +77,7 @@ class Shard:
     samples: int
     bytes: int
     kept: bool = False
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadSample, ...] = ()
 
 
 class Conversion:
@@ -140,13 +139,13 @@ class Conversion:
         first, stop = int(self._bounds[shard]), int(self._bounds[shard + 1])
         return np.arange(first, stop, dtype=np.int64) if self._order is None else self._order[first:stop]
 
-    def standing(self) -> dict[int, Shard]:
+    def standing(self) -> dict[int, ShardOutcome]:
         """The shards that are there already, made by the same recipe; anything else in the way raises WriteError.
 
         Nothing is read of them but their index: a shard appears whole or not at all.
         """
         inputs = {os.path.realpath(blob.path) for blob in getattr(self.source, "blobs", ()) if isinstance(blob, LocalBlob)}
-        found: dict[int, Shard] = {}
+        found: dict[int, ShardOutcome] = {}
         strangers: list[str] = []
         for number in range(self.shards):
             path = self.names.name(number)
@@ -161,17 +160,17 @@ class Conversion:
                 strangers.append(path)
         if strangers:
             raise WriteError(
-                f"{_told(strangers)} there already, and made otherwise (of other data, with other options, or not by "
+                f"{told_paths(strangers)} there already, and made otherwise (of other data, with other options, or not by "
                 "`stoker pack`); give another name, or --overwrite"
             )
         if more := self.names.existing(self.shards):
             raise WriteError(
-                f"{_told(more)} there already, and would be read with the {counted(self.shards, 'shard')} of this run; give "
+                f"{told_paths(more)} there already, and would be read with the {counted(self.shards, 'shard')} of this run; give "
                 "another name, or delete what you do not want"
             )
         return found
 
-    def write(self, number: int, *, each: Each = map, moved: Moved = unheard, skip_bad: bool = False) -> Shard:
+    def write(self, number: int, *, each: Each = map, moved: Moved = unheard, skip_bad: bool = False) -> ShardOutcome:
         """Make a shard appear, whole.
 
         Unless `skip_bad`, a bad sample keeps its shard from being written; the rest of the shard is still read, to find them all.
@@ -214,14 +213,14 @@ class Conversion:
         extended = (named > 100) | ~self.keys.plain  # such names need headers of their own
         return sizes + np.where(extended, count * (3 * BLOCK + named), 0)
 
-    def _found(self, number: int, path: str) -> Shard | None:
+    def _found(self, number: int, path: str) -> ShardOutcome | None:
         """A shard of this very recipe; None: it is something else."""
         told = noted(path, NOTE)
         if told is None or told[0].get("recipe") != self.recipe or told[0].get("shard") != number:
             return None
         note, index = told
-        bad = tuple(Bad(*map(str, entry)) for entry in note.get("bad", ()))
-        return Shard(number, path, len(index), index.size, kept=True, bad=bad)
+        bad = tuple(BadSample(*map(str, entry)) for entry in note.get("bad", ()))
+        return ShardOutcome(number, path, len(index), index.size, kept=True, bad=bad)
 
     # ---- preparing ----------------------------------------------------------------------------------------------------------
 
@@ -235,9 +234,9 @@ class Conversion:
             at = stop
 
     def _encoded_rows(self, indices: Ints) -> list[Any]:
-        """Some samples as their writer takes them, each with the bytes read for it; or Bad."""
+        """Some samples as their writer takes them, each with the bytes read for it; or BadSample."""
         rows = zip(indices.tolist(), self._rows(indices))
-        return [row if isinstance(row, Bad) else (self._encoded(row[0], index), row[1]) for index, row in rows]
+        return [row if isinstance(row, BadSample) else (self._encoded(row[0], index), row[1]) for index, row in rows]
 
     def _encoded(self, sample: Any, index: int) -> Any:
         if self.options.format == "tar":
@@ -245,7 +244,7 @@ class Conversion:
         return self._examples.encode(sample, index)
 
     def _rows(self, indices: Ints) -> list[Any]:
-        """Some samples as mappings, each with the bytes read for it; or Bad."""
+        """Some samples as mappings, each with the bytes read for it; or BadSample."""
         try:
             with self._spares.one() as scratch:
                 rows = self.source.read(indices, self._wanted, {}, scratch)
@@ -254,7 +253,7 @@ class Conversion:
             if len(indices) > 1:  # perhaps for one of them only
                 return [row for at in range(len(indices)) for row in self._rows(indices[at : at + 1])]
             index = int(indices[0])
-            return [Bad(self.source.key(index), self.source.origin(index), "there is not enough memory to read it")]
+            return [BadSample(self.source.key(index), self.source.origin(index), "there is not enough memory to read it")]
 
     def _row(self, index: int, error: Exception | None, columns: Mapping[str, Any], row: int) -> Any:
         try:
@@ -265,7 +264,7 @@ class Conversion:
         except ConfigError as wrong:
             raise ConfigError(f"{self.source.origin(index)}: sample {self.source.key(index)!r}: {wrong}") from wrong
         except StokerError as bad:  # of this sample alone, or of the whole shard it is in
-            return Bad(self.source.key(index), self.source.origin(index), str(bad))
+            return BadSample(self.source.key(index), self.source.origin(index), str(bad))
 
     def _sample(self, index: int, values: Mapping[str, Any]) -> dict[str, Any]:
         own = own_key(values)
@@ -273,7 +272,7 @@ class Conversion:
 
     # ---- writing ------------------------------------------------------------------------------------------------------------
 
-    def _write_shard(self, number: int, path: str, stream: _Stream) -> Shard:
+    def _write_shard(self, number: int, path: str, stream: _Stream) -> ShardOutcome:
         note: dict[str, Any] = {"recipe": self.recipe, "shard": number, "shards": self.shards}
         about = {NOTE: note, **self._classes}
         open_writer: Any = TarWriter if self.options.format == "tar" else TfrecordWriter
@@ -284,7 +283,7 @@ class Conversion:
             bad = tuple(stream.bad)
             if bad and not stream.skip_bad:
                 writer.abandon()
-                return Shard(number, "", 0, 0, bad=bad)
+                return ShardOutcome(number, "", 0, 0, bad=bad)
             if not writer.samples:
                 raise DataLossError(f"{path}: every sample for it is bad, e.g. {bad[0].key}: {bad[0].reason}")
             if bad:
@@ -293,14 +292,14 @@ class Conversion:
         except BaseException:
             writer.abandon()
             raise
-        return Shard(number, path, writer.samples, writer.size, bad=bad)
+        return ShardOutcome(number, path, writer.samples, writer.size, bad=bad)
 
-    def _write_lmdb(self, number: int, path: str, stream: _Stream) -> Shard:
+    def _write_lmdb(self, number: int, path: str, stream: _Stream) -> ShardOutcome:
         try:
             written = write_lmdb(path, stream.whole(), overwrite=self.overwrite)
         except _Spoiled:
-            return Shard(number, "", 0, 0, bad=tuple(stream.bad))
-        return Shard(number, path, written.samples, written.bytes, bad=tuple(stream.bad))
+            return ShardOutcome(number, "", 0, 0, bad=tuple(stream.bad))
+        return ShardOutcome(number, path, written.samples, written.bytes, bad=tuple(stream.bad))
 
 
 def convert_stream(
@@ -312,7 +311,7 @@ def convert_stream(
     moved: Moved = unheard,
     skip_bad: bool = False,
     overwrite: bool = False,
-) -> tuple[Written, tuple[Bad, ...]]:
+) -> tuple[WrittenShards, tuple[BadSample, ...]]:
     """Write what comes in sequence, from a pipe or from packed shards: one writer, shards as they fill, nothing to resume.
 
     A tar's fields come as bytes (`TarStream(..., decode=False)`), those of compressed TFRecords as their values. When a sample is
@@ -331,13 +330,13 @@ def convert_stream(
         wishes |= {"max_bytes": options.max_bytes, "max_samples": options.max_samples, "seek": options.seek}
     try:
         write = WRITERS.get(options.format, f"--format {options.format}")
-        written: Written = write(pattern, stream.whole(), overwrite=overwrite, **wishes)
+        written: WrittenShards = write(pattern, stream.whole(), overwrite=overwrite, **wishes)
     except _Spoiled:
-        written = Written((), 0, 0)
+        written = WrittenShards((), 0, 0)
     return written, tuple(stream.bad)
 
 
-def shape_sample(kept: Sequence[Kept], values: Mapping[str, Any], options: Options) -> dict[str, Any]:
+def shape_sample(kept: Sequence[FieldChoice], values: Mapping[str, Any], options: Options) -> dict[str, Any]:
     """The fields of a sample as they are written; those it has not are left out."""
     made: dict[str, Any] = {}
     for field in kept:
@@ -375,7 +374,7 @@ class _StreamRows:
             return {**own, **shape_sample(self._kept, sample, self._options)}, _size(sample)
         except SampleError as error:
             told = key_text(key)
-            return Bad(told, told, str(error))
+            return BadSample(told, told, str(error))
 
 
 def _as_stored(source: Source, options: Options) -> Source:
@@ -427,13 +426,13 @@ class _Stream:
 
     def __init__(self, chunks: Iterable[list[Any]], moved: Moved, skip_bad: bool) -> None:
         self._chunks, self._moved, self.skip_bad = chunks, moved, skip_bad
-        self.bad: list[Bad] = []
+        self.bad: list[BadSample] = []
 
     def __iter__(self) -> Iterator[Any]:
         for chunk in self._chunks:
             done = 0
             for row in chunk:
-                if isinstance(row, Bad):
+                if isinstance(row, BadSample):
                     self.bad.append(row)
                     continue
                 done += row[1]
@@ -454,11 +453,6 @@ def _padded(lengths: Ints) -> Ints:
 
 
 def _several(name: str, shards: int) -> ConfigError:
-    stem, dot, ending = name.rpartition(".")
-    numbered = f"{stem}-{{:06d}}.{ending}" if dot and "/" not in ending else f"{name}-{{:06d}}"
-    return ConfigError(f"{name}: {shards:,} shards are needed; name them '{numbered}', or raise --max-bytes or --max-samples")
-
-
-def _told(paths: list[str]) -> str:
-    first = printable(os.fsencode(paths[0]))
-    return f"{first} is" if len(paths) == 1 else f"{first} and {len(paths) - 1:,} more like it are"
+    return ConfigError(
+        f"{name}: {shards:,} shards are needed; name them {numbered(name)!r}, or raise --max-bytes or --max-samples"
+    )

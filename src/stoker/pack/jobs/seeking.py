@@ -86,7 +86,7 @@ def _values(column: object) -> Sequence[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FolderIndex:
     """A folder's sidecar, and how many of its files had their seek index from before."""
 
     index: ShardIndex
@@ -99,7 +99,7 @@ class Made:
         return 0 if column is None else int((column.length > 0).sum())
 
 
-def index_folder(folder: bytes, old: ShardIndex | None = None, each: Each = map, moved: Moved = unheard) -> Made:
+def index_folder(folder: bytes, old: ShardIndex | None = None, each: Each = map, moved: Moved = unheard) -> FolderIndex:
     """Seek indices of all images below a folder. Files that are as `old` says, by size and time, are not read again."""
     root = folder.rstrip(b"/") + b"/"
     names, looked = list_files(root, choose_keep(ANY_IMAGE))
@@ -126,11 +126,11 @@ def index_folder(folder: bytes, old: ShardIndex | None = None, each: Each = map,
         seeks=columns,
         tail=tail,
     )
-    return Made(index, sum(part.kept for part in parts))
+    return FolderIndex(index, sum(part.kept for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FileSeeks:
     """Some files: size, time of change and CRC-32C of each, and its seek index."""
 
     sizes: Ints
@@ -151,7 +151,7 @@ class _Files:
             self._known = {key: row for row, key in enumerate(old.keys.all())}
             self._places = places(old, FIELD) if FIELD in (old.seeks or {}) else None
 
-    def __call__(self, indices: Ints) -> _Part:
+    def __call__(self, indices: Ints) -> _FileSeeks:
         names = [self._names[index] for index in indices.tolist()]
         sizes, times, crcs = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64), np.zeros(len(names), np.uint32)
         seeks, fresh = [b""] * len(names), []
@@ -170,7 +170,7 @@ class _Files:
             sizes[fresh], crcs[fresh], made = self._read([self._root + names[row] for row in fresh])
             for row, seek in zip(fresh, made):
                 seeks[row] = seek
-        return _Part(sizes, times, crcs, seeks, len(names) - len(fresh))
+        return _FileSeeks(sizes, times, crcs, seeks, len(names) - len(fresh))
 
     def _kept(self, name: bytes, about: os.stat_result) -> tuple[int, bytes] | None:
         """Checksum and seek index of a file that is as it was; None: it has to be read."""

@@ -29,7 +29,7 @@ Looked = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class FieldChoice:
     """A field on its way: its name in the source, its name in what is written, and how its values get there."""
 
     source: str
@@ -46,7 +46,7 @@ def choose_fields(
     raw: bool,
     chosen: str | None = None,
     by_content: bool = False,
-) -> tuple[Kept, ...]:
+) -> tuple[FieldChoice, ...]:
     """Which fields are written, under which names.
 
     `raw` says that all values are the bytes a tar holds. `chosen` is what a user wrote: names or ``new=old``, with commas.
@@ -58,7 +58,7 @@ def choose_fields(
     elif format == "tfrecord":
         kept = [_to_example(old, new, fields[old], looked.get(old, ()), raw) for old, new in wanted.items()]
     else:
-        kept = [Kept(old, new or old, _from_tar(old) if raw else _plain) for old, new in wanted.items()]
+        kept = [FieldChoice(old, new or old, _from_tar(old) if raw else _plain) for old, new in wanted.items()]
     _check_names(kept)
     return tuple(kept)
 
@@ -79,7 +79,7 @@ def _wanted(fields: Mapping[str, FieldSpec], chosen: str | None) -> dict[str, st
     return found
 
 
-def _check_names(kept: Sequence[Kept]) -> None:
+def _check_names(kept: Sequence[FieldChoice]) -> None:
     twice = [name for name, count in Counter(field.target for field in kept).items() if count > 1]
     if twice:
         both = " and ".join(repr(field.source) for field in kept if field.target == twice[0])
@@ -138,11 +138,11 @@ def spec_of(value: Any) -> FieldSpec:
     return array_spec(np.int64) if whole else BYTES if isinstance(value, bytes) else OBJECT
 
 
-def _to_tar(old: str, new: str, raw: bool, by_content: bool) -> Kept:
+def _to_tar(old: str, new: str, raw: bool, by_content: bool) -> FieldChoice:
     target = spelled(new)
     if raw:
-        return Kept(old, target, bytes)
-    return Kept(old, target, lambda value: encode_field(new, _for_extension(new, value)), by_content)
+        return FieldChoice(old, target, bytes)
+    return FieldChoice(old, target, lambda value: encode_field(new, _for_extension(new, value)), by_content)
 
 
 def _for_extension(name: str, value: Any) -> Any:
@@ -154,19 +154,19 @@ def _for_extension(name: str, value: Any) -> Any:
 # ---- tf.train.Example -------------------------------------------------------------------------------------------------------
 
 
-def _to_example(old: str, new: str, spec: FieldSpec, values: Sequence[Any], raw: bool) -> Kept:
+def _to_example(old: str, new: str, spec: FieldSpec, values: Sequence[Any], raw: bool) -> FieldChoice:
     if raw:
-        return Kept(old, new or old, _from_tar(old) if kind_of(old) in NUMBERS else bytes)
+        return FieldChoice(old, new or old, _from_tar(old) if kind_of(old) in NUMBERS else bytes)
     kind = kind_of(old)
     if spec.kind == "bytes" or _holds_lists(spec) or (values and all(map(_is_list, values))):
-        return Kept(old, new or old, _plain_list)
+        return FieldChoice(old, new or old, _plain_list)
     if values and all(isinstance(value, str) for value in values):
-        return Kept(old, new or old, lambda value: encode_field("txt", value))
+        return FieldChoice(old, new or old, lambda value: encode_field("txt", value))
     if spec.kind == "array" or (values and all(isinstance(value, (np.ndarray, np.generic)) for value in values)):
         name = new or (old if kind == "npy" else f"{old}.npy")
-        return Kept(old, name, lambda value: encode_field("npy", _plain(value)))
+        return FieldChoice(old, name, lambda value: encode_field("npy", _plain(value)))
     name = new or (old if kind in JSONS else f"{old}.json")
-    return Kept(old, name, lambda value: encode_field("json", _for_extension("json", value)))
+    return FieldChoice(old, name, lambda value: encode_field("json", _for_extension("json", value)))
 
 
 def _holds_lists(spec: FieldSpec) -> bool:

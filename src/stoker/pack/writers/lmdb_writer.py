@@ -20,11 +20,11 @@ from ...registry import needed
 from ...sizes import parse_bytes
 from ...source.paths import AnyPath, printable
 from ...source.shards.lmdb_source import ABOUT, MAGIC
+from ...storage.atomic import AtomicFile, write_error
 from ..values.example import ExampleEncoder
 from ..values.example_values import Field, field_of, loaded, merged, parse_example, stored
 from ..values.written_samples import each, split_sample, told_sample
-from .atomic import AtomicFile, write_error
-from .shard_writer import Written
+from .shard_writer import WrittenShards
 
 #: LMDB is compiled with this limit
 _MAX_KEY = 511
@@ -37,7 +37,9 @@ _MAP_SIZE = 1 << 30
 _GATHER = 1 << 24
 
 
-def write_lmdb(path: AnyPath, samples: Iterable[Any], map_size: int | str | None = None, overwrite: bool = False) -> Written:
+def write_lmdb(
+    path: AnyPath, samples: Iterable[Any], map_size: int | str | None = None, overwrite: bool = False
+) -> WrittenShards:
     """Write samples to an LMDB database, a single file that appears when it is complete.
 
     `stoker.lmdb` gives them back as they were, in the same order: bytes, texts, whole numbers, 64-bit floats, arrays of any
@@ -54,7 +56,7 @@ def write_lmdb(path: AnyPath, samples: Iterable[Any], map_size: int | str | None
     """
     lmdb = needed("lmdb", "lmdb", "write_lmdb()")
     size = _MAP_SIZE if map_size is None else parse_bytes(map_size, "map_size")
-    database = _Database(_Store(lmdb, path, size, overwrite))
+    database = _Database(_LmdbFile(lmdb, path, size, overwrite))
     try:
         with closing(each(samples)) as stream:
             for sample in stream:
@@ -72,7 +74,7 @@ class _Database:
     later one differs, what is written already is written again. That is rarely much: samples that differ mostly do so early.
     """
 
-    def __init__(self, store: _Store) -> None:
+    def __init__(self, store: _LmdbFile) -> None:
         self.store = store
         self._fields: dict[str, Field] = {}
         self._examples = ExampleEncoder()
@@ -91,13 +93,13 @@ class _Database:
             raise ConfigError(f"{self.store.told}: {told_sample(self._count, key)}: {error}") from error
         self._count += 1
 
-    def close(self, path: str) -> Written:
+    def close(self, path: str) -> WrittenShards:
         if not self._count:
             raise SourceEmpty(f"{self.store.told}: there was no sample to write; check where they come from")
         about = {"version": 1, "records": self._count, "fields": {name: field.as_json() for name, field in self._fields.items()}}
         payload = json.dumps(about, separators=(",", ":")).encode()
         size = self.store.close(ABOUT, _marked(ABOUT, payload))
-        return Written((path,), self._count, size)
+        return WrittenShards((path,), self._count, size)
 
     def _key(self, key: bytes | None) -> bytes:
         if key is None:
@@ -154,7 +156,7 @@ class _Database:
             old.abandon()
 
 
-class _Store:
+class _LmdbFile:
     """The database file: entries in ascending order of their keys, in transactions of some megabytes."""
 
     def __init__(self, lmdb: Any, path: AnyPath, map_size: int, overwrite: bool) -> None:
@@ -170,9 +172,9 @@ class _Store:
                 self._file.temporary, map_size=map_size, subdir=False, lock=False, sync=False, metasync=False, max_dbs=0
             )
 
-    def another(self) -> _Store:
+    def another(self) -> _LmdbFile:
         """An empty store for the same place."""
-        return _Store(self._lmdb, self.path, self._map_size, self._overwrite)
+        return _LmdbFile(self._lmdb, self.path, self._map_size, self._overwrite)
 
     def put(self, key: bytes, value: bytes) -> None:
         """Add an entry behind all others."""

@@ -5,25 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ...errors import ConfigError, SourceEmpty, WriteError
+from ...errors import ClosedError, ConfigError, SourceEmpty, WriteError
 from ...sizes import counted, parse_bytes, show_bytes
 from ...source.paths import AnyPath, printable
+from ...source.shards.shard_index import ShardIndex
 from ..values.written_samples import each
+from .target import Pipe, ShardFile
 
 _NUMBER = re.compile(r"\{(?P<braces>:0(?P<width>\d+)d?|:d)?\}|%(?:0(?P<percent>\d+))?d")
 #: digits of ``{}``: enough that the shards' order is the order of their names
 _DIGITS = 6
 
 _Encoded = TypeVar("_Encoded")
-_Takes = TypeVar("_Takes", contravariant=True)
+_Self = TypeVar("_Self", bound="ShardWriter[Any]")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenShards:
     """What was written: the files in order, and how many samples and bytes they hold (indexes not counted)."""
 
     paths: tuple[str, ...]
@@ -31,17 +34,72 @@ class Written:
     bytes: int
 
 
-class Writer(Protocol[_Takes]):
-    """A shard being written."""
+class ShardWriter(ABC, Generic[_Encoded]):
+    """A shard being written: it appears, whole and with its index, when it is closed."""
 
-    samples: int
+    def __init__(self, target: ShardFile | Pipe) -> None:
+        self._target = target
+        self.samples = 0
+        self._open = True
+        self._size = 0  # bytes of the shard so far, gathered ones included
+        self._pieces: list[bytes] = []
 
     @property
-    def size(self) -> int: ...
-    def size_with(self, encoded: _Takes) -> int: ...
-    def add(self, encoded: _Takes) -> None: ...
-    def close(self) -> None: ...
-    def abandon(self) -> None: ...
+    def path(self) -> str:
+        """What is being written, for messages."""
+        return self._target.told
+
+    @property
+    def size(self) -> int:
+        """Bytes the shard would have if it were closed now."""
+        return self._size
+
+    @abstractmethod
+    def size_with(self, encoded: _Encoded) -> int:
+        """Bytes the shard would have with one more sample."""
+
+    @abstractmethod
+    def add(self, encoded: _Encoded) -> None:
+        """Append an encoded sample."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Write what is left."""
+
+    @abstractmethod
+    def _index(self, size: int, mtime_ns: int) -> ShardIndex:
+        """What the index says."""
+
+    def close(self) -> None:
+        """Make the shard appear; nothing when it is closed already."""
+        if not self._open:
+            return
+        try:
+            self._end()
+            self._open = False
+            self._target.close(self._index)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Give the shard up: nothing of it stays, unless it went down a pipe."""
+        self._open = False
+        self._pieces.clear()
+        self._target.abandon()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ClosedError(f"{self.path}: this shard is closed; write to a new one")
 
 
 class Pattern:
@@ -93,12 +151,12 @@ def write_shards(
     pattern: AnyPath,
     samples: Iterable[Any],
     encode: Callable[[Any, int], _Encoded],
-    open_writer: Callable[[str], Writer[_Encoded]],
+    open_writer: Callable[[str], ShardWriter[_Encoded]],
     *,
     max_bytes: int | str | None,
     max_samples: int | None,
     overwrite: bool,
-) -> Written:
+) -> WrittenShards:
     """Write samples to as many shards as it takes. Each appears when it is full; when something fails, those before it stay."""
     names = Pattern(pattern)
     most_bytes = None if max_bytes is None else parse_bytes(max_bytes, "max_bytes")
@@ -107,7 +165,7 @@ def write_shards(
     if names.text == "-":
         most_bytes = max_samples = None  # a pipe is one shard, however long
     if not overwrite and (there := names.existing()):
-        raise WriteError(f"{_told(there)} there already; give another name, or overwrite=True")
+        raise WriteError(f"{told_paths(there)} there already; give another name, or overwrite=True")
     paths: list[str] = []
     total_bytes, number = 0, 0
     writer = open_writer(names.name(0))
@@ -133,21 +191,30 @@ def write_shards(
     paths.append(names.name(len(paths)))
     if overwrite and (stale := names.existing(len(paths))):
         raise WriteError(
-            f"{names.text}: {counted(len(paths), 'shard')} written; but {_told(stale)} left from an earlier run, and would be "
-            "read with them: delete what you do not want"
+            f"{names.text}: {counted(len(paths), 'shard')} written; but {told_paths(stale)} left from an earlier run, and would "
+            "be read with them: delete what you do not want"
         )
-    return Written(tuple(paths), number, total_bytes + writer.size)
+    return WrittenShards(tuple(paths), number, total_bytes + writer.size)
 
 
 def _too_small(name: str, samples: int, size: int) -> ConfigError:
-    stem, dot, ending = name.rpartition(".")
-    numbered = f"{stem}-{{:06d}}.{ending}" if dot and "/" not in ending else f"{name}-{{:06d}}"
     return ConfigError(
         f"{name}: more than one shard is needed (one is full with {counted(samples, 'sample')}, {show_bytes(size)}); name them "
-        f"{numbered!r}, or raise the limit: max_bytes=None is none"
+        f"{numbered(name)!r}, or raise the limit: max_bytes=None is none"
     )
 
 
-def _told(paths: list[str]) -> str:
+def numbered(name: str) -> str:
+    """The name of one shard as a pattern for several.
+
+    >>> numbered("out.tar")
+    'out-{:06d}.tar'
+    """
+    stem, dot, ending = name.rpartition(".")
+    return f"{stem}-{{:06d}}.{ending}" if dot and "/" not in ending else f"{name}-{{:06d}}"
+
+
+def told_paths(paths: list[str]) -> str:
+    """Some paths as the beginning of a sentence."""
     first = printable(os.fsencode(paths[0]))
     return f"{first} is" if len(paths) == 1 else f"{first} and {len(paths) - 1:,} more like it are"

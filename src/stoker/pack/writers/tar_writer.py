@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import ClosedError, ConfigError
+from ...errors import ConfigError
 from ...kernel.records import crc32c, crc32c_spans
 from ...source.paths import AnyPath, printable
 from ...source.shards.codecs import name_bytes
@@ -25,7 +25,7 @@ from ...source.shards.shard_index import Keys, SeekStrings, ShardIndex, seek_col
 from ..values.encode import encode_value
 from ..values.jpegs import SeekMaker
 from ..values.written_samples import split_sample, told_sample
-from .shard_writer import Written, write_shards
+from .shard_writer import ShardWriter, WrittenShards, write_shards
 from .target import Target, open_target
 
 BLOCK = 512
@@ -55,7 +55,7 @@ class Encoded(NamedTuple):
     seeks: Mapping[bytes, bytes] = MappingProxyType({})  # seek indices of those that are JPEGs
 
 
-class TarWriter:
+class TarWriter(ShardWriter[Encoded]):
     """Write samples to one tar shard, which appears, whole and with its index, when the writer is closed.
 
     `target` is a path; or ``"-"`` for standard output, or a file object: these get no index and are not atomic. A sample is a
@@ -84,19 +84,10 @@ class TarWriter:
         about: Mapping[str, Any] | None = None,
         seek: bool = False,
     ) -> None:
-        self._target = open_target(target, index=index, overwrite=overwrite, about=about)
-        self.samples = 0
-        self._open = True
+        super().__init__(open_target(target, index=index, overwrite=overwrite, about=about))
         self._table = _Table(seek) if self._target.indexed else _LastKey()
         self._seeks = SeekMaker() if seek and self._target.indexed else None
-        self._pieces: list[bytes] = []
         self._gathered = 0
-        self._size = 0  # bytes of the shard so far, gathered ones included
-
-    @property
-    def path(self) -> str:
-        """What is being written, for messages."""
-        return self._target.told
 
     @property
     def size(self) -> int:
@@ -138,8 +129,7 @@ class TarWriter:
 
     def add(self, encoded: Encoded) -> None:
         """Append an encoded sample."""
-        if not self._open:
-            raise ClosedError(f"{self.path}: this shard is closed; write to a new one")
+        self._check_open()
         self._table.begin(encoded.key, encoded.members.keys(), self.path)
         try:
             for field, (headers, data) in encoded.members.items():
@@ -151,33 +141,12 @@ class TarWriter:
             raise
         self.samples += 1
 
-    def close(self) -> None:
-        """Write the end and make the shard appear; nothing when it is closed already."""
-        if not self._open:
-            return
-        try:
-            self._pieces.append(_ZEROS[: self.size - self._size])
-            self._flush()
-            self._open = False
-            self._target.close(self._table.index)
-        except BaseException:
-            self.abandon()
-            raise
+    def _end(self) -> None:
+        self._pieces.append(_ZEROS[: self.size - self._size])
+        self._flush()
 
-    def abandon(self) -> None:
-        """Give the shard up: nothing of it stays, unless it went down a pipe."""
-        self._open = False
-        self._pieces.clear()
-        self._target.abandon()
-
-    def __enter__(self) -> TarWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
+    def _index(self, size: int, mtime_ns: int) -> ShardIndex:
+        return self._table.index(size, mtime_ns)
 
     def _member(self, field: bytes, headers: bytes, data: bytes) -> None:
         start = self._size + len(headers)
@@ -214,7 +183,7 @@ def write_tar(
     overwrite: bool = False,
     *,
     seek: bool = False,
-) -> Written:
+) -> WrittenShards:
     """Write samples to tar shards, each with its index beside it.
 
     `pattern` says where the shards' number goes: ``out-{:06d}.tar``, ``out-%06d.tar``, ``out-{}.tar`` (six digits); a plain name

@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, Union
 
 from ...errors import ConfigError, WriteError
 from ...kernel.library import Bytes
-from ...source.paths import AnyPath, printable
+from ...source.paths import AnyPath, file_name, printable
 from ...source.shards.shard_index import MAX_HEADER, SUFFIX, ShardIndex
-from .atomic import AtomicFile, sync_folder, write_error
+from ...storage.atomic import AtomicFile, sync_folder, write_error
 
 Target = Union[AnyPath, BinaryIO]
 #: makes the index of a complete shard from its size and its time of change
@@ -188,8 +188,7 @@ def _check_path(name: str | bytes) -> None:
             f"{text}: shards are written plain, so that they can be read at random; leave that ending away, or write to '-' and "
             "pack that: ... | zstd > out.tar.zst"
         )
-    if "\0" in text:
-        raise ConfigError(f"{text!r}: a file's name cannot hold a NUL character")
+    file_name(name)
 
 
 def _standard_output() -> Pipe:

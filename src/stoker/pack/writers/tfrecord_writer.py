@@ -14,12 +14,12 @@ import struct
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import ClosedError, ConfigError
+from ...errors import ConfigError
 from ...kernel.records import ExampleStats, crc32c_spans, mask_crc
 from ...source.paths import AnyPath, printable
 from ...source.shards.feature import KINDS
@@ -27,7 +27,7 @@ from ...source.shards.shard_index import SeekStrings, ShardIndex, seek_columns
 from ..values.example import ExampleEncoder
 from ..values.jpegs import SeekMaker
 from ..values.written_samples import split_sample, told_sample
-from .shard_writer import Written, write_shards
+from .shard_writer import ShardWriter, WrittenShards, write_shards
 from .target import Target, open_target
 
 _GATHER = 1 << 21
@@ -70,7 +70,7 @@ class RecordEncoder:
         return Record(pieces) if self._seeks is None else Record(pieces, self._seeks.fields(fields))
 
 
-class TfrecordWriter:
+class TfrecordWriter(ShardWriter[Record]):
     """Write samples to one TFRecord file, which appears, whole and with its index, when the writer is closed.
 
     A sample is a mapping of names to values, stored as a `tf.train.Example`: bytes and texts as bytes, whole numbers as 64-bit
@@ -97,24 +97,15 @@ class TfrecordWriter:
         seek: bool = False,
     ) -> None:
         self._encoder = RecordEncoder(key=key, floats=floats, seek=seek)
-        self._target = open_target(target, index=index, overwrite=overwrite, about=about)
+        super().__init__(open_target(target, index=index, overwrite=overwrite, about=about))
         self._seeks: dict[str, SeekStrings] | None = {} if seek and self._target.indexed else None
-        self.samples = 0
-        self.size = 0
-        self._open = True
         self._starts, self._lengths = array("q"), array("q")
         self._flushed, self._flushed_records = 0, 0
-        self._pieces: list[bytes] = []
         self._stats = ExampleStats()
-
-    @property
-    def path(self) -> str:
-        """What is being written, for messages."""
-        return self._target.told
 
     def size_with(self, encoded: Record) -> int:
         """Bytes the file would have with one more record."""
-        return self.size + sum(map(len, encoded.pieces)) + _AROUND
+        return self._size + sum(map(len, encoded.pieces)) + _AROUND
 
     def write(self, sample: Any) -> None:
         """Append a sample. One that cannot be written raises ConfigError, and the file is as if it had not been tried."""
@@ -122,50 +113,25 @@ class TfrecordWriter:
 
     def add(self, encoded: Record) -> None:
         """Append an encoded record."""
-        if not self._open:
-            raise ClosedError(f"{self.path}: this file is closed; write to a new one")
+        self._check_open()
         length = sum(map(len, encoded.pieces))
         if self._seeks is not None:
             for name, seek in encoded.seeks.items():
                 self._seeks.setdefault(name, SeekStrings()).add(seek, self.samples)
-        self._starts.append(self.size + _LENGTH.size)
+        self._starts.append(self._size + _LENGTH.size)
         self._lengths.append(length)
         self._pieces += (_LENGTH.pack(length), *encoded.pieces, _CHECKSUM)
-        self.size += length + _AROUND
+        self._size += length + _AROUND
         self.samples += 1
-        if self.size - self._flushed >= _GATHER:
+        if self._size - self._flushed >= _GATHER:
             try:
                 self._flush()
             except BaseException:
                 self.abandon()
                 raise
 
-    def close(self) -> None:
-        """Make the file appear; nothing when it is closed already."""
-        if not self._open:
-            return
-        try:
-            self._flush()
-            self._open = False
-            self._target.close(self._index)
-        except BaseException:
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        """Give the file up: nothing of it stays, unless it went down a pipe."""
-        self._open = False
-        self._pieces.clear()
-        self._target.abandon()
-
-    def __enter__(self) -> TfrecordWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
+    def _end(self) -> None:
+        self._flush()
 
     def _flush(self) -> None:
         """Write what was gathered; all its checksums are worked out in one call each, and put where room was left for them."""
@@ -179,7 +145,7 @@ class TfrecordWriter:
         _put(data, heads + 8, crc32c_spans(data, heads, np.full_like(heads, 8)))
         _put(data, starts + lengths, crc32c_spans(data, starts, lengths))
         self._target.write(data)
-        self._flushed = self.size
+        self._flushed = self._size
         if self._target.indexed:
             self._stats.add(data, starts, lengths)
             self._flushed_records = self.samples
@@ -210,7 +176,7 @@ def write_tfrecord(
     key: str | None = None,
     floats: str = "exact",
     seek: bool = False,
-) -> Written:
+) -> WrittenShards:
     """Write samples to TFRecord files, for TensorFlow or anything else that reads them.
 
     `pattern`, `max_bytes`, `max_samples`, `overwrite` and `seek` are as for `write_tar`; what samples may hold is told at

@@ -26,12 +26,12 @@ from ...errors import (
 )
 from ...kernel.records import MEMBER, ExampleStats, TarScan
 from ...sizes import show_bytes
+from ...storage.atomic import publish
 from ...storage.blob import Blob
 from ...storage.cache_blob import CachedBlob
 from ...storage.home import index_home
 from ...storage.local import LocalBlob
 from ...storage.once import Once
-from ...storage.publish import publish
 from ..paths import printable
 from ..sniff import BEGIN, PACKINGS, packing_by_content, seen_as, seen_at
 from ..streams.tfrecord_stream import whole_records

@@ -23,7 +23,7 @@ from ...storage.local import HeldFiles, LocalBlob
 from ...storage.scratch import Scratch
 from ..chunk import BytesColumn, Column, Ints
 from ..paths import printable
-from ..source import Located, Rows, Source, Span, digest
+from ..source import ForesightSpan, Located, Rows, Source, digest
 from .examples import ExampleColumns
 from .seekrows import Seeks
 from .seeks import seek_tables
@@ -108,7 +108,7 @@ class RecordSource(Source):
         self._cached = [blob for blob in self.blobs if isinstance(blob, CachedBlob)]
         if self._cached:
             whole = self._cached[0].cache.block is None
-            self.foresight = Span(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
+            self.foresight = ForesightSpan(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
         self._mean = np.maximum(self._length, 0).mean(axis=0)
         told = [index.about["classes"] for index in indexes if "classes" in index.about]
         named = {tuple(names) for names in told if isinstance(names, list) and all(isinstance(name, str) for name in names)}
@@ -162,12 +162,12 @@ class RecordSource(Source):
 
     def _units(self, shard: int, *span: int) -> Sequence[Any]:
         blob = self.blobs[shard]
-        return blob.units(*span) if isinstance(blob, CachedBlob) else ()
+        return blob.entries(*span) if isinstance(blob, CachedBlob) else ()
 
     def _tail_units(self, shard: int, decoded: bool) -> Sequence[Any]:
         """What the cache is to hold of a shard's seek indices: not every pipeline decodes."""
         tail = self.indexes[shard].tail
-        return tail.blob.units(tail.at) if decoded and self._seeks and isinstance(tail.blob, CachedBlob) else ()
+        return tail.blob.entries(tail.at) if decoded and self._seeks and isinstance(tail.blob, CachedBlob) else ()
 
     def size_of(self, field: str) -> int:
         if field in self.stored:

@@ -92,7 +92,7 @@ class SeekColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class IndexTail:
     """The seek indices themselves, back to back: `parts`, or, with a `blob`, `length` bytes from `at` of that file on."""
 
     length: int = 0
@@ -101,7 +101,7 @@ class Tail:
     at: int = 0
 
     @classmethod
-    def of(cls, parts: Iterable[bytes]) -> Tail:
+    def of(cls, parts: Iterable[bytes]) -> IndexTail:
         held = tuple(part for part in parts if part)
         return cls(sum(map(len, held)), held)
 
@@ -144,7 +144,7 @@ class SeekStrings:
         return b"".join(self._parts)
 
 
-def seek_columns(gathered: Mapping[str, SeekStrings], records: int) -> tuple[dict[str, SeekColumn], Tail]:
+def seek_columns(gathered: Mapping[str, SeekStrings], records: int) -> tuple[dict[str, SeekColumn], IndexTail]:
     """Columns and tail of an index; a field without a single one is left out."""
     columns, parts = {}, []
     for name, strings in gathered.items():
@@ -152,7 +152,7 @@ def seek_columns(gathered: Mapping[str, SeekStrings], records: int) -> tuple[dic
         if data := strings.data:
             columns[name] = strings.column()
             parts.append(data)
-    return columns, Tail.of(parts)
+    return columns, IndexTail.of(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class ShardIndex:
     about: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
     seeks: dict[str, SeekColumn] | None = None
-    tail: Tail = field(default_factory=Tail)
+    tail: IndexTail = field(default_factory=IndexTail)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -355,11 +355,11 @@ class IndexHeader:
             raise _bad(self.told, "its checksum is wrong")
         end = self.at + self.length
         blob = self.file.blob
-        tail = Tail.of((bytes(self.file.get(end, self.tail)),)) if blob is None else Tail(self.tail, (), blob, end)
+        tail = IndexTail.of((bytes(self.file.get(end, self.tail)),)) if blob is None else IndexTail(self.tail, (), blob, end)
         with _contradictions(self.told):
-            return self._index(body, tail if self.tail else Tail())
+            return self._index(body, tail if self.tail else IndexTail())
 
-    def _index(self, body: memoryview, tail: Tail) -> ShardIndex:
+    def _index(self, body: memoryview, tail: IndexTail) -> ShardIndex:
         said = self.said
         columns = {entry["name"]: _column(entry, body) for entry in said["columns"]}
         index = ShardIndex(

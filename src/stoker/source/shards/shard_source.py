@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Union
-from urllib.parse import unquote_to_bytes
 
 from ...errors import ConfigError, SourceEmpty, SourceNotFound
+from ...storage.names import file_url_path, is_file_url
 from ..paths import AnyPath
 from ..sniff import seen_at
 from .shard_index import SUFFIX
@@ -52,7 +52,7 @@ def expand(spec: Spec, what: str, endings: tuple[str, ...]) -> list[str]:
 
 def is_remote(url: str) -> bool:
     """Whether it names a place on a network."""
-    return "://" in url and not url.startswith("file://")
+    return "://" in url and not is_file_url(url)
 
 
 def braces(text: str) -> list[str]:
@@ -79,8 +79,8 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
                 f"{part}: a remote place is not searched; write its shards with braces, as in name-{{0000..0147}}.tar"
             )
         return braces(part)
-    if part.startswith("file://"):
-        part = _local_path(part)
+    if is_file_url(part):
+        part = os.fsdecode(file_url_path(part))
     folder = os.path.isdir(part)  # noqa: PTH112  pathlib raises when a name is too long
     if os.path.lexists(part) and not folder:
         return [part]  # also when its name holds braces or stars
@@ -90,13 +90,6 @@ def _expand_one(part: str, what: str, endings: tuple[str, ...]) -> list[str]:
     for name in braces(part):
         names += _matching(name) if glob.has_magic(name) else [name]
     return names
-
-
-def _local_path(url: str) -> str:
-    host, slash, path = url.removeprefix("file://").partition("/")
-    if not slash or host not in ("", "localhost"):
-        raise ConfigError(f"{url}: a file: URL is file:///absolute/path, on this machine")
-    return "/" + os.fsdecode(unquote_to_bytes(path))
 
 
 def _in_folder(folder: str, what: str, endings: tuple[str, ...]) -> list[str]:

@@ -20,9 +20,9 @@ import numpy as np
 
 from ...errors import CorruptIndex, ReadError, ShardError, SourceNotFound, WriteError
 from ...sizes import counted, show_bytes
+from ...storage.atomic import publish
 from ...storage.home import index_home
 from ...storage.local import LocalBlob
-from ...storage.publish import publish
 from ..chunk import Ints
 from ..files.walk import list_files
 from ..paths import printable

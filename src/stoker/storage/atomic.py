@@ -22,25 +22,29 @@ import weakref
 from collections.abc import Iterator
 from types import TracebackType
 
-from ...errors import ClosedError, WriteError
-from ...kernel.library import Bytes
-from ...sizes import show_bytes
-from ...source.paths import AnyPath, absolute, printable
+from ..errors import ClosedError, WriteError
+from ..kernel.library import Bytes
+from ..sizes import show_bytes
+from .names import AnyPath, absolute, printable
+from .open_files import files
 
 _LEFTOVER = re.compile(rb"\.stoker-([0-9a-f]{8})-[0-9]+-[0-9a-f]{16}\.part")
 #: what another machine left is removed when it was not touched for so long: not every network file system shares its locks
 _FOREIGN_NS = 24 * 3600 * 10**9
+#: how long to wait for a descriptor where the process has none left
+_WAIT_S = 1.0
 #: what a file system answers that has no hard links
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EMLINK}
 _REMEDIES = {
     errno.EDQUOT: "your disk quota is used up; free some of it, or write elsewhere",
     errno.EROFS: "the file system is read-only; write elsewhere",
     errno.EACCES: "you may not write into this folder; change its permissions, or write elsewhere",
+    errno.EISDIR: "it is a folder; give the name of a file",
     errno.EPERM: "you may not write into this folder; change its permissions, or write elsewhere",
-    errno.ENOENT: "the folder does not exist; make it first",
-    errno.ENOTDIR: "a part of the path is no folder; check the spelling",
+    errno.ENOENT: "its folder does not exist; make it first",
+    errno.ENOTDIR: "a part of the path is not a folder; check the spelling",
     errno.ENAMETOOLONG: "the name is too long for this file system; choose a shorter one",
-    errno.EFBIG: "the file system, or `ulimit -f`, allows no larger file; write smaller ones with max_bytes",
+    errno.EFBIG: "the file system, or `ulimit -f`, does not allow a larger file; write smaller ones, as with max_bytes",
     errno.EPIPE: "whoever was to read it has gone",
     errno.EIO: "the disk reported an error; check it before you trust it with data",
 }
@@ -98,15 +102,16 @@ class AtomicFile:
         self._finished = True
         return about
 
-    def publish(self) -> None:
-        """Make the file appear under its name, for good."""
+    def publish(self, sync: bool = True) -> None:
+        """Make the file appear under its name; for good, unless its folder is not to be brought to the disk."""
         if not self._finished:
             self.finish()
         with self._failing(0):
             self._appear()
         self._net.detach()
         self._close()
-        sync_folder(self._folder)
+        if sync:
+            sync_folder(self._folder)
 
     def abandon(self) -> None:
         """Remove what was written so far; nothing when the file has appeared, or was abandoned before."""
@@ -132,7 +137,7 @@ class AtomicFile:
             return  # nothing there; why nothing can be, will be told when it is tried
         if stat.S_ISDIR(mode):
             self.abandon()
-            raise WriteError(f"{self.told}: is a folder; give the name of a file")
+            raise WriteError(f"{self.told}: cannot be written: it is a folder; give the name of a file")
         if not self._overwrite:
             self.abandon()
             raise WriteError(f"{self.told}: exists already, and is left as it is; give another name, or overwrite=True")
@@ -143,7 +148,8 @@ class AtomicFile:
         self.temporary = os.path.join(self._folder, name)
         # Before there is a file: a signal may end the program at any moment from here to the `with` of a caller. At exit too.
         self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
-        self._fd = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd = files.patiently(lambda: os.open(self.temporary, flags, 0o666), _WAIT_S)
         with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -190,6 +196,22 @@ class AtomicFile:
         except BaseException:
             self.abandon()
             raise
+
+
+#: folders that `publish` has looked through for what dead writers left
+_swept: set[bytes] = set()
+
+
+def publish(path: bytes, *parts: bytes, mode: int | None = None) -> None:
+    """Write a small file in one go, in the place of what is there; raises WriteError and leaves nothing when it cannot."""
+    folder = os.path.dirname(path)
+    with AtomicFile(path, overwrite=True, clean=folder not in _swept) as file:
+        _swept.add(folder)
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        for part in parts:
+            file.write(part)
+        file.publish(sync=False)
 
 
 def write_error(error: OSError, told: str, folder: bytes | None, written: int, more: int) -> WriteError:

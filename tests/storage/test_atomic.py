@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from stoker.errors import ClosedError, WriteError
-from stoker.pack.writers import atomic
-from stoker.pack.writers.atomic import AtomicFile, sweep
+from stoker.storage import atomic
+from stoker.storage.atomic import AtomicFile, sweep
 
 LEFT = ".stoker-{host}-123-0123456789abcdef.part"
 
@@ -216,7 +216,7 @@ def test_a_failure_at_the_end_leaves_no_trace_either(tmp_path: Path, monkeypatch
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="the folder does not exist; make it first"):
+    with pytest.raises(WriteError, match="its folder does not exist; make it first"):
         AtomicFile(tmp_path / "no" / "a")
 
 
@@ -234,7 +234,7 @@ def test_a_file_larger_than_allowed_is_told_and_removed(tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
         "from stoker.errors import WriteError\n"
-        "from stoker.pack.writers.atomic import AtomicFile\n"
+        "from stoker.storage.atomic import AtomicFile\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
         "try:\n"
         "    with AtomicFile(sys.argv[1]) as file:\n"
@@ -321,7 +321,7 @@ def test_a_file_system_without_locks_still_works(tmp_path: Path, monkeypatch: py
 #: in a process of its own: what is raised while a handler ends may stay the interpreter's current exception
 INTERRUPTED = """
 import gc, os, sys
-from stoker.pack.writers import atomic
+from stoker.storage import atomic
 
 def write(path, moment):
     def count(frame, event, argument):
