@@ -149,7 +149,8 @@ class BatchUnit(Unit[Content, Result]):
         self._added = 0  # bytes beside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
         self._errors: dict[int, BaseException] = {}  # by row
-        self.damaged = 0  # images decoded as far as they go; known when the batch is
+        # known when the batch is: rows that were not skipped, and images decoded as far as they go
+        self.samples = self.damaged = 0
         self._skipped: list[TaskFault] = []
         self._batch: Batch | None = None
 
@@ -199,11 +200,6 @@ class BatchUnit(Unit[Content, Result]):
         return min(self._errors, default=self.rows)
 
     @property
-    def samples(self) -> int:
-        """How many rows of the batch are samples of their own: those that were not skipped."""
-        return self.rows if self.kept is None else len(self.kept)
-
-    @property
     def skipped(self) -> list[SampleError]:
         """Bad samples that were left out, in the order of rows; known when the batch is."""
         if not self._skipped:
@@ -232,14 +228,17 @@ class BatchUnit(Unit[Content, Result]):
         draft, self.draft = self.draft, None
         assert draft is not None
         self.kept = draft.kept
+        self.samples = self.rows if self.kept is None else len(self.kept)
         for written in draft.written.values():
             self._skipped += written.report.skipped
             self.damaged += written.report.notes.damaged
         columns = joined.columns
         if joined.memory is None:
-            lease = draft.lease()
+            lease = joining.memory
+            assert isinstance(lease, Lease)
             columns = {name: lease.column(c) if isinstance(c, SlabView) else c for name, c in columns.items()}
-        self._batch = Batch(columns, joining.rows, keys if joined.given is None else joined.given.copy, draft.valid(self._padded))
+        valid = draft.valid(self._padded) if self._padded or self.kept is not None else None
+        self._batch = Batch(columns, joining.rows, keys if joined.given is None else joined.given.copy, valid)
 
     def __str__(self) -> str:
         return f"the batch of epoch {self.epoch} that ends at row {self.cursors(0).row:,}"
