@@ -28,7 +28,9 @@ MAY_IMPORT = {
     "observe": {"errors", "sizes", "source", "plan"},
     "stage": {"errors", "faults", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "sizes", "batch"},
-    "loader": {"errors", "faults", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device"},
+    "loader": {
+        "errors", "faults", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device",
+    },
     "pipeline": {"errors", "foreign_names", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "sizes", "kernel", "storage", "source", "image"},
     "__init__": {"errors", "foreign_names", "engine", "pipeline", "source", "storage", "pack"},

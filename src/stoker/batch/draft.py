@@ -6,8 +6,9 @@ Only `Draft` stays with the consumer. The others are functions of values, and ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from .strings import ByteStrings
 from .written_rows import Report, WrittenRows
 
 
-class BatchJoin(NamedTuple):
+@dataclass(slots=True)
+class BatchJoin:
     """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
 
     `taken` are their rows in the slab; None: all, as they are. `repeated` are the rows of the parts, where some stand for others;
@@ -88,7 +90,7 @@ class Draft:
         for first, part in sorted(self.written.items()):
             slots = part.slots if stop is None else part.slots[part.slots < stop - first]
             if len(slots):
-                parts.append(part._replace(slots=slots))
+                parts.append(replace(part, slots=slots))
                 kept.append(first + slots)
         rows: Ints = np.concatenate(kept)
         return parts, None if len(rows) == self.rows else rows

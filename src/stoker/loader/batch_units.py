@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
 
 from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
@@ -40,7 +40,8 @@ Rows = Union[Places, Chunk]
 _MOST_KEYS = 4
 
 
-class BatchPart(NamedTuple):
+@dataclass(slots=True)
+class BatchPart:
     """Rows to be written to a batch's memory, from row `first` on: one task."""
 
     rows: Rows
@@ -89,11 +90,11 @@ class BatchWork:
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
             return self.join(content, content.keys(self.source), True)
-        rows, first, slab = content
+        rows, first = content.rows, content.first
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
         stop = first + len(rows)
-        targets = {name: array[first:stop] for name, array in slab.arrays.items()}
+        targets = {name: array[first:stop] for name, array in content.slab.arrays.items()}
         chunk, report = self.runner.run(rows, targets, scratch)
         return write_rows(targets, chunk, self.needed, report)
 
