@@ -60,7 +60,7 @@ def stored_pictures(folder: Path) -> dict[str, Pipeline]:
         path.write_bytes(data)
     samples = [{"__key__": f"k{n}", "jpg": data, "cls": n} for n, data in enumerate(PICTURES)]
     records = [{"image": data, "label": n, "box": np.array([[0.1, 0.2, 0.7, 0.9]] * (n % 3))} for n, data in enumerate(PICTURES)]
-    tar = stoker.tar(list(stoker.write_tar(folder / "{:03d}.tar", samples, max_samples=5).paths))
+    tar = stoker.tar(list(stoker.write_tar(folder / "{:03d}.tar", samples, max_samples=5, seek=True).paths))
     tfrecord = stoker.tfrecord(
         list(
             stoker.write_tfrecord(folder / "{:03d}.tfrecord", [{"image": r["image"], "label": r["label"]} for r in records]).paths
@@ -141,6 +141,13 @@ class ExecutorContract:
     def test_it_gives_the_same_of_all_that_is_stored(self, pictures: dict[str, Pipeline]) -> None:
         for kind, pipeline in pictures.items():
             assert sha_of_run(pipeline, **self.options) == sha_of_run(pipeline, executor="inline"), kind
+
+    def test_workers_leave_the_source_as_it_was(self, pictures: dict[str, Pipeline]) -> None:
+        for kind, pipeline in pictures.items():
+            fresh: Pipeline = pickle.loads(pickle.dumps(pipeline))  # noqa: S301
+            before = pickle.dumps(fresh)
+            sha_of_run(fresh, epochs=1, **self.options)
+            assert pickle.dumps(fresh) == before, kind
 
     def test_it_gives_the_same_of_random_pipelines(self, shelf: Shelf) -> None:
         for seed in SEEDS:

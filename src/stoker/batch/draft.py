@@ -6,8 +6,9 @@ Only `Draft` stays with the consumer. The others are functions of values, and ru
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ from .strings import ByteStrings
 from .written_rows import Report, WrittenRows
 
 
-class BatchJoin(NamedTuple):
+@dataclass(slots=True)
+class BatchJoin:
     """Rows that are to become `rows` rows of a batch: what a finishing task starts from.
 
     `taken` are their rows in the slab; None: all, as they are. `repeated` are the rows of the parts, where some stand for others;
@@ -59,12 +61,6 @@ class Draft:
         self._pool, self._fill = pool, fill
         self._lease: Lease | None = None
 
-    def lease(self) -> Lease:
-        """From here on the lease owns the slab; who has its arrays holds it."""
-        if self._lease is None:
-            self._lease = Lease(self.slab, self._pool)
-        return self._lease
-
     def add(self, first: int, written: WrittenRows) -> int:
         """Take in what the task from row `first` on has written; returns the bytes it added. Done again, it counts once."""
         before = self.written.get(first)
@@ -72,7 +68,7 @@ class Draft:
         return written.nbytes if before is None else written.nbytes - before.nbytes
 
     def joining(self, epoch: int, position: int, padded: int, stop: int | None = None) -> BatchJoin:
-        """What is to be joined when every task has written; the last `padded` rows only pad.
+        """What is to be joined when every task has written; the last `padded` rows only pad. From here on a lease owns the slab.
 
         With `stop` only the rows before that one, when what follows failed.
         """
@@ -80,12 +76,13 @@ class Draft:
         if stop is not None or sum([len(part.slots) for part in parts]) < rows:
             parts, self.kept = self._kept(stop)
         kept, real = self.kept, rows - padded
+        lease = self._lease = self._lease or Lease(self.slab, self._pool)
         if kept is None:
-            return BatchJoin(self.lease(), parts, rows, None, None, real, epoch, position)
+            return BatchJoin(lease, parts, rows, None, None, real, epoch, position)
         if self._fill and len(kept):
             repeated = np.maximum(np.searchsorted(kept, np.arange(rows), side="right") - 1, 0)
-            return BatchJoin(self.lease(), parts, rows, kept[repeated], repeated, real, epoch, position)
-        return BatchJoin(self.lease(), parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
+            return BatchJoin(lease, parts, rows, kept[repeated], repeated, real, epoch, position)
+        return BatchJoin(lease, parts, len(kept), kept, None, int((kept < real).sum()), epoch, position)
 
     def _kept(self, stop: int | None) -> tuple[list[WrittenRows], Ints | None]:
         """What tasks wrote before `stop`, without those that wrote nothing; and which rows these are, None when they are all."""
@@ -93,14 +90,14 @@ class Draft:
         for first, part in sorted(self.written.items()):
             slots = part.slots if stop is None else part.slots[part.slots < stop - first]
             if len(slots):
-                parts.append(part._replace(slots=slots))
+                parts.append(replace(part, slots=slots))
                 kept.append(first + slots)
         rows: Ints = np.concatenate(kept)
         return parts, None if len(rows) == self.rows else rows
 
     def valid(self, padded: int) -> NDArray[np.bool_] | None:
         """Which rows of the joined batch are real samples; None: all."""
-        if not padded and not self._fill:
+        if not padded and (self.kept is None or not self._fill):
             return None
         valid = np.arange(self.rows) < self.rows - padded
         if self.kept is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Union
+from typing import Any, Union
 
 from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
@@ -40,7 +40,8 @@ Rows = Union[Places, Chunk]
 _MOST_KEYS = 4
 
 
-class BatchPart(NamedTuple):
+@dataclass(slots=True)
+class BatchPart:
     """Rows to be written to a batch's memory, from row `first` on: one task."""
 
     rows: Rows
@@ -89,11 +90,11 @@ class BatchWork:
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
             return self.join(content, content.keys(self.source), True)
-        rows, first, slab = content
+        rows, first = content.rows, content.first
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
         stop = first + len(rows)
-        targets = {name: array[first:stop] for name, array in slab.arrays.items()}
+        targets = {name: array[first:stop] for name, array in content.slab.arrays.items()}
         chunk, report = self.runner.run(rows, targets, scratch)
         return write_rows(targets, chunk, self.needed, report)
 
@@ -149,7 +150,8 @@ class BatchUnit(Unit[Content, Result]):
         self._added = 0  # bytes beside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
         self._errors: dict[int, BaseException] = {}  # by row
-        self.damaged = 0  # images decoded as far as they go; known when the batch is
+        # known when the batch is: rows that were not skipped, and images decoded as far as they go
+        self.samples = self.damaged = 0
         self._skipped: list[TaskFault] = []
         self._batch: Batch | None = None
 
@@ -199,11 +201,6 @@ class BatchUnit(Unit[Content, Result]):
         return min(self._errors, default=self.rows)
 
     @property
-    def samples(self) -> int:
-        """How many rows of the batch are samples of their own: those that were not skipped."""
-        return self.rows if self.kept is None else len(self.kept)
-
-    @property
     def skipped(self) -> list[SampleError]:
         """Bad samples that were left out, in the order of rows; known when the batch is."""
         if not self._skipped:
@@ -238,15 +235,18 @@ class BatchUnit(Unit[Content, Result]):
         draft, self.draft = self.draft, None
         assert draft is not None
         self.kept = draft.kept
+        self.samples = self.rows if self.kept is None else len(self.kept)
         for written in draft.written.values():
             self._skipped += written.report.skipped
             self.damaged += written.report.notes.damaged
         columns = joined.columns
         if joined.memory is None:
-            lease = draft.lease()
+            lease = joining.memory
+            assert isinstance(lease, Lease)
             columns = {name: lease.column(c) if isinstance(c, SlabView) else c for name, c in columns.items()}
         keys = keys if joined.given is None else joined.given.copy
-        self._batch = Batch.of(columns, joining.rows, keys, draft.valid(self._padded))
+        valid = draft.valid(self._padded) if self._padded or self.kept is not None else None
+        self._batch = Batch.of(columns, joining.rows, keys, valid)
 
     def __str__(self) -> str:
         return f"the batch of epoch {self.epoch} that ends at row {self.cursors(0).row:,}"
