@@ -91,7 +91,7 @@ def draws_at(
 ) -> list[list[Any]]:
     """What each kernel operation draws for images of `size` at some places, by name; None: it does not happen."""
     count = len(positions)
-    boxes = None if box is None else np.full((count, 4), box, np.float32)
+    boxes = np.full((count, 4), np.nan if box is None else box, np.float32)
     sides = np.full(count, size[1], np.int32), np.full(count, size[0], np.int32)
     drawn = describe.draws(program, *sides, boxes, np.full(count, epoch, np.uint32), np.array(positions, np.int64))
     return [[named(op, numbers, program.choices) for op, numbers in zip(program.ops, row)] for row in drawn.tolist()]
