@@ -30,7 +30,7 @@ from stoker.image import (
     ToFloat,
     VerticalFlip,
 )
-from stoker.image.fusion import Work, passes
+from stoker.image.fusion import PassWork, passes
 from stoker.image.lower import lower
 from stoker.kernel.native import Border, OpKind, Program
 
@@ -128,7 +128,7 @@ def test_boxes_may_be_cropped_to_before_and_behind_other_geometry() -> None:
 # ---- what is done together ---------------------------------------------------------------------------------------------------
 
 
-def done(*ops: Operation) -> list[tuple[Work, str]]:
+def done(*ops: Operation) -> list[tuple[PassWork, str]]:
     return [(each.work, " ".join(type(op).__name__ for op in each.operations)) for each in passes(ops)]
 
 
@@ -136,28 +136,28 @@ def test_neighbours_of_one_kind_are_done_together() -> None:
     ops = [RandomResizedCrop(8), HorizontalFlip(), Rotate(5), VerticalFlip(), Affine(3), ColorJitter(0.1), Invert(), Solarize(9),
            GaussianBlur(3), Invert(), RandAugment(), Cutout(2), RandomErasing(), Normalize(0, 1)]  # fmt: skip
     assert done(*ops) == [
-        (Work.RESAMPLE, "RandomResizedCrop HorizontalFlip"),
-        (Work.WARP, "Rotate VerticalFlip Affine"),
-        (Work.COLOURS, "ColorJitter Invert Solarize"),
-        (Work.NEIGHBOURS, "GaussianBlur"),
-        (Work.COLOURS, "Invert"),
-        (Work.POLICY, "RandAugment"),
-        (Work.ERASE, "Cutout RandomErasing"),
+        (PassWork.RESAMPLE, "RandomResizedCrop HorizontalFlip"),
+        (PassWork.WARP, "Rotate VerticalFlip Affine"),
+        (PassWork.COLOURS, "ColorJitter Invert Solarize"),
+        (PassWork.NEIGHBOURS, "GaussianBlur"),
+        (PassWork.COLOURS, "Invert"),
+        (PassWork.POLICY, "RandAugment"),
+        (PassWork.ERASE, "Cutout RandomErasing"),
     ]
 
 
 def test_padding_moves_whole_pixels_and_a_late_resize_resamples_again() -> None:
-    assert done(RandomCrop(8, 2), HorizontalFlip()) == [(Work.MOVE, "RandomCrop HorizontalFlip")]
-    assert done(Resize(9), Pad(2), RandomCrop(4)) == [(Work.RESAMPLE, "Resize"), (Work.MOVE, "Pad RandomCrop")]
-    assert done(Pad(2), Resize(4)) == [(Work.MOVE, "Pad"), (Work.RESAMPLE_AGAIN, "Resize")]
+    assert done(RandomCrop(8, 2), HorizontalFlip()) == [(PassWork.MOVE, "RandomCrop HorizontalFlip")]
+    assert done(Resize(9), Pad(2), RandomCrop(4)) == [(PassWork.RESAMPLE, "Resize"), (PassWork.MOVE, "Pad RandomCrop")]
+    assert done(Pad(2), Resize(4)) == [(PassWork.MOVE, "Pad"), (PassWork.RESAMPLE_AGAIN, "Resize")]
     assert done(Invert(), HorizontalFlip(), Resize(4)) == [
-        (Work.COLOURS, "Invert"),
-        (Work.RESAMPLE_AGAIN, "HorizontalFlip Resize"),
+        (PassWork.COLOURS, "Invert"),
+        (PassWork.RESAMPLE_AGAIN, "HorizontalFlip Resize"),
     ]
 
 
 def test_two_fills_are_two_warps_and_two_equal_operations_are_two() -> None:
-    assert done(Rotate(5), Rotate(5), Rotate(5, fill=9)) == [(Work.WARP, "Rotate Rotate"), (Work.WARP, "Rotate")]
+    assert done(Rotate(5), Rotate(5), Rotate(5, fill=9)) == [(PassWork.WARP, "Rotate Rotate"), (PassWork.WARP, "Rotate")]
 
 
 def test_a_pipeline_tells_what_is_fused() -> None:

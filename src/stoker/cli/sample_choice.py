@@ -31,7 +31,7 @@ _VALUE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSample:
+class ShownSample:
     """One sample as it is stored; `problem` says why it cannot be read, or nothing. A field it lacks is None.
 
     Fields that are `opaque` hold no pictures, whatever they are called: raw pixels, for instance.
@@ -75,7 +75,7 @@ def fields_of(source: Source) -> dict[str, FieldSpec]:
     return {name: spec_of(name) for name in source.fields} if isinstance(source, TarSource) else dict(source.fields)
 
 
-def spread_samples(source: Source, count: int) -> list[StoredSample]:
+def spread_samples(source: Source, count: int) -> list[ShownSample]:
     """Some samples, spread evenly over the source. Fields of a tar that cannot be decoded are the sample's problem."""
     indices = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(np.int64))
     raw = isinstance(source, TarSource)
@@ -85,17 +85,17 @@ def spread_samples(source: Source, count: int) -> list[StoredSample]:
     samples = []
     for row, index in enumerate(indices.tolist()):
         if row in rows.errors:
-            samples.append(StoredSample(index, source.key(index), {}, str(rows.errors[row])))
+            samples.append(ShownSample(index, source.key(index), {}, str(rows.errors[row])))
             continue
         values = {name: None if is_absent(value := rows.columns[name][row]) else value for name in source.fields}
         samples.append(
-            _decoded(StoredSample(index, source.key(index), values)) if raw else StoredSample(index, source.key(index), values)
+            _decoded(ShownSample(index, source.key(index), values)) if raw else ShownSample(index, source.key(index), values)
         )
     opaque = _opaque(samples) if isinstance(source, RecordSource) else ()
     return [replace(sample, opaque=opaque) for sample in samples]
 
 
-def _opaque(samples: Sequence[StoredSample]) -> tuple[str, ...]:
+def _opaque(samples: Sequence[ShownSample]) -> tuple[str, ...]:
     """Fields of records that are pictures by their name, but not by the content of a single sample."""
     names = {name for sample in samples for name in sample.pictures if kind_of(name) not in EXTENSIONS}
     seen = {name for name in names for sample in samples if picture_kind(_bytes(sample.values.get(name)))}
@@ -106,12 +106,12 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def first_samples(source: StreamSource, count: int) -> list[StoredSample]:
+def first_samples(source: StreamSource, count: int) -> list[ShownSample]:
     """The first samples of what comes in sequence; a tar is opened for its bytes."""
     samples = []
     for index, sample in enumerate(islice(source.open(), count)):
         values = {name: value for name, value in sample.items() if name != KEY}
-        found = StoredSample(index, source.key(sample, index), values)
+        found = ShownSample(index, source.key(sample, index), values)
         samples.append(_decoded(found) if isinstance(source, TarStream) else found)
     return samples
 
@@ -142,15 +142,15 @@ def _short_text(data: bytes) -> str:
     return text if text.isprintable() else ""
 
 
-def _decoded(sample: StoredSample) -> StoredSample:
+def _decoded(sample: ShownSample) -> ShownSample:
     """The sample with a tar's fields decoded by their extension."""
     values: dict[str, Any] = {}
     for name, data in sample.values.items():
         try:
             values[name] = data if data is None or kind_of(name) in PICKLES else decode_field(name, data)
         except StokerError as error:
-            return StoredSample(sample.index, sample.key, sample.values, str(error))
-    return StoredSample(sample.index, sample.key, values, sample.problem)
+            return ShownSample(sample.index, sample.key, sample.values, str(error))
+    return ShownSample(sample.index, sample.key, values, sample.problem)
 
 
 def _fact(named: tuple[str, Any]) -> tuple[str, Any]:

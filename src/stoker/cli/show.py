@@ -23,7 +23,7 @@ from ..storage.scratch import Scratch
 from ..storage.text_files import write_text
 from .classes import read_classes
 from .guard import DATA
-from .sample_choice import LABELS, StoredSample, fields_of, first_samples, spread_samples, told_value
+from .sample_choice import LABELS, ShownSample, fields_of, first_samples, spread_samples, told_value
 from .screen import AsJson, check_writable, out, print_json, tell, tell_table
 from .sheet import sheet_page
 from .sources import SourceName, find_source, open_source
@@ -95,7 +95,7 @@ def _classes(source: Source | StreamSource) -> tuple[str, ...]:
     return own or (read_classes(os.fsdecode(blobs[0].path)) if blobs and isinstance(blobs[0], LocalBlob) else ())
 
 
-def _looked(sample: StoredSample, classes: Sequence[str], thumbnails: bool) -> list[Picture]:
+def _looked(sample: ShownSample, classes: Sequence[str], thumbnails: bool) -> list[Picture]:
     """The pictures of a sample, decoded; one without any for a sample that has none."""
     label = sample.label
     name = classes[label] if label is not None and 0 <= label < len(classes) else None
@@ -110,7 +110,7 @@ def _looked(sample: StoredSample, classes: Sequence[str], thumbnails: bool) -> l
     return found
 
 
-def _name_bad(samples: Sequence[StoredSample], shown: Sequence[Picture]) -> None:
+def _name_bad(samples: Sequence[ShownSample], shown: Sequence[Picture]) -> None:
     bad = [picture for picture in shown if picture.problem]
     for picture in bad:
         typer.echo(f"bad sample {picture.key}: {picture.problem}", err=True)
@@ -127,7 +127,7 @@ def _class_counts(source: Source) -> dict[str, int]:
     return {name: int(count) for name, count in zip(source.classes, counts)}
 
 
-def _fields_seen(source: StreamSource, samples: Sequence[StoredSample]) -> dict[str, FieldSpec]:
+def _fields_seen(source: StreamSource, samples: Sequence[ShownSample]) -> dict[str, FieldSpec]:
     """Fields of what comes in sequence: those of the samples that came."""
     seen = {name: value for sample in samples for name, value in sample.values.items()}
     return {name: spec_of(name) if isinstance(source, TarStream) else _spec_seen(value) for name, value in seen.items()}
@@ -154,7 +154,7 @@ def _as_json(
     }
 
 
-def _facts(samples: Sequence[StoredSample], looked: Sequence[Sequence[Picture]]) -> list[dict[str, Any]]:
+def _facts(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]]) -> list[dict[str, Any]]:
     """Samples with what is known of their pictures put where they are."""
     told = []
     for sample, pictures in zip(samples, looked):
@@ -186,7 +186,7 @@ def _tell_images(shown: Sequence[Picture], labels: bool) -> None:
     tell_table(columns, rows, right=("index", "pixels", "bytes"))
 
 
-def _tell_samples(samples: Sequence[StoredSample], looked: Sequence[Sequence[Picture]], fields: Mapping[str, FieldSpec]) -> None:
+def _tell_samples(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]], fields: Mapping[str, FieldSpec]) -> None:
     """A row a sample, a column a field."""
     rows = []
     for sample, pictures in zip(samples, looked):
@@ -196,7 +196,7 @@ def _tell_samples(samples: Sequence[StoredSample], looked: Sequence[Sequence[Pic
     tell_table(("index", "key", *fields), rows, right=("index",))
 
 
-def _cell(sample: StoredSample, name: str, picture: Picture | None, pictures: Sequence[Picture]) -> str:
+def _cell(sample: ShownSample, name: str, picture: Picture | None, pictures: Sequence[Picture]) -> str:
     if name not in sample.values:
         return "bad"
     if picture is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..kernel.native import Augment, AugmentKind, Op, OpKind
 from .geometry import Rotate
-from .lower import Step, is_effect
+from .lower import LoweredOperation, is_effect
 from .policies import Choice
 
 Drawn = dict[str, Any]
@@ -25,7 +25,7 @@ _FACTORS = {OpKind.COLOR_JITTER: _JITTER, OpKind.BLUR: ("sigma",), OpKind.SHARPN
 _FLIPS = (OpKind.HFLIP, OpKind.VFLIP)
 
 
-def told(steps: Sequence[Step], numbers: Sequence[Sequence[float]], choices: Sequence[Choice]) -> list[Drawn]:
+def told(steps: Sequence[LoweredOperation], numbers: Sequence[Sequence[float]], choices: Sequence[Choice]) -> list[Drawn]:
     """What each operation that draws drew for an image, as plain data; `numbers` are those of each kernel operation."""
     made, at = [], -1
     for operation, ops in steps:

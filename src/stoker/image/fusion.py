@@ -16,7 +16,7 @@ from .normalize import Normalize, ToFloat
 from .operation import Operation
 
 
-class Work(Enum):
+class PassWork(Enum):
     """What one pass does, in the words of `explain`."""
 
     RESAMPLE = "one resampling of the stored image"
@@ -30,24 +30,24 @@ class Work(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ImagePass:
     """One walk over the pixels, and the operations it does."""
 
-    work: Work
+    work: PassWork
     operations: tuple[Operation, ...]
     surveys: tuple[Operation, ...] = ()  # those that look at the whole image first
 
 
-def passes(ops: Sequence[Operation], pixels: bool = False) -> list[Pass]:
+def passes(ops: Sequence[Operation], pixels: bool = False) -> list[ImagePass]:
     """The passes up to the last write, over what is encoded or `pixels`."""
     owners = [step.operation for step in steps_of(ops) for _ in step.ops]
     made, first = [], 0
     for kind, stop, surveys in describe.passes(lower(ops), pixels):
-        work = Work.RESAMPLE_AGAIN if kind == PassKind.RESAMPLE and first else Work[kind.name]
+        work = PassWork.RESAMPLE_AGAIN if kind == PassKind.RESAMPLE and first else PassWork[kind.name]
         # An operation may be two of the kernel's, next to each other; two equal ones of the user's are still two.
         own = [at for at in range(first, stop) if at == first or owners[at] is not owners[at - 1]]
         surveyed = [owners[at] for at in range(first, stop) if surveys >> at & 1]
-        made.append(Pass(work, tuple(owners[at] for at in own), tuple(surveyed)))
+        made.append(ImagePass(work, tuple(owners[at] for at in own), tuple(surveyed)))
         first = stop
     return made
 

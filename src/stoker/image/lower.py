@@ -17,7 +17,7 @@ from .policies import Policy
 ANY_STREAMS = range(1 << 32)
 
 
-class Step(NamedTuple):
+class LoweredOperation(NamedTuple):
     """An operation, and the kernel operations that do it."""
 
     operation: Operation
@@ -63,10 +63,10 @@ def lower(
     )
 
 
-def steps_of(ops: Sequence[Operation], streams: Iterable[int] = ANY_STREAMS) -> list[Step]:
+def steps_of(ops: Sequence[Operation], streams: Iterable[int] = ANY_STREAMS) -> list[LoweredOperation]:
     """What the kernel does for each operation up to the floats; policies choose from one table, one after the other."""
     _check_order(ops)
-    steps: list[Step] = []
+    steps: list[LoweredOperation] = []
     choices = 0
     for op, stream in zip(ops, streams):
         made = []
@@ -77,7 +77,7 @@ def steps_of(ops: Sequence[Operation], streams: Iterable[int] = ANY_STREAMS) -> 
                 params = (*params, *(0,) * (MAX_PARAMS - 1 - len(params)), getattr(op, "p", 1))
             made.append(Op(kind, stream, tuple(map(float, params))))
         if made:
-            steps.append(Step(op, tuple(made)))
+            steps.append(LoweredOperation(op, tuple(made)))
     return steps
 
 

@@ -39,7 +39,7 @@ def draws(
     return out
 
 
-class Pass(NamedTuple):
+class KernelPass(NamedTuple):
     """What is done at once: operations up to `stop`; bit k of `surveys`: operation k first looks at the whole image."""
 
     kind: PassKind
@@ -47,8 +47,8 @@ class Pass(NamedTuple):
     surveys: int
 
 
-def passes(program: Program, pixels: bool) -> list[Pass]:
+def passes(program: Program, pixels: bool) -> list[KernelPass]:
     """The passes over an image, encoded or `pixels` in memory."""
     made, count = np.zeros((MAX_OPS, 3), np.int32), np.zeros(1, np.int32)
     library().passes(address(program._struct), pixels, address(made), address(count))
-    return [Pass(PassKind(kind), stop, surveys) for kind, stop, surveys in made[: count[0]].tolist()]
+    return [KernelPass(PassKind(kind), stop, surveys) for kind, stop, surveys in made[: count[0]].tolist()]
