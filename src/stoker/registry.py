@@ -59,6 +59,7 @@ def needed(module: str, extra: str, asked: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] == "stoker":
+        package = (error.name or module).partition(".")[0]
+        if package == "stoker":
             raise  # a mistake of ours, and no package of others that is missing
-        raise MissingExtra(f"{asked} needs the package {error.name}: pip install 'stoker[{extra}]'") from error
+        raise MissingExtra(f"{asked} needs the package {package}: pip install 'stoker[{extra}]'") from error
