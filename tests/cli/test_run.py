@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from stoker.cli import main, signals
+from stoker.cli import main
+from stoker.engine import signals
 
 
 def test_all_samples_are_counted_and_costs_told(stoker_json: Any, module: Path) -> None:

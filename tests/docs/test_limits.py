@@ -34,7 +34,7 @@ from stoker.source.shards import shard_index as index
 from stoker.source.shards import shard_source as shards
 from stoker.source.streams import seen_keys, unpack
 from stoker.source.streams import tfrecord_stream as tfrecordstream
-from stoker.storage import cache, connections, http, local, reply
+from stoker.storage import cache, connections, http, local, open_files, reply
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
 
@@ -95,7 +95,7 @@ ROWS = {
     "damaged copies of one unit": f"{cache._MOST_DAMAGED}",
     "waiting for a unit another process fetches": f"{cache._WAIT_S:g} s",
     "rest for a cache disk that failed": f"{cache._REST_S:g} s",
-    "waiting for a descriptor": f"{local._WAIT_S:g} s",
+    "waiting for a descriptor": f"{open_files.WAIT_S:g} s",
     "idle connections per host": f"{connections._MOST_IDLE} for {connections._IDLE_S:g} s",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
@@ -184,6 +184,6 @@ def test_the_promises_of_security_are_the_codes() -> None:
 
 def test_as_many_shards_are_open_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 20, 1 << 20))
-    assert f"| open shards | {local._most_open():,}," in PAGE
+    assert f"| open shards | {open_files._most_open():,}," in PAGE
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    assert local._most_open() == 1024 // 4
+    assert open_files._most_open() == 1024 // 4

@@ -231,7 +231,7 @@ def test_a_cut_between_records_is_told_by_the_index(tfrecord: Path) -> None:
 def test_records_of_another_kind_are_noted_and_strangers_among_examples_bad(tmp_path: Path) -> None:
     stoker.write_tfrecord(tmp_path / "a.tfrecord", [b"\xff one", b"\xff two"])
     found = check_tfrecord(tmp_path / "a.tfrecord")
-    assert not found.problems and "no tf.train.Examples" in found.notes[0]
+    assert not found.problems and "not tf.train.Examples" in found.notes[0]
     stoker.write_tfrecord(tmp_path / "b.tfrecord", [{"n": 1}, b"\xff two"])
     assert [problem.key for problem in check_tfrecord(tmp_path / "b.tfrecord").problems] == ["b.tfrecord#1"]
 

@@ -101,7 +101,7 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
             raise ConfigError(f"{name}: this is a list of images; name the folder they are in, which keeps their seek indices")
         if found.kind not in ("tar", "tfrecord"):
             raise ConfigError(
-                f"{name}: this is no shard of records, but {_TOLD[found.kind]}; only tar shards and TFRecords have an index"
+                f"{name}: this is not a shard of records, but {_TOLD[found.kind]}; only tar shards and TFRecords have an index"
             )
         if "-" in found.shards:
             raise ConfigError("standard input has no index: it is read once, from its beginning")

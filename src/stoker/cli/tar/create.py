@@ -145,7 +145,7 @@ def _hint(row: Row) -> str:
     return (
         "cells are parted by tabs in a .tsv, by commas in a .csv (--format says which)"
         if len(row) == 1
-        else "quote, or escape, what is no separator"
+        else "quote, or escape, what is not a separator"
     )
 
 

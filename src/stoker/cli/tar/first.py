@@ -60,7 +60,7 @@ def _condition(key: str | None, field: str | None, match: str | None) -> Matches
     try:
         pattern = None if match is None else re.compile(os.fsencode(match))
     except re.error as error:
-        raise ConfigError(f"--match {match!r} is no regular expression: {error}") from error
+        raise ConfigError(f"--match {match!r} is not a regular expression: {error}") from error
     keys = None if key is None else re.compile(fnmatch.translate(key).encode("utf-8", "surrogateescape"))
     wanted = None if field is None else field.lower()
 

@@ -74,7 +74,7 @@ def check_output(output: str, overwrite: bool, inputs: Sequence[str]) -> None:
     if output == "-":
         if sys.stdout.isatty():
             raise ConfigError(
-                "the result is no text, and would go to the terminal; name a file with -o, or pipe it into another command"
+                "the result is not text, and would go to the terminal; name a file with -o, or pipe it into another command"
             )
         _check_apart(inputs)
         return

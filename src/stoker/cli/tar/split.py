@@ -168,7 +168,7 @@ class _ComparedFile(io.BufferedIOBase):
 
     def _differs(self) -> WriteError:
         return WriteError(
-            f"{self._told}: is there already, and differs behind byte {self._size:,} from what would be written; it is left as "
+            f"{self._told}: is there already, and differs after byte {self._size:,} from what would be written; it is left as "
             "it is: give another name with -o, or --overwrite"
         )
 
@@ -180,5 +180,5 @@ def _bytes(text: str) -> int:
     except ValueError:
         return parse_bytes(text, "--size")
     if not 1 <= value < 1 << 62:
-        raise ConfigError(f"--size {text} is no size; write a number of bytes, as in 1e9 or 500MB")
+        raise ConfigError(f"--size {text} is not a size; write a number of bytes, as in 1e9 or 500MB")
     return int(value)

@@ -45,7 +45,7 @@ from .planning import Moved, Options, field_lengths, shuffled, split, stored_siz
 from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
-#: what the recipe in an index means; another number makes all shards anew
+#: what the recipe in an index means; another number makes all shards again
 VERSION = 1
 #: the entry of an index's `about` that says how a shard was made
 NOTE = "pack"

@@ -167,7 +167,7 @@ class Verifier:
         if len(foreign) < found.samples:
             found.problems += foreign
         elif foreign:
-            found.notes.append("its records are no tf.train.Examples; their checksums are right, and more cannot be told of them")
+            found.notes.append("its records are not tf.train.Examples; their checksums are right, and no more is known of them")
         if index is not None and not ended and len(index) != found.samples:
             found.add(Problem("", blob.url, None, f"its index names {len(index):,} records, and it has {found.samples:,}"))
         return found

@@ -103,7 +103,7 @@ def list_of(value: Any, rounding: bool) -> List:
     elif kind is int:
         return _few_ints([value])
     elif kind is dict or value is None:
-        raise ConfigError("a mapping is no list of numbers or bytes; make each entry a field, or pass json.dumps(...)")
+        raise ConfigError("a mapping is not a list of numbers or bytes; make each entry a field, or pass json.dumps(...)")
     return _numbers(value, rounding)
 
 
@@ -169,7 +169,7 @@ def _numbers(value: Any, rounding: bool) -> List:
     try:
         array = np.asarray(value).reshape(-1)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"a {type(value).__name__} is no list of numbers or bytes: {error}") from error
+        raise ConfigError(f"a {type(value).__name__} is not a list of numbers or bytes: {error}") from error
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.size and int(array.max()) >= 1 << 63:
         raise ConfigError(f"{int(array.max())} does not fit a signed 64-bit number; pass its bytes")
     if array.dtype.kind in "biu":
@@ -180,7 +180,7 @@ def _numbers(value: Any, rounding: bool) -> List:
     if array.dtype.kind in "SU":
         return _strings(array.tolist())
     told = f"an array of {array.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-    raise ConfigError(f"{told} is no list of numbers or bytes; convert it, or pass its bytes")
+    raise ConfigError(f"{told} is not a list of numbers or bytes; convert it, or pass its bytes")
 
 
 def _floats(array: NDArray[Any], rounding: bool) -> bytes:

@@ -27,11 +27,11 @@ def split_sample(sample: Any, *, stem: bool = False) -> tuple[bytes | None, list
     if not hasattr(sample, "items"):
         raise ConfigError(f"a sample cannot be a {type(sample).__name__}; {_EXAMPLE}")
     if hasattr(type(sample), "sample_keys"):
-        raise ConfigError("a batch is not a sample; leave .batch(...) away, or put .unbatch() behind it")
+        raise ConfigError("a batch is not a sample; omit .batch(...), or put .unbatch() after it")
     key, fields = None, []
     for name, value in sample.items():
         if not isinstance(name, str):
-            raise ConfigError(f"{name!r} is no name of a field; field names are str")
+            raise ConfigError(f"{name!r} is not the name of a field; field names are str")
         if not (name.startswith("__") and name.endswith("__")):
             fields.append((name, value))
         elif name == KEY:

@@ -112,7 +112,7 @@ class Pattern:
     def __init__(self, pattern: AnyPath) -> None:
         if not isinstance(pattern, (str, bytes, os.PathLike)):
             raise ConfigError(
-                f"a {type(pattern).__name__} is no name for shards; give a path (TarWriter takes file objects, too)"
+                f"a {type(pattern).__name__} is not a name for shards; give a path (TarWriter takes file objects, too)"
             )
         self.text = os.fsdecode(pattern)
         found = list(_NUMBER.finditer(self.text))

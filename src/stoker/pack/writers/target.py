@@ -139,7 +139,7 @@ def open_target(target: Any, *, index: bool, overwrite: bool, about: Mapping[str
     opened = _opened(target, index, overwrite, about)
     if about is not None and not opened.indexed:
         opened.abandon()
-        raise ConfigError(f"{opened.told}: `about` goes into an index, and there will be none here; leave it away")
+        raise ConfigError(f"{opened.told}: `about` goes into an index, and there will be none here; omit it")
     return opened
 
 
@@ -185,7 +185,7 @@ def _check_path(name: str | bytes) -> None:
         )
     if text.lower().endswith(_PACKED):
         raise ConfigError(
-            f"{text}: shards are written plain, so that they can be read at random; leave that ending away, or write to '-' and "
+            f"{text}: shards are written plain, so that they can be read at random; omit that ending, or write to '-' and "
             "pack that: ... | zstd > out.tar.zst"
         )
     file_name(name)
@@ -230,4 +230,4 @@ def _is_index(path: bytes) -> bool:
         return False
     except OSError as error:
         raise WriteError(f"{printable(path)}: is where the index would go, and cannot be read: {error.strerror}") from error
-    raise WriteError(f"{printable(path)}: is where the index would go, and is no index; move it away, or choose another name")
+    raise WriteError(f"{printable(path)}: is where the index would go, and is not an index; move it away, or choose another name")
