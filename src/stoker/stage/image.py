@@ -79,13 +79,7 @@ class ImageStage(Stage):
         return source.why_not_located(self.field, self._box) if self._spec.fixed else "its pictures are of different sizes"
 
     def render(
-        self,
-        source: Source,
-        places: Places,
-        wanted: Collection[str],
-        out: Targets,
-        targets: Targets,
-        scratch: Scratch,
+        self, source: Source, places: Places, wanted: Collection[str], out: Targets, targets: Targets, scratch: Scratch
     ) -> Rendered | None:
         """Read and render in one native call: the same pictures in the same memory as `run` would.
 
