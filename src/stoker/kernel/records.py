@@ -420,8 +420,11 @@ class Parsing:
 
     def finished(self, data: NDArray[np.uint8]) -> Parsed:
         """What was found, after the call; `data` is what was parsed."""
-        each = enumerate(zip(self._wanted, self.columns))
-        return Parsed(tuple(_finished(data, *about, self.status[:, i]) for i, about in each), self.status, self.bad)
+        columns = [
+            _listed(data, each, column[0], self.status[:, i]) if each.is_list else column if each.kind == BYTES else column[0]
+            for i, (each, column) in enumerate(zip(self._wanted, self.columns))
+        ]
+        return Parsed(tuple(columns), self.status, self.bad)
 
 
 def _number_column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArray[Any]]:
@@ -456,11 +459,9 @@ def _column(wanted: Wanted, count: int, out: NDArray[Any] | None) -> tuple[NDArr
     return _number_column(wanted, count, out)
 
 
-def _finished(data: NDArray[np.uint8], wanted: Wanted, column: tuple[NDArray[Any], ...], status: NDArray[np.uint8]) -> Any:
-    """Return a column as the caller gets it; lists are read here, now that their sizes are known."""
-    if not wanted.is_list:
-        return column if wanted.kind == BYTES else column[0]
-    spans, count = column[0], len(status)
+def _listed(data: NDArray[np.uint8], wanted: Wanted, spans: Ints, status: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:
+    """Return a column of lists as the caller gets it; they are read here, now that their sizes are known."""
+    count = len(status)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.where(status == OK, spans[:, 2], 0), out=offsets[1:])
     total = int(offsets[-1])

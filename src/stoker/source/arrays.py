@@ -14,7 +14,7 @@ from ..kernel.render import ImageInput
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints, array_spec
-from .source import Located, Rows, Source, digest, why_no_boxes
+from .source import Located, Rows, Source, Targets, digest, why_no_boxes
 
 
 class ArraysSource(Source):
@@ -57,13 +57,7 @@ class ArraysSource(Source):
         return None if box is None else why_no_boxes(self.fields[box], box)
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located:
         """Images are rendered from where they stand."""
         images: ImageInput = scratch.keep((self, field), lambda: ImageInput(self._images[field]))

@@ -16,7 +16,7 @@ from ..kernel.render import Renderer
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import OBJECT, Column, FieldSpec, Ints, spread_columns
-from .source import ForesightSpan, Located, Rows, Source, digest
+from .source import ForesightSpan, Located, Rows, Source, Targets, digest
 
 
 class ConcatSource(Source):
@@ -59,13 +59,7 @@ class ConcatSource(Source):
         )
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         parts: list[tuple[Ints, int, Located]] = []
         for member, rows, within, private in self._parts(indices, scratch):

@@ -16,6 +16,9 @@ from ..kernel.render import Input, Renderer
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints
 
+#: memory that fixed fields may be written to
+Targets = Mapping[str, NDArray[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class ForesightSpan:
@@ -59,13 +62,7 @@ class Source(ABC):
         return "its samples are not stored where the kernel could read them"
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         """Where the pictures of some samples are: instead of `read`, so that reading and decoding are one native call.
 

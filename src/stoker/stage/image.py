@@ -76,13 +76,7 @@ class ImageStage(Stage):
                 chunk.fail(row, BoxError(f"{_where(chunk, row)}: {name} {message}; {_REMEDY}"))
 
     def render(
-        self,
-        source: Source,
-        places: Places,
-        wanted: Collection[str],
-        out: Targets,
-        targets: Targets,
-        scratch: Scratch,
+        self, source: Source, places: Places, wanted: Collection[str], out: Targets, targets: Targets, scratch: Scratch
     ) -> Rendered | None:
         """Read and render in one native call: the same pictures in the same memory as `run` would.
 

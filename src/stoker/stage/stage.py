@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-
-from numpy.typing import NDArray
 
 from ..errors import FunctionError, SampleError, message_of
 from ..plan.columns import Step
 from ..plan.nodes import Function, describe_function
 from ..source.chunk import Chunk
 from ..source.sample_names import NamedSample
+from ..source.source import Targets as Targets
 from ..storage.scratch import Scratch
 from .pytrees import introduce
-
-Targets = Mapping[str, NDArray[Any]]
 
 
 class Stage(ABC):

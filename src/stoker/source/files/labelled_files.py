@@ -22,7 +22,7 @@ from ..shards.seekrows import Seeks
 from ..shards.seeks import SeekTable
 from ..shards.sidecar import seek_table
 from ..sniff import seen_at
-from ..source import Located, Rows, Source, digest, why_no_boxes
+from ..source import Located, Rows, Source, Targets, digest, why_no_boxes
 from .labels import Labels, Rule, check_rule, label_files
 from .typed_columns import Values, column_digest, column_rows, column_spec
 from .walk import ANY_IMAGE, choose_keep, list_files
@@ -84,13 +84,7 @@ class LabelledFiles(Source):
         return None if box is None else why_no_boxes(self.fields[box], box)
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         files = file_input(self, self._paths, self._seeks, scratch)
         if files is None:

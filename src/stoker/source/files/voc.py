@@ -18,7 +18,7 @@ from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
 from ..paths import AnyPath, parent_name, printable
 from ..shards.sidecar import seek_table
-from ..source import Located, Rows, Source, digest, why_no_boxes
+from ..source import Located, Rows, Source, Targets, digest, why_no_boxes
 from .labelled_files import file_input, read_column, read_error
 from .labels import check_mapping, class_numbers, mapped_classes
 from .typed_columns import is_list
@@ -118,13 +118,7 @@ class VocSource(Source):
         return None if box is None else why_no_boxes(self.fields[box], box)
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         files, others = file_input(self, self._paths, self._seeks, scratch), [name for name in wanted if name != field]
         boxes = self._boxes[indices] if "box" in others and self.fields["box"].fixed else None

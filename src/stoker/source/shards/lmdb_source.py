@@ -25,7 +25,7 @@ from ...storage.scratch import Scratch
 from ..chunk import BYTES, OBJECT, Column, FieldSpec, Ints, array_spec
 from ..paths import NOT_PLAIN, AnyPath, inside, is_file, is_folder, is_there, path_bytes, printable
 from ..sniff import LMDB_FILE, seen_at
-from ..source import Located, Rows
+from ..source import Located, Rows, Targets
 from .codecs import decode_field
 from .examples import ExampleColumns
 from .feature import Feature
@@ -85,13 +85,7 @@ class LmdbSource(RecordSource):
         return self._form.why_not_located(field, box)
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         if isinstance(self._form, _Ours):
             return self._located_feature(self._form.examples, field, tuple(wanted), indices, out, scratch, box)

@@ -16,7 +16,7 @@ from ...sizes import counted
 from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
-from ..source import Located, Rows, Source
+from ..source import Located, Rows, Source, Targets
 from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of
 from .record_source import Read, RecordSource, whole
 from .shard_index import ShardIndex
@@ -70,13 +70,7 @@ class TarSource(RecordSource):
         return None if box is None else f"its boxes, {box!r}, are decoded by Python"
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         names = tuple(wanted)
         image = names.index(field)

@@ -14,7 +14,7 @@ from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, Column, FieldSpec, Ints
 from ..paths import unprintable
-from ..source import Located, Rows
+from ..source import Located, Rows, Targets
 from .examples import ExampleColumns
 from .feature import Feature, check_about, found_features, read_features
 from .record_source import RecordSource
@@ -66,13 +66,7 @@ class TfrecordSource(RecordSource):
         return None if self._examples is None else self._examples.why_not_located(field, box)
 
     def locate(
-        self,
-        field: str,
-        indices: Ints,
-        wanted: Collection[str],
-        out: Mapping[str, NDArray[Any]],
-        scratch: Scratch,
-        box: str | None = None,
+        self, field: str, indices: Ints, wanted: Collection[str], out: Targets, scratch: Scratch, box: str | None = None
     ) -> Located | None:
         if self._examples is not None:
             return self._located_feature(self._examples, field, tuple(wanted), indices, out, scratch, box, behind=_CRC_BYTES)
