@@ -30,6 +30,7 @@ _BUSY_S, _LOOK_S = 10.0, 0.1
 #: every thread of the engine that is alive and may still be waited for. It is changed and copied in single steps, and so needs
 #: no lock, which a fork or a finalizer could meet held
 _running: dict[threading.Thread, Daemons] = {}
+_hooked = False
 _ending = False
 
 
@@ -106,10 +107,13 @@ def ended() -> BaseException:
 
 
 def _hook_in() -> None:
-    # With each thread and not with the import: callbacks run last in, first out, and what was registered before there was the
-    # thread, to remove a folder of data say, comes after its end. `multiprocessing` may drop all callbacks in a child, too.
-    atexit.unregister(_stop_all)
-    atexit.register(_stop_all)
+    # With the first thread and not with the import: callbacks run last in, first out, and what was registered before there were
+    # threads, to remove a folder of data say, comes after their end. In a child again: `multiprocessing` may drop all callbacks.
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.unregister(_stop_all)
+        atexit.register(_stop_all)
 
 
 def _stop_all() -> None:
@@ -150,4 +154,10 @@ def _core_seconds(thread: threading.Thread) -> float:
         return -1.0
 
 
-os.register_at_fork(after_in_child=_running.clear)
+def _start_over() -> None:
+    global _hooked
+    _running.clear()
+    _hooked = False
+
+
+os.register_at_fork(after_in_child=_start_over)
