@@ -363,7 +363,7 @@ def test_a_file_in_the_place_of_the_index_is_not_touched(image_folder: Path, tmp
     conversion = make(image_folder, tmp_path, "a")
     note = tmp_path / "a" / "000000.tar.stk"
     note.write_text("mine")
-    with pytest.raises(WriteError, match="no index"):
+    with pytest.raises(WriteError, match="is not an index"):
         conversion.write(0)
     assert note.read_text() == "mine" and not list((tmp_path / "a").glob(".*"))
 

@@ -246,7 +246,7 @@ def test_an_index_whose_shard_is_gone_makes_room(tmp_path: Path) -> None:
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_what_is_no_index_is_never_replaced_by_one(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "a.tar.stk").write_text("my notes")
-    with pytest.raises(WriteError, match="is no index; move it away"):
+    with pytest.raises(WriteError, match="is not an index; move it away"):
         TarWriter(tmp_path / "a.tar", overwrite=overwrite)
     assert os.listdir(tmp_path) == ["a.tar.stk"]
 

@@ -14,7 +14,7 @@ import stoker
 from stoker.errors import ConfigError, RecordError
 from stoker.source.arrays import ArraysSource
 from stoker.source.concat import ConcatSource
-from stoker.source.source import Source, Span
+from stoker.source.source import ForesightSpan, Source
 from stoker.storage.scratch import Scratch
 
 from ..storage.server import Server
@@ -154,7 +154,7 @@ def test_classes_stay_where_they_agree() -> None:
 class Listener(ArraysSource):
     """Writes down what it is told."""
 
-    def __init__(self, span: Span | None, **columns: Any) -> None:
+    def __init__(self, span: ForesightSpan | None, **columns: Any) -> None:
         super().__init__(columns)
         self.foresight = span
         self.told: list[list[int]] = []
@@ -168,16 +168,16 @@ class Listener(ArraysSource):
 
 
 def test_sources_are_told_what_comes_of_them_in_order() -> None:
-    one, deaf, other = (Listener(span, x=np.arange(4)) for span in (Span(9, True), None, Span(5, False)))
+    one, deaf, other = (Listener(span, x=np.arange(4)) for span in (ForesightSpan(9, True), None, ForesightSpan(5, False)))
     both = same_names(one, deaf, other)
-    assert both.foresight == Span(9, False), "as much as the one wants, spread as the other needs it"
+    assert both.foresight == ForesightSpan(9, False), "as much as the one wants, spread as the other needs it"
     both.foresee(np.array([9, 3, 5, 8, 0, 11, 3]), decoded=False)
     assert (one.told, deaf.told, other.told) == ([[3, 0, 3]], [], [[1, 0, 3]])
     stop = threading.Event()
     for _ in range(4):
         both.fetch_ahead(stop)
     assert (len(one.served), len(deaf.served), len(other.served)) == (2, 0, 2)
-    assert same_names(one, one).foresight == Span(9, True) and same_names(deaf).foresight is None
+    assert same_names(one, one).foresight == ForesightSpan(9, True) and same_names(deaf).foresight is None
 
 
 def test_a_mix_of_cached_shards_is_fetched_ahead(tmp_path: Path) -> None:
