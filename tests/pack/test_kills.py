@@ -59,7 +59,7 @@ def kill_at(point):
     for module, names in ((os, "open write fsync link replace rename unlink close"), (fcntl, "flock")):
         for name in names.split():
             setattr(module, name, counting(getattr(module, name)))
-    stoker.pack.writers.lmdb_writer._Database._flush = counting(stoker.pack.writers.lmdb_writer._Database._flush)
+    stoker.pack.writers.lmdb_writer._LmdbFile._flush = counting(stoker.pack.writers.lmdb_writer._LmdbFile._flush)
 
 def clear():
     for path in folder.iterdir():
