@@ -138,7 +138,10 @@ def join(
     """The columns of a batch: those of the slab, and the others joined as `rules` say (None: into lists)."""
     columns = _slab_columns(joining)
     parts, repeated = joining.parts, joining.repeated
-    for name in _loose_fields(parts, keys):
+    loose = _loose_fields(parts, keys)
+    if not loose:
+        return columns  # which a slab has in the order of the fields
+    for name in loose:
         values = _joined([(part.loose[name], len(part.slots)) for part in parts])
         if repeated is not None:
             values = values.take(repeated) if isinstance(values, ByteStrings) else [values[row] for row in repeated.tolist()]
@@ -153,11 +156,13 @@ def _slab_columns(joining: BatchJoin) -> dict[str, Any]:
     if joining.taken is not None:
         for array in arrays.values():
             array[:rows] = array[joining.taken]
-    return {name: array if len(array) == rows else array[:rows] for name, array in arrays.items()}
+    if rows == joining.memory.layout.rows:
+        return arrays
+    return {name: array[:rows] for name, array in arrays.items()}
 
 
 def _loose_fields(parts: list[WrittenRows], keys: Callable[[], list[str]]) -> list[str]:
-    if not parts:
+    if not any([part.loose for part in parts]):
         return []
     names = parts[0].loose.keys()
     for number, part in enumerate(parts):

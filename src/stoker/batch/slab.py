@@ -122,6 +122,10 @@ class Lease:
         self._returned.slab = slab
         self.__array_interface__ = slab.interface
 
+    @property
+    def layout(self) -> Layout:
+        return self._returned.slab.layout
+
     def fields(self) -> dict[str, NDArray[Any]]:
         """The arrays of all rows, by field."""
         layout = self._returned.slab.layout

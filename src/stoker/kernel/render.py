@@ -85,11 +85,13 @@ class Input:
     """
 
     __slots__ = (
-        "_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks", "_struct", "_which", "count", "slots", "sought",
+        "_arena", "_boxes", "_buffer", "_buffer_at", "_from", "_kind", "_seeks", "_seeks_at", "_struct", "_which", "count",
+        "slots", "sought",
     )  # fmt: skip
 
     def __init__(self, kind: InputKind, arena: Arena | None = None, seeks: StoredSeeks | None = None) -> None:
         self._kind, self._arena, self._seeks = int(kind), arena, seeks
+        self._seeks_at = 0 if seeks is None else seeks.at
         self._struct, self._from = _Words(_INPUT), 0
         self._which: Ints | None = None
         self._boxes: Boxes | None = None
@@ -118,16 +120,13 @@ class Input:
             raise KernelError(f"{count} images, and {None if boxes is None else boxes.shape} boxes")
         self._boxes = None if boxes is None else np.ascontiguousarray(boxes, np.float32)
 
-    def _seeks_at(self) -> int:
-        return 0 if self._seeks is None else self._seeks.at
-
     def _prepare(self, slots: Ints | None) -> int:
         """Write the struct for the library; returns where it is."""
-        self.slots = None if slots is None else np.ascontiguousarray(slots, _INT64)
+        self.slots = slots = None if slots is None else np.ascontiguousarray(slots, _INT64)
         which, boxes = self._which, self._boxes
         _INPUT.pack_into(
             self._struct.memory, 0, self._kind, self.count, 0 if which is None else place(which),
-            0 if self.slots is None else place(self.slots), 0 if boxes is None else place(boxes), self._from, self._seeks_at(),
+            0 if slots is None else place(slots), 0 if boxes is None else place(boxes), self._from, self._seeks_at,
             *self._room(), 0, 0, 0,
         )  # fmt: skip
         return self._struct.at
@@ -169,6 +168,7 @@ class SpanInput(Input):
         count = len(spans.starts)
         self._told(None, count, boxes)
         self._held = self._filled(self._spans, spans, count), seeks and self._filled(self._seek_spans, seeks, count)
+        self._seeks_at = self._seek_spans.at if seeks else 0
         return self
 
     def _filled(self, words: _Words, spans: Spans, count: int) -> Spans:
@@ -180,9 +180,6 @@ class SpanInput(Input):
             raise KernelError(f"{count} images at {starts.shape} places of {lengths.shape} lengths")
         _SPANS.pack_into(words.memory, 0, place(data), data.size, place(starts), place(lengths))
         return Spans(data, starts, lengths)
-
-    def _seeks_at(self) -> int:
-        return self._seek_spans.at if self._held and self._held[1] else 0
 
 
 class FileInput(Input):
@@ -285,42 +282,46 @@ class Renderer:
 
     def __init__(self, decoder: Decoder, program: Program) -> None:
         self.bad, self.read_s, self.sought = 0, 0.0, False
-        self.rows: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
+        self._count = 0
         self._decoder, self._program, self._program_at = decoder, program, place(program._struct)
         self._dtype = program.dtype
-        self._memory: NDArray[np.void] = self.rows
+        self._memory: NDArray[np.void] = np.zeros(0, ROW_DTYPE)
         self._memory_at = 0
         self._struct = _Words(_PICTURES)
         self._shape: tuple[int, ...] = ()
-        self._size = 0, 0
+        self._size = 0, 0  # width and height
         self._held: tuple[Any, ...] = ()
 
     def begin(self, epoch: int, positions: Ints, out: NDArray[Any]) -> None:
         """Row i is for the sample at ``positions[i]`` of an epoch, and goes to ``out[i]``."""
         positions = np.ascontiguousarray(positions, _INT64)
-        count, shape = len(positions), out.shape
-        if shape[0] != count or positions.ndim != 1:
+        shape = out.shape
+        count = shape[0]
+        if positions.shape != (count,):
             raise KernelError(f"out has shape {shape}, and the positions are {positions.shape}")
         if shape[1:] != self._shape or out.dtype != self._dtype or not out.flags.carray:
-            self._size = _output_size(self._program, out)
-            self._shape = shape[1:]
+            height, width = _output_size(self._program, out)
+            self._size, self._shape = (width, height), shape[1:]
         if count > len(self._memory):
             self._memory = np.zeros(max(count, 2 * len(self._memory)), ROW_DTYPE)
             self._memory_at = place(self._memory)
-        self.rows, self._held, self.sought = self._memory[:count], (positions, out), False
-        height, width = self._size
+        self._count, self._held, self.sought = count, (positions, out), False
         _PICTURES.pack_into(
-            self._struct.memory, 0, self._decoder.handle, self._program_at, count, place(positions), epoch, width, height,
+            self._struct.memory, 0, self._decoder.handle, self._program_at, count, place(positions), epoch, *self._size,
             place(out), out.strides[0], self._memory_at, 0, 0,
         )  # fmt: skip
 
+    @property
+    def rows(self) -> NDArray[np.void]:
+        """What became of each picture."""
+        return self._memory[: self._count]
+
     def add(self, source: Input, slots: Ints | None = None) -> None:
         """Make the pictures of an input: picture i is row ``slots[i]``, or row i."""
-        if source.count != (len(self.rows) if slots is None else len(slots)):
-            raise KernelError(f"{source.count} images do not fit {len(self.rows)} rows")
+        if source.count != (self._count if slots is None else len(slots)):
+            raise KernelError(f"{source.count} images do not fit {self._count} rows")
         self.sought |= source.sought
-        call, at = library().render, self._struct.at
-        source_at = source._prepare(slots)
+        call, at, source_at = library().render, self._struct.at, source._prepare(slots)
         while call(source_at, at):
             source._make_room(self)
         self.bad, nanoseconds = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)

@@ -105,7 +105,7 @@ class BatchWork:
         report.lap(clock)
         in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns} if weigh else set()
         given, rows = None, joining.rows
-        if rows:
+        if rows and self.finish.acts:
             columns, given = self.finish(columns, rows, joining.real, joining.epoch, joining.position, keys, report)
         nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab) if weigh else 0
         return JoinedBatch(columns, given, nbytes, report, joining.memory)

@@ -28,6 +28,11 @@ class Finish:
     seed: int
 
     @property
+    def acts(self) -> bool:
+        """Whether anything happens to a batch."""
+        return self.work.moves or bool(self.work.steps)
+
+    @property
     def steps(self) -> list[str]:
         """What takes time, for statistics: the joining of rows, which comes first, and the verbs that compute."""
         return ["collate", *(_step_of(step.node) for step in self.work.steps if not step.node.effect.arranges)]

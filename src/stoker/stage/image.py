@@ -53,6 +53,7 @@ class ImageStage(Stage):
         )
         self._box = next(map(step.column, crop_fields(node)), None)
         self._moved, self._relative = {step.column(name): name for name in node.boxes}, node.relative_boxes
+        self._plain = not node.boxes and not node.lenient  # a picture that was rendered needs nothing else
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         column = encoded(chunk.columns[self.field])
@@ -100,11 +101,14 @@ class ImageStage(Stage):
 
     def settle(self, chunk: Chunk, made: Rendered, targets: Targets, scratch: Scratch) -> None:
         """Settle the rows of a chunk whose pictures were rendered as it was read."""
-        rows = made.renderer.rows
+        renderer = made.renderer
+        if self._plain and not renderer.sought and not renderer.bad:
+            return
+        rows = renderer.rows
         self._note_damaged(rows, chunk, scratch)
-        if made.renderer.sought:
+        if renderer.sought:
             _note_seeks(rows["seek"], (), chunk, scratch)
-        if made.renderer.bad:
+        if renderer.bad:
             self._settle(chunk, rows, made.rows.encoded, self._boxes(chunk), made.pixels, scratch)
         self._move_boxes(chunk, rows, targets)
 

@@ -96,11 +96,14 @@ class LabelledFiles(Source):
 
         def finish(made: Renderer) -> Rows:
             errors = self._errors(which, made.errnos(files)) if made.bad else {}
-            columns, unread = self._read(others, indices, scratch)
-            # What `encoded` reads may go to the same memory, so these columns must not stay there.
-            columns.update({name: column.lasting() for name, column in columns.items() if isinstance(column, BytesColumn)})
+            columns: dict[str, Column] = {}
+            if others:
+                columns, unread = self._read(others, indices, scratch)
+                # What `encoded` reads may go to the same memory, so these columns must not stay there.
+                columns.update({name: column.lasting() for name, column in columns.items() if isinstance(column, BytesColumn)})
+                errors = {**unread, **errors}
             self._add_values(columns, indices, wanted, out)
-            return Rows(columns, {**unread, **errors}, self._reread(which, scratch) if made.bad else None)
+            return Rows(columns, errors, self._reread(which, scratch) if made.bad else None)
 
         return Located([(files, None)], finish)
 
