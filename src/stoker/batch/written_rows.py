@@ -7,26 +7,28 @@ long.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..faults import TaskFault
 from ..source.chunk import Column, Ints
 from ..source.sample_names import Names
-from ..storage.scratch import Notes
-
-_NOTHING = Notes()
+from ..storage.scratch import NO_NOTES, Notes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Report:
     """What a run of stages cost, and which samples it left out."""
 
-    seconds: list[float] = field(default_factory=list)  # one a step, in the order of `Runner.steps`
-    skipped: list[TaskFault] = field(default_factory=list)
-    rows: int = 0
-    failure: TaskFault | None = None  # of the first row that is not in the chunk, unless bad rows are left out
-    failed_slot: int = 0  # the slot of that row
-    notes: Notes = field(default_factory=lambda: _NOTHING)  # what happened to pictures
+    seconds: list[float]  # one a step, in the order of `Runner.steps`
+    skipped: list[TaskFault]
+    rows: int
+    failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
+    failed_slot: int  # the slot of that row
+    notes: Notes  # what happened to pictures
+
+    def __init__(self, steps: int = 0) -> None:
+        self.seconds, self.skipped, self.notes = [0.0] * steps, [], NO_NOTES
+        self.failure, self.rows, self.failed_slot = None, 0, 0
 
     def lap(self, clock: float) -> float:
         """Note the time since `clock` as a step's; returns the new clock."""

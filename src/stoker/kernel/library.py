@@ -286,6 +286,7 @@ class Owned:
 
 
 _NoBytes = ctypes.c_char * 0
+_addressof, _from_buffer = ctypes.addressof, cast("Callable[[Any], Any]", _NoBytes.from_buffer)  # found once: asked thrice a task
 
 
 def address(array: NDArray[Any] | None) -> Any:
@@ -293,7 +294,7 @@ def address(array: NDArray[Any] | None) -> Any:
     if array is None:
         return None
     try:
-        return _NoBytes.from_buffer(array)  # type: ignore[arg-type]
+        return _from_buffer(array)
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         return array.ctypes.data
 
@@ -301,7 +302,7 @@ def address(array: NDArray[Any] | None) -> Any:
 def place(array: NDArray[Any]) -> int:
     """Return where in memory an array begins, as a number: it means something while somebody holds the array."""
     try:
-        return ctypes.addressof(_NoBytes.from_buffer(array))  # type: ignore[arg-type]
+        return _addressof(_from_buffer(array))
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         return array.ctypes.data
 

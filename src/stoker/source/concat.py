@@ -72,7 +72,8 @@ class ConcatSource(Source):
 
         def release() -> None:
             for _, _, part in parts:
-                part.release()
+                if part.release is not None:
+                    part.release()
 
         def finish(made: Renderer) -> Rows | None:
             read = [(rows, member, part.finish(made)) for rows, member, part in parts]

@@ -108,10 +108,6 @@ class Source(ABC):
         """One line for `explain()`."""
 
 
-def nothing() -> None:
-    """Do nothing."""
-
-
 @dataclass(slots=True)
 class Located:
     """Where the pictures of some samples are.
@@ -123,7 +119,7 @@ class Located:
 
     inputs: Sequence[tuple[Input, Ints | None]]
     finish: Callable[[Renderer], Rows | None]
-    release: Callable[[], None] = nothing
+    release: Callable[[], None] | None = None
 
 
 class Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -78,7 +78,7 @@ class ImageStage(Stage):
 
     def render(
         self, source: Source, places: Places, wanted: Collection[str], out: Targets, targets: Targets, scratch: Scratch
-    ) -> Rendered | None:
+    ) -> tuple[Rows, Renderer] | None:
         """Read and render in one native call: the same pictures in the same memory as `run` would.
 
         None where that cannot be done for these samples, and they have to be read first.
@@ -92,16 +92,16 @@ class ImageStage(Stage):
             for each, slots in located.inputs:
                 renderer.add(each, slots)
         finally:
-            located.release()
+            if located.release is not None:
+                located.release()
         rows = located.finish(renderer)
         if rows is None:
             return None
         rows.columns[self.field] = pixels
-        return Rendered(rows, renderer, pixels)
+        return rows, renderer
 
-    def settle(self, chunk: Chunk, made: Rendered, targets: Targets, scratch: Scratch) -> None:
+    def settle(self, chunk: Chunk, read: Rows, renderer: Renderer, targets: Targets, scratch: Scratch) -> None:
         """Settle the rows of a chunk whose pictures were rendered as it was read."""
-        renderer = made.renderer
         if self._plain and not renderer.sought and not renderer.bad:
             return
         rows = renderer.rows
@@ -109,7 +109,7 @@ class ImageStage(Stage):
         if renderer.sought:
             _note_seeks(rows["seek"], (), chunk, scratch)
         if renderer.bad:
-            self._settle(chunk, rows, made.rows.encoded, self._boxes(chunk), made.pixels, scratch)
+            self._settle(chunk, rows, read.encoded, self._boxes(chunk), cast("NDArray[Any]", read.columns[self.field]), scratch)
         self._move_boxes(chunk, rows, targets)
 
     def _renderer(self, scratch: Scratch) -> Renderer:
@@ -267,15 +267,6 @@ class ImageStage(Stage):
         if target is not None:
             return target
         return np.empty((rows, *(n for n in self._spec.shape if n is not None)), self._spec.dtype)
-
-
-@dataclass(slots=True)
-class Rendered:
-    """What was read, and rendered on the way."""
-
-    rows: Rows
-    renderer: Renderer
-    pixels: NDArray[Any]
 
 
 def _settle_pixels(chunk: Chunk, rows: NDArray[np.void]) -> None:

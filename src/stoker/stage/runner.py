@@ -33,7 +33,7 @@ from ..source.chunk import Chunk, Column, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..source.source import Rows as SourceRows
 from ..source.source import Source
-from ..storage.scratch import Notes, Scratch
+from ..storage.scratch import Scratch
 from .decode import DecodeStage
 from .fields import FieldsStage
 from .image import ImageStage
@@ -42,7 +42,6 @@ from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
 from .stage import Stage, Targets
 
 NO_TARGETS: Mapping[str, NDArray[Any]] = {}
-_NOTHING = Notes()
 
 
 #: what a runner starts from: places in the epoch, or rows that exist already
@@ -97,7 +96,7 @@ class Runner:
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
-        report = Report([0.0] * len(self.steps))
+        report = Report(len(self.steps))
         clock = time.perf_counter()
         first = 0
         rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
@@ -110,8 +109,7 @@ class Runner:
         if self._columns is not None and len(chunk):
             chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
-        if scratch.notes != _NOTHING:
-            report.notes = scratch.take_notes()
+        report.notes = scratch.take_notes()
         return chunk, report
 
     def _through(self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report) -> Chunk:
@@ -156,14 +154,15 @@ class Runner:
         assert self._renders is not None and self._read is not None
         read, out, local = self._read, _local(self._makes[0], targets), _local(self._makes[1], targets)
         try:
-            made = self._renders.render(read.source, places, read.wanted, out, local, scratch)
+            rendered = self._renders.render(read.source, places, read.wanted, out, local, scratch)
         except MemoryError:
             return None
-        if made is None:
+        if rendered is None:
             return None
-        chunk = read.chunk(places, made.rows)
-        self._renders.settle(chunk, made, local, scratch)
-        return chunk, made.renderer.read_s
+        rows, renderer = rendered
+        chunk = read.chunk(places, rows)
+        self._renders.settle(chunk, rows, renderer, local, scratch)
+        return chunk, renderer.read_s
 
     def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""

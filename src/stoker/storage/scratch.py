@@ -25,13 +25,17 @@ class Notes:
     pillow: int = 0
 
 
+#: nothing happened; one for all, because mostly nothing does
+NO_NOTES = Notes()
+
+
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "notes")
+    __slots__ = ("_arena", "_decoder", "_kept", "_notes")
 
     def __init__(self) -> None:
-        self.notes = Notes()
+        self._notes: Notes | None = None
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None
         self._kept: dict[Any, Any] = {}
@@ -54,10 +58,17 @@ class Scratch:
             self._kept[owner] = make()
         return self._kept[owner]
 
+    @property
+    def notes(self) -> Notes:
+        """Where to note what happens to pictures."""
+        if self._notes is None:
+            self._notes = Notes()
+        return self._notes
+
     def take_notes(self) -> Notes:
         """What was noted since the last call."""
-        notes, self.notes = self.notes, Notes()
-        return notes
+        notes, self._notes = self._notes, None
+        return NO_NOTES if notes is None else notes
 
     def __reduce__(self) -> NoReturn:
         raise KernelError("a worker's scratch memory cannot be pickled or copied: every worker makes its own")

@@ -92,7 +92,7 @@ class LabelledFiles(Source):
         first = self._firsts[field]
         which = indices + first if first else indices
         files.tell(which, None if box is None else self._columns[box][indices])
-        others = [name for name in self._firsts if name in wanted and name != field]
+        others = [name for name in self._firsts if name in wanted and name != field] if len(self._firsts) > 1 else []
 
         def finish(made: Renderer) -> Rows:
             errors = self._errors(which, made.errnos(files)) if made.bad else {}
