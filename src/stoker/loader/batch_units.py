@@ -70,6 +70,8 @@ class JoinedBatch:
         return JoinedBatch, (told, self.given, self.nbytes, self.report, None)
 
 
+#: of what the consumer joins, where nothing is done that a report would have to name
+_UNSEEN = Report()
 #: what a batch's tasks start from, and what they give
 Content = Union[BatchPart, BatchJoin]
 Result = Union[WrittenRows, JoinedBatch]
@@ -99,15 +101,20 @@ class BatchWork:
         return write_rows(targets, chunk, self.needed, report)
 
     def join(self, joining: BatchJoin, keys: Keys, weigh: bool) -> JoinedBatch:
-        """Make columns of what tasks have written, and do to them what is to be done to a whole batch."""
-        report, clock = Report(), time.perf_counter()
+        """Make columns of what tasks have written, and do to them what is to be done to a whole batch.
+
+        With `weigh` it is also noted what that cost and how many bytes it takes; without, nobody looks at that.
+        """
+        report, given, nbytes = Report() if weigh else _UNSEEN, None, 0
+        clock = time.perf_counter() if weigh else 0.0
         columns = join(joining, self.specs, self.rules, keys)
-        report.lap(clock)
-        in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns} if weigh else set()
-        given, rows = None, joining.rows
-        if rows and self.finish.acts:
-            columns, given = self.finish(columns, rows, joining.real, joining.epoch, joining.position, keys, report)
-        nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab) if weigh else 0
+        if weigh:
+            report.lap(clock)
+            in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns}
+        if joining.rows and self.finish.acts:
+            columns, given = self.finish(columns, joining.rows, joining.real, joining.epoch, joining.position, keys, report)
+        if weigh:
+            nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
         return JoinedBatch(columns, given, nbytes, report, joining.memory)
 
 
