@@ -24,6 +24,7 @@ from ..source.sniff import BEGIN, GZIP, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS
 from ..source.source import Source
 from ..source.streams.stream import StreamSource
 from ..storage.blob import Blob
+from ..storage.names import file_url_path, is_file_url
 from ..storage.open import open_blob
 
 _KNOWN = "this version reads folders of images, .txt lists of images, tar shards, TFRecords and LMDB"
@@ -64,13 +65,14 @@ def find_source(name: str) -> Found:
     """What a SOURCE is. Raises ConfigError when it is not there, or nothing that can be read."""
     if name == "-":
         return Found("tar", name, ("-",))
-    if is_remote(name) or not os.path.lexists(name):
+    here = os.fsdecode(file_url_path(name)) if is_file_url(name) else name
+    if is_remote(name) or not os.path.lexists(here):
         return _find_shards(name)
-    path = Path(name)
+    path = Path(here)
     if path.is_dir():
         return _find_in_folder(path)
     if path.suffix.lower() == ".txt":
-        return Found("list", name)
+        return Found("list", here)
     return _find_shards(name)
 
 
@@ -95,7 +97,7 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
     for name in names:
         found = find_source(name)
         if found.kind == "images" and folders:
-            shards.append((name, found.kind))
+            shards.append((found.name, found.kind))
             continue
         if found.kind == "list" and folders:
             raise ConfigError(f"{name}: this is a list of images; name the folder they are in, which keeps their seek indices")
