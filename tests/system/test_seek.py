@@ -522,18 +522,18 @@ def test_where_a_folder_cannot_be_written_to_its_sidecar_is_kept_in_the_users_ca
     photos: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorder: Recorder
 ) -> None:
     from stoker.errors import WriteError
-    from stoker.source.shards import sidecar
+    from stoker.source.shards import shard_index
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     (photos / NAME.decode()).unlink()
-    publish = sidecar.publish
+    publish = shard_index.publish
 
     def refuse(path: bytes, *parts: bytes) -> None:
         if path.startswith(os.fsencode(photos)):
             raise WriteError("read-only")
         publish(path, *parts)
 
-    monkeypatch.setattr(sidecar, "publish", refuse)
+    monkeypatch.setattr(shard_index, "publish", refuse)
     folder = os.fsencode(photos)
     assert str(tmp_path / "home") in keep_sidecar(folder, index_folder(folder).index)
     delivered(crops(stoker.files(photos)))

@@ -24,7 +24,7 @@ from ..source.streams.tar_stream import is_compressed
 from ..storage.blob import Blob
 from ..storage.local import LocalBlob
 from ..storage.open import open_blob
-from .guard import DATA, message
+from .guard import message, status_of
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
 from .sources import ShardNames, shard_list
@@ -70,16 +70,15 @@ def index(
     with Progress("indexing", total, progress, unit="bytes") as shown, shown.crews(jobs, len(listed)) as crews:
         made = list(crews.over(_Maker(force, jpeg, shown, crews).make, listed))
         rate = shown.rate()
-    bad = [result for result in made if result.error is not None]
+    errors = [result.error for result in made if result.error is not None]
     if json:
         print_json({"shards": [result.facts() for result in made], "seconds": time.monotonic() - begun})
     else:
         _tell(made, rate, "folder" if all(kind == "images" for _, kind in listed) else "shard")
-    for result in bad:
-        assert result.error is not None
-        typer.echo(message(result.error), err=True)
-    if bad:
-        raise typer.Exit(DATA)
+    for error in errors:
+        typer.echo(message(error), err=True)
+    if errors:
+        raise typer.Exit(min(map(status_of, errors)))
 
 
 def local_bytes(shards: Sequence[tuple[str, str]]) -> int | None:
@@ -218,9 +217,6 @@ def _tell(made: list[IndexOutcome], rate: str, thing: str) -> None:
         tell(f"  note     {result.shard}: its index is kept as {result.place}")
     if len(elsewhere) > _NAMED:
         tell(f"           and {len(elsewhere) - _NAMED:,} more like it")
-    nowhere = [result for result in made if result.what in ("made", "sealed", "added") and not result.place]
-    if nowhere:
-        tell(f"  note     the indexes of {counted(len(nowhere), 'shard')} could be written nowhere, e.g. {nowhere[0].shard}")
 
 
 _WORDS = {
