@@ -302,7 +302,7 @@ def _most_bytes(given: str | None, format: str, max_samples: int | None) -> int 
         raise ConfigError("an LMDB is one file, however large; omit --max-bytes and --max-samples")
     if given is not None and given.lower() == "none":
         return None
-    return parse_bytes(int(given) if given is not None and given.isdigit() else given or _MAX_BYTES, "--max-bytes")
+    return parse_bytes(_MAX_BYTES if given is None else given, "--max-bytes")
 
 
 def _make_folder(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +23,7 @@ from ..source.shards.shard_source import expand, is_remote
 from ..source.sniff import BEGIN, GZIP, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, ZSTD, kind_of, seen_as
 from ..source.source import Source
 from ..source.streams.stream import StreamSource
+from ..source.streams.tar_stream import is_compressed
 from ..storage.blob import Blob
 from ..storage.names import file_url_path, is_file_url
 from ..storage.open import open_blob
@@ -109,6 +110,13 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
             raise ConfigError("standard input has no index: it is read once, from its beginning")
         shards += [(shard, found.kind) for shard in found.shards]
     return shards
+
+
+def local_bytes(shards: Collection[str]) -> int | None:
+    """The bytes of shards, where that costs no looking; None where it does: remote, in a pipe, packed, or a folder of images."""
+    if not shards or any(is_remote(shard) or is_compressed(shard) or not Path(shard).is_file() for shard in shards):
+        return None
+    return sum(os.stat(shard).st_size for shard in shards)  # noqa: PTH116  names may be any bytes
 
 
 _TOLD = {

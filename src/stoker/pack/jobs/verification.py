@@ -1,7 +1,7 @@
 """Every sample of a source read and checked: what `stoker verify` does, without the talking.
 
 Shards of records are read once, from the first byte to the last, so that also what no sample needs is checked: headers, the end,
-the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. Behind a place that
+the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. After a place that
 cannot be understood the rest of the shard is read by its index.
 
 There are no threads here. What may run in parallel goes through `each`, which the caller gives.
@@ -13,6 +13,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,10 @@ from ...storage.fetch import Each
 from ...storage.scratch import Scratch
 from ..values.jpegs import make_seek
 from ..values.stored_images import EXTENSIONS, check_picture, picture_kind
-from .planning import Moved, unheard
+from .planning import Moved, gathered, unheard
 from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
-#: samples checked together
-_CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 512
 #: members named in a note
 _NAMED = 3
 
@@ -118,7 +117,7 @@ class Verifier:
         return found
 
     def _rest(self, blob: Blob, index: ShardIndex, found: Findings) -> None:
-        """Samples behind a bad place, as their index finds them."""
+        """Samples after a bad place, as their index finds them."""
         source = raw_tar([blob], [index])
         done = self.rows(source, np.arange(len(found.keys), len(source)))
         found.samples += done.samples
@@ -327,7 +326,7 @@ class _TarCheck:
             if reason:
                 problems.append(Problem(printable(sample.key), self._told, sample.offset, reason))
         seen = [(sample.key, sample.offset, tuple(sample.fields)) for sample in samples]
-        return seen, sum(map(_size, samples)), problems
+        return seen, sum(sample.nbytes for sample in samples), problems
 
     def _against_index(self, number: int, sample: TarSample) -> str:
         index = self._index
@@ -502,7 +501,7 @@ def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArra
             check_record_size(need, base + used, packed=packing is not None)
         parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)
     if held:
-        told = f"{blob.url}: the record at byte {base:,} reaches behind the end of the file: it is cut or damaged"
+        told = f"{blob.url}: the record at byte {base:,} reaches beyond the end of the file: it is cut or damaged"
         raise CorruptShard(told, shard=blob.url, offset=base)
 
 
@@ -529,25 +528,16 @@ def _until_error(things: Iterable[Any], ended: list[StokerError]) -> Iterator[An
 
 
 def _chunks(samples: Iterable[TarSample]) -> Iterator[tuple[int, list[TarSample]]]:
-    chunk: list[TarSample] = []
-    number = held = 0
-    for sample in samples:
-        chunk.append(sample)
-        held += _size(sample)
-        if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_SAMPLES:
-            yield number, chunk
-            number, chunk, held = number + len(chunk), [], 0
-    if chunk:
+    """Samples in chunks, each with the number of its first."""
+    number = 0
+    for chunk in gathered(samples, attrgetter("nbytes")):
         yield number, chunk
+        number += len(chunk)
 
 
 def _pieces_of(indices: Ints) -> Iterator[Ints]:
     for at in range(0, len(indices), 64):
         yield indices[at : at + 64]
-
-
-def _size(sample: TarSample) -> int:
-    return sum(map(len, sample.fields.values()))
 
 
 def _number(found: Findings, numbers: dict[tuple[str, ...], int], names: tuple[str, ...]) -> int:
