@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-import stoker
-
 from ..errors import ConfigError, WriteError
 from ..pack.jobs.convert import BadSample, Conversion, ShardOutcome, convert_stream
 from ..pack.jobs.planning import Options
@@ -26,7 +24,7 @@ from .classes import write_classes
 from .guard import DATA
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
-from .sources import SourceName, find_source, open_source
+from .sources import SourceName, open_stored
 
 #: bad samples named in the text
 _NAMED = 20
@@ -108,7 +106,7 @@ def pack(
         kind, _most_bytes(max_bytes, kind, max_samples), max_samples, seed if shuffle else None, resize_max, quality, fields,
         by_content, keys, jpeg_index,
     )  # fmt: skip
-    opened = _open(source)
+    opened = open_stored(source)
     _make_folder(folder)
     if isinstance(opened, StreamSource):
         result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
@@ -256,17 +254,6 @@ def _notes(conversion: Conversion) -> list[str]:
 
 
 # ---- where from, where to ---------------------------------------------------------------------------------------------------
-
-
-def _open(name: str) -> Source | StreamSource:
-    found = find_source(name)
-    if found.kind == "tar":
-        opened = stoker.tar(list(found.shards), decode=False)
-    else:
-        opened = open_source(name)
-    source = opened.plan.source
-    assert isinstance(source, (Source, StreamSource))
-    return source
 
 
 def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path]:

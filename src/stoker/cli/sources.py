@@ -83,6 +83,15 @@ def open_source(name: str, *, seek: bool = True) -> Pipeline:
     return _OPENERS[found.kind](found, seek)
 
 
+def open_stored(name: str) -> Source | StreamSource:
+    """The source itself, a tar's fields as their bytes."""
+    found = find_source(name)
+    pipeline = stoker.tar(list(found.shards), decode=False) if found.kind == "tar" else _OPENERS[found.kind](found, True)
+    source = pipeline.plan.source
+    assert isinstance(source, (Source, StreamSource))  # all that is opened here is one or the other
+    return source
+
+
 def stored_in(pipeline: Pipeline) -> Source:
     """The source itself, to look into."""
     source = pipeline.plan.source

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ...errors import CorruptShard, ShardError, StokerError
 from ...kernel import native
 from ...kernel.records import BYTES as BYTES_LIST
-from ...kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, scan_tfrecord, verify_records
+from ...kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, verify_records
 from ...sizes import counted
 from ...source.chunk import BytesColumn, Ints
 from ...source.opening import tfrecord_packing
@@ -33,7 +33,7 @@ from ...source.shards.seeks import seek_tables
 from ...source.shards.shard_index import ShardIndex
 from ...source.source import Source
 from ...source.streams.tar_stream import TarSample, is_compressed, open_pieces, tar_samples
-from ...source.streams.tfrecord_stream import check_record_size
+from ...source.streams.tfrecord_stream import whole_records
 from ...source.streams.unpack import check_unpacker, unpacked
 from ...storage.blob import Blob
 from ...storage.fetch import Each
@@ -485,37 +485,14 @@ def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArra
     size = blob.stat().size
     if not size:
         raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
-    parts: list[NDArray[np.uint8]] = []
-    number, base, held, need = 0, 0, 0, 0
-    for piece in unpacked(blob.stream(0, PIECE), packing, blob.url):
-        parts.append(np.frombuffer(bytes(piece), np.uint8))
-        held += len(piece)
-        if held < need:
-            continue
-        data = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        starts, lengths, used, need = _scan(blob, data, base)
-        if packing is None and need > size - base - used:
-            break
-        yield number, base, data, starts, lengths
-        with _named(blob):
-            check_record_size(need, base + used, packed=packing is not None)
-        parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)
-    if held:
-        told = f"{blob.url}: the record at byte {base:,} reaches beyond the end of the file: it is cut or damaged"
-        raise CorruptShard(told, shard=blob.url, offset=base)
-
-
-def _scan(blob: Blob, data: NDArray[np.uint8], base: int) -> tuple[Ints, Ints, int, int]:
-    with _named(blob):
-        return scan_tfrecord(data, base, verify=False)
-
-
-@contextlib.contextmanager
-def _named(blob: Blob) -> Iterator[None]:
-    """A shard's name in front of what is wrong with it."""
+    pieces, number = unpacked(blob.stream(0, PIECE), packing, blob.url), 0
     try:
-        yield
+        for base, data, starts, lengths in whole_records(pieces, size if packing is None else None, verify=False):
+            yield number, base, data.copy(), starts, lengths  # checked while the next piece is read
+            number += len(starts)
     except CorruptShard as error:
+        if error.shard:
+            raise
         raise CorruptShard(f"{blob.url}: {error}", shard=blob.url, offset=error.offset) from error
 
 
