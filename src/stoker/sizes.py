@@ -27,12 +27,13 @@ def parse_bytes(value: int | str, name: str) -> int:
     >>> parse_bytes("1.5GB", "memory"), parse_bytes("1e9", "memory")
     (1500000000, 1000000000)
     """
+    size: object = value
     if isinstance(value, str) and (found := _SIZE.fullmatch(value.lower())):
         number, unit = found[1], _UNITS[found[2] or ""]
-        value = int(number) * unit if number.isdigit() else int(float(number) * unit)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 62:
+        size = int(number) * unit if number.isdigit() else int(float(number) * unit)
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 62:
         raise ConfigError(f"{name}={value!r} is not a size; write a number of bytes, or a text such as '2GB' or '512MiB'")
-    return value
+    return size
 
 
 def show_bytes(count: float) -> str:

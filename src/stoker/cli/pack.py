@@ -258,6 +258,8 @@ def _notes(conversion: Conversion) -> list[str]:
 
 def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path]:
     """Format, pattern of the shards' names, and the folder they go to."""
+    if not dest:
+        raise ConfigError("DEST is empty; name a folder, as in shards/, or `.` for this one")
     if dest == "-" or "://" in dest:
         raise ConfigError(f"{dest}: shards are written to this machine's disks; for a pipe use `stoker tar cat`")
     lower = dest.lower()
