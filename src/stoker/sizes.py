@@ -18,21 +18,22 @@ _UNITS = {
     "gi": 1 << 30,
     "ti": 1 << 40,
 }
+_SIZE = re.compile(r"\s*((?:[0-9]{1,19}\.?[0-9]*|\.[0-9]+)(?:e\+?[0-9]{1,2})?)\s*([kmgt]i?)?b?\s*")
 
 
 def parse_bytes(value: int | str, name: str) -> int:
     """A number of bytes from a number or a text such as ``"2GB"``.
 
-    >>> parse_bytes("1.5GB", "memory")
-    1500000000
+    >>> parse_bytes("1.5GB", "memory"), parse_bytes("1e9", "memory")
+    (1500000000, 1000000000)
     """
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]i?)?b?\s*", value.lower())
-        if found and found[1].count(".") <= 1 and found[1] != ".":
-            value = int(float(found[1]) * _UNITS[found[2] or ""])
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+    size: object = value
+    if isinstance(value, str) and (found := _SIZE.fullmatch(value.lower())):
+        number, unit = found[1], _UNITS[found[2] or ""]
+        size = int(number) * unit if number.isdigit() else int(float(number) * unit)
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 62:
         raise ConfigError(f"{name}={value!r} is not a size; write a number of bytes, or a text such as '2GB' or '512MiB'")
-    return value
+    return size
 
 
 def show_bytes(count: float) -> str:

@@ -117,6 +117,13 @@ def test_output_that_was_closed_at_the_start_goes_nowhere(tmp_path: Path, image_
     assert (tmp_path / "page.html").exists()
 
 
+def test_input_that_was_closed_at_the_start_is_empty() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "stoker", "tar", "cat", "-", "-o", "-"]
+    done = subprocess.run(closed, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 1 and done.stderr.startswith("error: standard input: is empty")
+
+
 @pytest.mark.parametrize("words", PRINTING[:2], ids=" ".join)
 def test_a_full_disk_is_status_74_and_one_line(words: list[str], image_folder: Path) -> None:
     with open("/dev/full", "w") as full:

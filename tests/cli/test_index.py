@@ -53,6 +53,14 @@ def test_an_index_made_by_reading_becomes_one_for_all(stoker_json: Any, folder: 
     assert states(stoker_json("index", folder / "t-000001.tar")) == ["kept"]
 
 
+def test_an_index_that_can_be_written_nowhere_is_status_74(stoker: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    (folder / "t-000001.tar.stk").mkdir()
+    result = stoker("index", folder / "*.tar", "--force")
+    assert result.exit_code == 74 and "2 indexed, 1 bad" in result.stdout
+    assert f"{folder}/t-000001.tar.stk: cannot be written" in result.stderr and "/dev/null/stoker/index" in result.stderr
+
+
 def test_the_text_says_what_was_done(stoker: Any, folder: Path) -> None:
     result = stoker("index", folder / "*.tar")
     assert result.exit_code == 0 and "3 shards: 3 indexed; 30 samples" in result.stdout and "B/s" in result.stdout

@@ -259,6 +259,12 @@ def test_folders_are_made_for_shards_of_any_name(stoker: Any, image_folder: Path
     assert len(list((tmp_path / "new" / "deep").glob("*.stk"))) == 1
 
 
+def test_an_empty_name_is_wrong_usage_and_not_this_folder(stoker: Any, image_folder: Path) -> None:
+    for words in ((image_folder, ""), ("", "out/")):
+        result = stoker("pack", *words)
+        assert result.exit_code == 2 and "is empty" in result.stderr
+
+
 def test_where_shards_go_is_read_from_dest(tmp_path: Path) -> None:
     assert choose_dest(f"{tmp_path}/x", None)[:2] == ("tar", f"{tmp_path}/x/{{:06d}}.tar")
     assert choose_dest(f"{tmp_path}/x", "lmdb")[:2] == ("lmdb", f"{tmp_path}/x/data.mdb")

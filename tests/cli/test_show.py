@@ -46,6 +46,13 @@ def test_a_folder_of_images_has_no_labels(stoker_json: Any, tmp_path: Path) -> N
     ]
 
 
+def test_a_file_url_is_the_path_it_names(stoker_json: Any, image_folder: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "a b%20c"
+    odd.symlink_to(image_folder)
+    told = stoker_json("show", f"file://{tmp_path}/a%20b%2520c")
+    assert told["samples"] == stoker_json("show", image_folder)["samples"]
+
+
 def test_a_list_takes_labels_from_folders_or_from_its_lines(stoker_json: Any, image_folder: Path, tmp_path: Path) -> None:
     paths = [image_folder / "owl" / "owl_00.jpg", image_folder / "cat" / "cat_01.jpg"]
     plain, numbered = tmp_path / "plain.txt", tmp_path / "numbered.txt"

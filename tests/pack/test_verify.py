@@ -217,6 +217,18 @@ def test_every_flip_and_every_cut_of_a_tfrecord_is_found(tmp_path: Path) -> None
     assert len(ends) == 3  # between records: a file without the last ones is one that is whole
 
 
+def test_records_before_a_bad_place_are_checked_and_counted(tfrecord: Path) -> None:
+    tfrecord.with_name("a.tfrecord.stk").unlink(missing_ok=True)
+    data = tfrecord.read_bytes()
+    last = data.index(jpeg_bytes(40, 30, seed=5))
+    flip(tfrecord, data.index(jpeg_bytes(40, 30, seed=2)) + 9)
+    with tfrecord.open("r+b") as file:
+        file.truncate(last)
+    found = check_tfrecord(tfrecord)
+    assert found.samples == 5 and [problem.key for problem in found.problems] == ["a.tfrecord#2", ""]
+    assert found.problems[1].offset is not None and 0 < last - found.problems[1].offset < 100
+
+
 def test_a_cut_between_records_is_told_by_the_index(tfrecord: Path) -> None:
     from stoker.source.shards.tfrecord_source import TfrecordSource
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from stoker.errors import CorruptIndex, CorruptShard, ShardChanged, SourceNotFound, WriteError
-from stoker.source.shards import indexing
+from stoker.source.shards import indexing, shard_index
 from stoker.source.shards.indexing import build_index, find_index, index_of, keep_index
 from stoker.source.shards.shard_index import IndexHeader, ShardIndex
 from stoker.storage import atomic
@@ -70,7 +70,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             raise WriteError(f"{os.fsdecode(path)}: Read-only file system")
         publish(path, *parts)
 
-    monkeypatch.setattr(indexing, "publish", refuse)
+    monkeypatch.setattr(shard_index, "publish", refuse)
 
 
 def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_shards_of_one_name_in_different_folders_do_not_share_an_index(tmp_path:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "shard.tar").write_bytes(data)
         os.utime(tmp_path / folder / "shard.tar", ns=(7, 7))
-    monkeypatch.setattr(indexing, "publish", lambda path, *parts: publish(path, *parts) if b"/home/" in path else refuse())
+    monkeypatch.setattr(shard_index, "publish", lambda path, *parts: publish(path, *parts) if b"/home/" in path else refuse())
 
     def refuse() -> None:
         raise WriteError("read-only")

@@ -18,7 +18,7 @@ import pytest
 
 import stoker
 from stoker.errors import ConfigError, CorruptShard, RecordError, StokerError
-from stoker.source.shards import indexing
+from stoker.source.shards import shard_index
 from stoker.storage.atomic import publish
 
 from ..loader.runs import run_python
@@ -342,7 +342,7 @@ def test_a_read_only_folder_is_read_and_stays_as_it_is(tmp_path: Path, monkeypat
             raise stoker.errors.WriteError(f"{os.fsdecode(path)}: Read-only file system")
         real(path, *parts)
 
-    monkeypatch.setattr(indexing, "publish", refused)
+    monkeypatch.setattr(shard_index, "publish", refused)
     for _ in range(2):
         assert [int(sample["cls"]) for sample in stoker.tar(tmp_path / "d" / "a.tar")] == [1, 2]
         assert [sample["record"] for sample in stoker.tfrecord(tmp_path / "d" / "a.tfrecord")] == [b"x"]

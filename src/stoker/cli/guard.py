@@ -102,10 +102,10 @@ def _lost_reader(stream: TextIO) -> bool:
 
 
 def _open_closed() -> None:
-    """Let output go nowhere that was closed when the program began (`>&-`): Python has None in its place."""
-    for name in ("stdout", "stderr"):
+    """Let a stream be empty that was closed when the program began (`<&-`, `>&-`): Python has None in its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  open to the end
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open to the end
 
 
 def _say(text: str) -> None:

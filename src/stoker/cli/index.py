@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -18,16 +18,15 @@ from ..sizes import counted, show_bytes
 from ..source.paths import absolute
 from ..source.shards.indexing import build_index, find_index, keep_index
 from ..source.shards.shard_index import SUFFIX, IndexHeader, ShardIndex
-from ..source.shards.shard_source import is_remote
 from ..source.shards.sidecar import NAME, keep_sidecar, own_sidecar
 from ..source.streams.tar_stream import is_compressed
 from ..storage.blob import Blob
 from ..storage.local import LocalBlob
 from ..storage.open import open_blob
-from .guard import DATA, message
+from .guard import message, status_of
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
-from .sources import ShardNames, shard_list
+from .sources import ShardNames, local_bytes, shard_list
 
 #: places of indexes named in the text
 _NAMED = 5
@@ -64,29 +63,21 @@ def index(
     """
     begun = time.monotonic()
     listed = shard_list(shards, folders=jpeg)
-    total = local_bytes(listed)
+    total = local_bytes([shard for shard, _ in listed])
     if total is not None and jpeg:
         total *= 2  # once for what lies where, once for the pictures
     with Progress("indexing", total, progress, unit="bytes") as shown, shown.crews(jobs, len(listed)) as crews:
         made = list(crews.over(_Maker(force, jpeg, shown, crews).make, listed))
         rate = shown.rate()
-    bad = [result for result in made if result.error is not None]
+    errors = [result.error for result in made if result.error is not None]
     if json:
         print_json({"shards": [result.facts() for result in made], "seconds": time.monotonic() - begun})
     else:
         _tell(made, rate, "folder" if all(kind == "images" for _, kind in listed) else "shard")
-    for result in bad:
-        assert result.error is not None
-        typer.echo(message(result.error), err=True)
-    if bad:
-        raise typer.Exit(DATA)
-
-
-def local_bytes(shards: Sequence[tuple[str, str]]) -> int | None:
-    """What there is to read; None where that could be known only by asking far away, or by asking for every file of a folder."""
-    if any(is_remote(shard) or kind == "images" for shard, kind in shards):
-        return None
-    return sum(os.stat(shard).st_size for shard, _ in shards)  # noqa: PTH116  names may be any bytes
+    for error in errors:
+        typer.echo(message(error), err=True)
+    if errors:
+        raise typer.Exit(min(map(status_of, errors)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +209,6 @@ def _tell(made: list[IndexOutcome], rate: str, thing: str) -> None:
         tell(f"  note     {result.shard}: its index is kept as {result.place}")
     if len(elsewhere) > _NAMED:
         tell(f"           and {len(elsewhere) - _NAMED:,} more like it")
-    nowhere = [result for result in made if result.what in ("made", "sealed", "added") and not result.place]
-    if nowhere:
-        tell(f"  note     the indexes of {counted(len(nowhere), 'shard')} could be written nowhere, e.g. {nowhere[0].shard}")
 
 
 _WORDS = {

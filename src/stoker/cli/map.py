@@ -17,12 +17,13 @@ from ..errors import ConfigError
 from ..sizes import counted
 from ..source.paths import printable
 from ..source.shards.shard_source import expand
+from ..source.sniff import TAR_ENDINGS
 from ..storage.atomic import sweep
 from .guard import DATA
 from .map_worker import Job, load_function
 from .progress import PipeProgress, Progress
 from .screen import AsJson, check_writable, print_json, tell
-from .tar.inputs import ENDINGS, told
+from .tar.inputs import told
 
 #: what the worker processes do
 _MAPPER = "stoker.cli.map_worker:ShardMapper"
@@ -138,7 +139,7 @@ class MapResult:
 
 def pair_up(shards: str, outputs: str) -> list[tuple[str, str]]:
     """Inputs and the outputs that belong to them."""
-    names = expand(shards, "map", ENDINGS)
+    names = expand(shards, "map", TAR_ENDINGS)
     if "-" in names:
         raise ConfigError("map reads shards, not standard input; `stoker tar proc` works on a pipe")
     if outputs.count("{}") > 1 or ("{}" not in outputs and len(names) > 1):

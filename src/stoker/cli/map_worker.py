@@ -111,7 +111,7 @@ class ShardMapper:
             # Its index appears first, so an output that is there has one, which says how it was made.
             with TarWriter(output, overwrite=self._job.overwrite or self._job.force, about={NOTE: record}) as writer:
                 for samples, sample in enumerate(tar_samples(open_pieces(blob), blob.url), 1):
-                    nbytes += sum(map(len, sample.fields.values()))
+                    nbytes += sample.nbytes
                     self._status.put(samples, nbytes, sample.key)
                     before = writer.samples
                     for made in self._applied(function, sample, blob.url):

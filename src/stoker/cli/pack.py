@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-import stoker
-
 from ..errors import ConfigError, WriteError
 from ..pack.jobs.convert import BadSample, Conversion, ShardOutcome, convert_stream
 from ..pack.jobs.planning import Options
@@ -26,7 +24,7 @@ from .classes import write_classes
 from .guard import DATA
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
-from .sources import SourceName, find_source, open_source
+from .sources import SourceName, open_stored
 
 #: bad samples named in the text
 _NAMED = 20
@@ -108,7 +106,7 @@ def pack(
         kind, _most_bytes(max_bytes, kind, max_samples), max_samples, seed if shuffle else None, resize_max, quality, fields,
         by_content, keys, jpeg_index,
     )  # fmt: skip
-    opened = _open(source)
+    opened = open_stored(source)
     _make_folder(folder)
     if isinstance(opened, StreamSource):
         result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
@@ -258,19 +256,10 @@ def _notes(conversion: Conversion) -> list[str]:
 # ---- where from, where to ---------------------------------------------------------------------------------------------------
 
 
-def _open(name: str) -> Source | StreamSource:
-    found = find_source(name)
-    if found.kind == "tar":
-        opened = stoker.tar(list(found.shards), decode=False)
-    else:
-        opened = open_source(name)
-    source = opened.plan.source
-    assert isinstance(source, (Source, StreamSource))
-    return source
-
-
 def choose_dest(dest: str, format: str | None) -> tuple[str, str, Path]:
     """Format, pattern of the shards' names, and the folder they go to."""
+    if not dest:
+        raise ConfigError("DEST is empty; name a folder, as in shards/, or `.` for this one")
     if dest == "-" or "://" in dest:
         raise ConfigError(f"{dest}: shards are written to this machine's disks; for a pipe use `stoker tar cat`")
     lower = dest.lower()
@@ -302,7 +291,7 @@ def _most_bytes(given: str | None, format: str, max_samples: int | None) -> int 
         raise ConfigError("an LMDB is one file, however large; omit --max-bytes and --max-samples")
     if given is not None and given.lower() == "none":
         return None
-    return parse_bytes(int(given) if given is not None and given.isdigit() else given or _MAX_BYTES, "--max-bytes")
+    return parse_bytes(_MAX_BYTES if given is None else given, "--max-bytes")
 
 
 def _make_folder(folder: Path) -> None:

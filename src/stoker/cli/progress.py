@@ -103,7 +103,7 @@ class Progress:
     def watch(self, samples: Iterable[TarSample]) -> Iterator[TarSample]:
         """The same samples, counted and shown."""
         for sample in samples:
-            self.add(1, sum(map(len, sample.fields.values())))
+            self.add(1, sample.nbytes)
             self.draw()
             yield sample
 

@@ -10,8 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-import stoker
-
 from ..sizes import show_bytes
 from ..source.chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..source.shards.codecs import spec_of
@@ -26,7 +24,7 @@ from .guard import DATA
 from .sample_choice import LABELS, ShownSample, fields_of, first_samples, spread_samples, told_value
 from .screen import AsJson, check_writable, out, print_json, tell, tell_table
 from .sheet import sheet_page
-from .sources import SourceName, find_source, open_source
+from .sources import SourceName, find_source, open_stored
 from .thumbnails import Picture, look
 
 #: classes named in the text
@@ -56,7 +54,7 @@ def show(
     """
     check_writable(html)
     images = find_source(source).kind in ("images", "list")
-    stored = _open(source)
+    stored = open_stored(source)
     samples = spread_samples(stored, count) if isinstance(stored, Source) else first_samples(stored, count)
     classes = _classes(stored)
     drawn = pictures and not json and _can_draw()
@@ -78,14 +76,6 @@ def show(
         if html:
             tell(f"{html}: {len(shown)} pictures", style="dim")
     _name_bad(samples, shown)
-
-
-def _open(name: str) -> Source | StreamSource:
-    found = find_source(name)
-    pipeline = stoker.tar(list(found.shards), decode=False) if found.kind == "tar" else open_source(name)
-    source = pipeline.plan.source
-    assert isinstance(source, (Source, StreamSource))
-    return source
 
 
 def _classes(source: Source | StreamSource) -> tuple[str, ...]:

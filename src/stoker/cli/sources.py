@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,9 @@ from ..source.shards.shard_source import expand, is_remote
 from ..source.sniff import BEGIN, GZIP, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, ZSTD, kind_of, seen_as
 from ..source.source import Source
 from ..source.streams.stream import StreamSource
+from ..source.streams.tar_stream import is_compressed
 from ..storage.blob import Blob
+from ..storage.names import file_url_path, is_file_url
 from ..storage.open import open_blob
 
 _KNOWN = "this version reads folders of images, .txt lists of images, tar shards, TFRecords and LMDB"
@@ -62,15 +64,18 @@ class Found:
 
 def find_source(name: str) -> Found:
     """What a SOURCE is. Raises ConfigError when it is not there, or nothing that can be read."""
+    if not name:
+        raise ConfigError("the name of a source is empty; give a file, a folder, or `-` for standard input")
     if name == "-":
         return Found("tar", name, ("-",))
-    if is_remote(name) or not os.path.lexists(name):
+    here = os.fsdecode(file_url_path(name)) if is_file_url(name) else name
+    if is_remote(name) or not os.path.lexists(here):
         return _find_shards(name)
-    path = Path(name)
+    path = Path(here)
     if path.is_dir():
         return _find_in_folder(path)
     if path.suffix.lower() == ".txt":
-        return Found("list", name)
+        return Found("list", here)
     return _find_shards(name)
 
 
@@ -78,6 +83,15 @@ def open_source(name: str, *, seek: bool = True) -> Pipeline:
     """The pipeline that begins with this source. Image files have the fields `image` and, where there are classes, `label`."""
     found = find_source(name)
     return _OPENERS[found.kind](found, seek)
+
+
+def open_stored(name: str) -> Source | StreamSource:
+    """The source itself, a tar's fields as their bytes."""
+    found = find_source(name)
+    pipeline = stoker.tar(list(found.shards), decode=False) if found.kind == "tar" else _OPENERS[found.kind](found, True)
+    source = pipeline.plan.source
+    assert isinstance(source, (Source, StreamSource))  # all that is opened here is one or the other
+    return source
 
 
 def stored_in(pipeline: Pipeline) -> Source:
@@ -95,7 +109,7 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
     for name in names:
         found = find_source(name)
         if found.kind == "images" and folders:
-            shards.append((name, found.kind))
+            shards.append((found.name, found.kind))
             continue
         if found.kind == "list" and folders:
             raise ConfigError(f"{name}: this is a list of images; name the folder they are in, which keeps their seek indices")
@@ -107,6 +121,13 @@ def shard_list(names: Sequence[str], *, folders: bool = False) -> list[tuple[str
             raise ConfigError("standard input has no index: it is read once, from its beginning")
         shards += [(shard, found.kind) for shard in found.shards]
     return shards
+
+
+def local_bytes(shards: Collection[str]) -> int | None:
+    """The bytes of shards, where that costs no looking; None where it does: remote, in a pipe, packed, or a folder of images."""
+    if not shards or any(is_remote(shard) or is_compressed(shard) or not Path(shard).is_file() for shard in shards):
+        return None
+    return sum(os.stat(shard).st_size for shard in shards)  # noqa: PTH116  names may be any bytes
 
 
 _TOLD = {

@@ -13,14 +13,13 @@ import typer
 from ..errors import SourceEmpty
 from ..pack.jobs.verification import Findings, Problem, Verifier, lacking, repeated
 from ..sizes import counted, show_bytes
-from ..source.shards.shard_source import is_remote
 from ..source.shards.sidecar import sidecar_trouble
-from ..source.streams.tar_stream import is_compressed, standard_input
+from ..source.streams.tar_stream import standard_input
 from ..storage.open import open_blob
 from .guard import DATA
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
-from .sources import Found, SourceName, find_source, open_source, stored_in
+from .sources import Found, SourceName, find_source, local_bytes, open_source, stored_in
 
 #: problems, and keys that are there twice, named in the text
 _NAMED = 20
@@ -43,7 +42,7 @@ def verify(
     Example: `stoker verify 'shards/train-{000000..000147}.tar' --decode`
     """
     found = find_source(source)
-    with Progress("verifying", _total(found), progress, unit="bytes") as shown:
+    with Progress("verifying", local_bytes(found.shards), progress, unit="bytes") as shown:
         results = _check(found, source, decode, jobs, shown)
         seconds, rate = shown.seconds, shown.rate()
     within, across = repeated(results)
@@ -91,16 +90,9 @@ def _check(found: Found, name: str, decode: bool, jobs: int | None, shown: Progr
     with shown.crews(jobs, 1) as crews:
         verifier = Verifier(decode, crews.each, shown.counting(crews))
         results = list(crews.over(lambda indices: verifier.rows(stored, indices), [np.arange(len(stored))]))
-    if found.kind == "images" and (trouble := sidecar_trouble(os.fsencode(name))):
-        results[0].add(Problem("", name, None, trouble))
+    if found.kind == "images" and (trouble := sidecar_trouble(os.fsencode(found.name))):
+        results[0].add(Problem("", found.name, None, trouble))
     return results
-
-
-def _total(found: Found) -> int | None:
-    """Bytes there are to read, where that costs no looking."""
-    if not found.shards or any(shard == "-" or is_remote(shard) or is_compressed(shard) for shard in found.shards):
-        return None
-    return sum(os.stat(shard).st_size for shard in found.shards)  # noqa: PTH116  names may be any bytes
 
 
 def _tell(

@@ -85,7 +85,7 @@ class Workshop:
                 janitor.kill_group(group)
 
     def clear(self) -> None:
-        """Remove all folders and let the janitor go; behind `close`, and when no thread runs commands any more."""
+        """Remove all folders and let the janitor go; after `close`, when no thread runs commands any more."""
         janitor.remove_folder(self.root)
         assert self._janitor.stdin is not None
         with suppress(OSError):

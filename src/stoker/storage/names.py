@@ -101,8 +101,10 @@ def file_url_path(url: str) -> bytes:
 def absolute(path: AnyPath) -> bytes:
     """The path from the root, so that it means the same in any working directory; links and ``..`` stay as they are.
 
-    Text that is a URL is refused.
+    Text may be a ``file:`` URL; any other URL is refused.
     """
+    if isinstance(path, str) and is_file_url(path):
+        return file_url_path(path)
     name = path_bytes(path)
     refuse_url(path, repr(path))
     return os.fsencode(Path(os.fsdecode(name)).absolute())

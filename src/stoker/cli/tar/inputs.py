@@ -13,14 +13,11 @@ import typer
 from ...errors import ConfigError, ReadError, SourceNotFound
 from ...source.paths import printable
 from ...source.shards.shard_source import expand, is_remote
-from ...source.sniff import GZIP, ZSTD
+from ...source.sniff import GZIP, TAR_ENDINGS, ZSTD
 from ...source.streams.tar_stream import TarSample, is_compressed, open_pieces, standard_input, tar_samples
 from ...source.streams.unpack import Piece
 from ...storage.blob import Blob, Stat
 from ...storage.open import open_blob
-
-#: which files of a folder are shards
-ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")
 
 Shards = Annotated[
     list[str] | None,
@@ -34,7 +31,7 @@ Shards = Annotated[
 
 def shard_names(inputs: Sequence[str] | None) -> list[str]:
     """The shards that the words of a command line stand for."""
-    names = expand(list(inputs), "tar", ENDINGS) if inputs else ["-"]
+    names = expand(list(inputs), "tar", TAR_ENDINGS) if inputs else ["-"]
     if names.count("-") > 1:
         raise ConfigError("standard input (-) was given twice, and can be read only once")
     if "-" in names and sys.stdin.isatty():

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -78,7 +79,7 @@ class _ShardReader:
     """A shard that a thread reads ahead."""
 
     def __init__(self, name: str) -> None:
-        self._pump = Pump(partial(shard_samples, name), _AHEAD, 2, _STALL_S, True, _AHEAD_BYTES, _weight)
+        self._pump = Pump(partial(shard_samples, name), _AHEAD, 2, _STALL_S, True, _AHEAD_BYTES, attrgetter("nbytes"))
         self._ready: deque[TarSample] = deque()
 
     def take(self) -> TarSample | None:
@@ -89,7 +90,3 @@ class _ShardReader:
 
     def close(self) -> None:
         self._pump.close()
-
-
-def _weight(sample: TarSample) -> int:
-    return sum(map(len, sample.fields.values()))

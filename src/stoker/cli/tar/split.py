@@ -64,7 +64,7 @@ def split(
                 meter.watch(samples_of(names)),
                 encode,
                 opener.open,
-                max_bytes=_bytes(size),
+                max_bytes=parse_bytes(size, "--size"),
                 max_samples=samples,
                 overwrite=True,  # what may be replaced, the opener decides
             )
@@ -171,14 +171,3 @@ class _ComparedFile(io.BufferedIOBase):
             f"{self._told}: is there already, and differs after byte {self._size:,} from what would be written; it is left as "
             "it is: give another name with -o, or --overwrite"
         )
-
-
-def _bytes(text: str) -> int:
-    """A size: 1e9 as tarproc has it, or 500MB."""
-    try:
-        value = float(text)
-    except ValueError:
-        return parse_bytes(text, "--size")
-    if not 1 <= value < 1 << 62:
-        raise ConfigError(f"--size {text} is not a size; write a number of bytes, as in 1e9 or 500MB")
-    return int(value)

@@ -41,7 +41,7 @@ from ..writers.tar_writer import BLOCK, TarWriter
 from ..writers.tar_writer import RECORD as TAR_RECORD
 from ..writers.tfrecord_writer import RecordEncoder, TfrecordWriter
 from .notes import noted
-from .planning import Moved, Options, field_lengths, shuffled, split, stored_sizes, unheard
+from .planning import CHUNK_BYTES, CHUNK_SAMPLES, Moved, Options, field_lengths, gathered, shuffled, split, stored_sizes, unheard
 from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
@@ -51,8 +51,6 @@ VERSION = 1
 NOTE = "pack"
 #: class names go into the index too, unless they are longer than this altogether
 _CLASSES_BYTES = 100_000
-#: samples prepared together: at most so many bytes and so many
-_CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 512
 #: samples looked at to find out what fields hold
 _LOOKED = 32
 #: bytes of a TFRecord around a record and around a feature, at most
@@ -199,7 +197,7 @@ class Conversion:
         return bounds
 
     def _planned(self) -> Ints:
-        """Bytes each sample will take: at most, where values are stored as they are; about, where they are encoded anew."""
+        """Bytes each sample will take: at most, where values are stored as they are; about, where they are encoded again."""
         count, longest = len(self.kept), max(len(kept.target) for kept in self.kept)
         if self.options.format == "tfrecord":
             names = sum(len(kept.target) for kept in self.kept)
@@ -229,7 +227,7 @@ class Conversion:
         at = 0
         while at < len(samples):
             before = int(ends[at - 1]) if at else 0
-            stop = min(max(at + 1, int(np.searchsorted(ends, before + _CHUNK_BYTES, side="right"))), at + _CHUNK_SAMPLES)
+            stop = min(max(at + 1, int(np.searchsorted(ends, before + CHUNK_BYTES, side="right"))), at + CHUNK_SAMPLES)
             yield samples[at:stop]
             at = stop
 
@@ -321,7 +319,8 @@ def convert_stream(
         raise ConfigError(
             "--shuffle needs samples that can be read at random, and these come in sequence; pack them, then shuffle that"
         )
-    chunks = _gathered(source.whole() if isinstance(source, TfrecordStream) and _stay_whole(options) else source)
+    opened = source.whole() if isinstance(source, TfrecordStream) and _stay_whole(options) else source
+    chunks = gathered(opened.open(), _size)
     first = next(chunks)
     rows = _StreamRows(options, first, raw=not isinstance(source, TfrecordStream))
     stream = _Stream(each(rows.rows, chain([first], chunks)), moved, skip_bad)
@@ -397,20 +396,6 @@ def _look(source: Source) -> dict[str, list[Any]]:
     rows = source.read(indices, tuple(source.fields), {}, Scratch())
     good = [row for row in range(len(indices)) if row not in rows.errors]
     return {name: [column[row] for row in good] for name, column in rows.columns.items()}
-
-
-def _gathered(source: StreamSource) -> Iterator[list[Mapping[str, Any]]]:
-    """Samples in chunks of some megabytes."""
-    chunk: list[Mapping[str, Any]] = []
-    held = 0
-    for sample in source.open():
-        chunk.append(sample)
-        held += _size(sample)
-        if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_SAMPLES:
-            yield chunk
-            chunk, held = [], 0
-    if chunk:
-        yield chunk
 
 
 def _size(sample: Mapping[str, Any]) -> int:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from ...source.shards.record_source import RecordSource
 from ...source.source import Source, digest
 from ...storage.fetch import Each
 
+T = TypeVar("T")
 #: hears of samples and bytes as they go through, and raises when all is to be given up
 Moved = Callable[[int, int], None]
 
+#: samples prepared or checked together: at most so many bytes and so many
+CHUNK_BYTES, CHUNK_SAMPLES = 1 << 22, 512
 #: names asked of the disk at once
 _NAMES = 4096
 
@@ -69,6 +73,20 @@ def split(sizes: Ints, most: int | None, count: int | None) -> Ints:
         stop = len(sizes) if most is None else int(np.searchsorted(ends, before + most, side="right"))
         bounds.append(max(at + 1, stop if count is None else min(stop, at + count)))
     return np.array(bounds, np.int64)
+
+
+def gathered(samples: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Samples that come in sequence, in chunks of some megabytes."""
+    chunk: list[T] = []
+    held = 0
+    for sample in samples:
+        chunk.append(sample)
+        held += size(sample)
+        if held >= CHUNK_BYTES or len(chunk) >= CHUNK_SAMPLES:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
 
 
 def shuffled(count: int, seed: int) -> Ints:

@@ -92,12 +92,6 @@ class FolderIndex:
     index: ShardIndex
     kept: int
 
-    @property
-    def pictures(self) -> int:
-        """Files that have one."""
-        column = (self.index.seeks or {}).get(FIELD)
-        return 0 if column is None else int((column.length > 0).sum())
-
 
 def index_folder(folder: bytes, old: ShardIndex | None = None, each: Each = map, moved: Moved = unheard) -> FolderIndex:
     """Seek indices of all images below a folder. Files that are as `old` says, by size and time, are not read again."""

@@ -1,7 +1,7 @@
 """Every sample of a source read and checked: what `stoker verify` does, without the talking.
 
 Shards of records are read once, from the first byte to the last, so that also what no sample needs is checked: headers, the end,
-the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. Behind a place that
+the checksums of lengths. Samples are compared with the checksums in the shard's index, where there is one. After a place that
 cannot be understood the rest of the shard is read by its index.
 
 There are no threads here. What may run in parallel goes through `each`, which the caller gives.
@@ -13,6 +13,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from ...errors import CorruptShard, ShardError, StokerError
 from ...kernel import native
 from ...kernel.records import BYTES as BYTES_LIST
-from ...kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, scan_tfrecord, verify_records
+from ...kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examples, verify_records
 from ...sizes import counted
 from ...source.chunk import BytesColumn, Ints
 from ...source.opening import tfrecord_packing
@@ -32,19 +33,17 @@ from ...source.shards.seeks import seek_tables
 from ...source.shards.shard_index import ShardIndex
 from ...source.source import Source
 from ...source.streams.tar_stream import TarSample, is_compressed, open_pieces, tar_samples
-from ...source.streams.tfrecord_stream import check_record_size
+from ...source.streams.tfrecord_stream import whole_records
 from ...source.streams.unpack import check_unpacker, unpacked
 from ...storage.blob import Blob
 from ...storage.fetch import Each
 from ...storage.scratch import Scratch
 from ..values.jpegs import make_seek
 from ..values.stored_images import EXTENSIONS, check_picture, picture_kind
-from .planning import Moved, unheard
+from .planning import Moved, gathered, unheard
 from .rawtar import is_absent, raw_tar
 from .spares import Spares
 
-#: samples checked together
-_CHUNK_BYTES, _CHUNK_SAMPLES = 1 << 22, 512
 #: members named in a note
 _NAMED = 3
 
@@ -118,7 +117,7 @@ class Verifier:
         return found
 
     def _rest(self, blob: Blob, index: ShardIndex, found: Findings) -> None:
-        """Samples behind a bad place, as their index finds them."""
+        """Samples after a bad place, as their index finds them."""
         source = raw_tar([blob], [index])
         done = self.rows(source, np.arange(len(found.keys), len(source)))
         found.samples += done.samples
@@ -327,7 +326,7 @@ class _TarCheck:
             if reason:
                 problems.append(Problem(printable(sample.key), self._told, sample.offset, reason))
         seen = [(sample.key, sample.offset, tuple(sample.fields)) for sample in samples]
-        return seen, sum(map(_size, samples)), problems
+        return seen, sum(sample.nbytes for sample in samples), problems
 
     def _against_index(self, number: int, sample: TarSample) -> str:
         index = self._index
@@ -486,37 +485,14 @@ def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArra
     size = blob.stat().size
     if not size:
         raise CorruptShard(f"{blob.url}: is empty (0 bytes); fetch or make it again", shard=blob.url, offset=0)
-    parts: list[NDArray[np.uint8]] = []
-    number, base, held, need = 0, 0, 0, 0
-    for piece in unpacked(blob.stream(0, PIECE), packing, blob.url):
-        parts.append(np.frombuffer(bytes(piece), np.uint8))
-        held += len(piece)
-        if held < need:
-            continue
-        data = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        starts, lengths, used, need = _scan(blob, data, base)
-        if packing is None and need > size - base - used:
-            break
-        yield number, base, data, starts, lengths
-        with _named(blob):
-            check_record_size(need, base + used, packed=packing is not None)
-        parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)
-    if held:
-        told = f"{blob.url}: the record at byte {base:,} reaches behind the end of the file: it is cut or damaged"
-        raise CorruptShard(told, shard=blob.url, offset=base)
-
-
-def _scan(blob: Blob, data: NDArray[np.uint8], base: int) -> tuple[Ints, Ints, int, int]:
-    with _named(blob):
-        return scan_tfrecord(data, base, verify=False)
-
-
-@contextlib.contextmanager
-def _named(blob: Blob) -> Iterator[None]:
-    """A shard's name in front of what is wrong with it."""
+    pieces, number = unpacked(blob.stream(0, PIECE), packing, blob.url), 0
     try:
-        yield
+        for base, data, starts, lengths in whole_records(pieces, size if packing is None else None, verify=False):
+            yield number, base, data.copy(), starts, lengths  # checked while the next piece is read
+            number += len(starts)
     except CorruptShard as error:
+        if error.shard:
+            raise
         raise CorruptShard(f"{blob.url}: {error}", shard=blob.url, offset=error.offset) from error
 
 
@@ -529,25 +505,16 @@ def _until_error(things: Iterable[Any], ended: list[StokerError]) -> Iterator[An
 
 
 def _chunks(samples: Iterable[TarSample]) -> Iterator[tuple[int, list[TarSample]]]:
-    chunk: list[TarSample] = []
-    number = held = 0
-    for sample in samples:
-        chunk.append(sample)
-        held += _size(sample)
-        if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_SAMPLES:
-            yield number, chunk
-            number, chunk, held = number + len(chunk), [], 0
-    if chunk:
+    """Samples in chunks, each with the number of its first."""
+    number = 0
+    for chunk in gathered(samples, attrgetter("nbytes")):
         yield number, chunk
+        number += len(chunk)
 
 
 def _pieces_of(indices: Ints) -> Iterator[Ints]:
     for at in range(0, len(indices), 64):
         yield indices[at : at + 64]
-
-
-def _size(sample: TarSample) -> int:
-    return sum(map(len, sample.fields.values()))
 
 
 def _number(found: Findings, numbers: dict[tuple[str, ...], int], names: tuple[str, ...]) -> int:

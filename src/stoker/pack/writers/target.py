@@ -17,14 +17,13 @@ from typing import Any, BinaryIO, Union
 from ...errors import ConfigError, WriteError
 from ...kernel.library import Bytes
 from ...source.paths import AnyPath, file_name, printable
-from ...source.shards.shard_index import MAX_HEADER, SUFFIX, ShardIndex
+from ...source.shards.shard_index import MAGIC, MAX_HEADER, SUFFIX, ShardIndex
 from ...storage.atomic import AtomicFile, sync_folder, write_error
 
 Target = Union[AnyPath, BinaryIO]
 #: makes the index of a complete shard from its size and its time of change
 MakeIndex = Callable[[int, int], ShardIndex]
 
-_INDEX_BEGINS = b"STOKERIX"
 #: what the formats themselves say in `ShardIndex.about`
 _TAKEN = frozenset({"examples", "features", "ignored", "ignored_names"})
 _PACKED = (".gz", ".tgz", ".zst", ".zstd", ".tzst", ".bz2", ".xz")
@@ -224,7 +223,7 @@ def _is_index(path: bytes) -> bool:
     """Whether an index lies there. Anything else by that name is somebody's, and in the way."""
     try:
         with open(path, "rb") as file:
-            if file.read(len(_INDEX_BEGINS)) == _INDEX_BEGINS:
+            if file.read(len(MAGIC)) == MAGIC:
                 return True
     except FileNotFoundError:
         return False

@@ -26,7 +26,6 @@ from ...errors import (
 )
 from ...kernel.records import MEMBER, ExampleStats, TarScan
 from ...sizes import show_bytes
-from ...storage.atomic import publish
 from ...storage.blob import Blob
 from ...storage.cache_blob import CachedBlob
 from ...storage.home import index_home
@@ -68,7 +67,9 @@ def index_of(blob: Blob, kind: str, once: Once | None = None) -> ShardIndex:
                 show_bytes(blob.stat().size),
             )
         index = build_index(blob, kind)
-        if not keep_index(blob, index):
+        try:
+            keep_index(blob, index)
+        except (ConfigError, WriteError):
             once.warn(
                 "%s: its index can be written neither beside it nor as %s, so it is made again each time, and so is every index "
                 "that cannot be written",
@@ -96,22 +97,8 @@ def _unless_bad(read: Callable[[], Result]) -> Result | None:
 
 
 def keep_index(blob: Blob, index: ShardIndex) -> str:
-    """Write an index where the next reader will find it; returns where, or "" if it can be written nowhere."""
-    try:
-        parts = index.to_parts()
-    except ConfigError:
-        return ""
-    if isinstance(blob, LocalBlob):
-        with contextlib.suppress(WriteError):
-            publish(blob.path + SUFFIX.encode(), *parts)
-            return blob.url + SUFFIX
-    path = _home_of(blob)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        publish(os.fsencode(path), *parts)
-    except (OSError, WriteError):
-        return ""
-    return str(path)
+    """Write an index where the next reader will find it; returns where. Raises as `ShardIndex.keep` does."""
+    return index.keep(blob.path + SUFFIX.encode() if isinstance(blob, LocalBlob) else None, _home_of(blob))
 
 
 def _home_of(blob: Blob) -> Path:

@@ -22,19 +22,23 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, CorruptIndex
+from ...errors import ConfigError, CorruptIndex, WriteError
 from ...kernel.records import crc32c
+from ...storage.atomic import publish
 from ...storage.blob import Blob
 from ..chunk import Ints
+from ..paths import printable
 
 SUFFIX = ".stk"
 VERSION = 1
@@ -225,6 +229,25 @@ class ShardIndex:
         version = TAIL_VERSION if tail else VERSION
         prefix = _PREFIX.pack(MAGIC, version, len(header), crc32c(header), crc32c(body), total) + tail
         return [prefix + header, body, *self.tail.content()]
+
+    def keep(self, beside: bytes | None, home: Path) -> str:
+        """Write the index beside its data, or else as `home`, in the user's cache folder; returns where.
+
+        Raises WriteError where it can be written nowhere, ConfigError where none could read it.
+        """
+        parts, refused = self.to_parts(), ""
+        if beside is not None:
+            try:
+                publish(beside, *parts)
+                return printable(beside)
+            except WriteError as error:
+                refused = f"{error}; and "
+        try:
+            home.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            publish(os.fsencode(home), *parts)
+        except (OSError, WriteError) as error:
+            raise WriteError(f"{refused}{home}: {error}") from error
+        return str(home)
 
     @classmethod
     def from_bytes(cls, data: bytes, told: str) -> ShardIndex:

@@ -2,7 +2,7 @@
 
 It is an index as shards have one (`index.py`), of the kind ``files``: a record a file, whose key is its path below the folder,
 whose length and checksum are the file's. So a file that changed is noticed when it is read, by its content: times of change do
-not survive copying, and a folder may be copied with its sidecar. (The time is kept too, for whoever makes the sidecar anew.)
+not survive copying, and a folder may be copied with its sidecar. (The time is kept too, for whoever makes the sidecar again.)
 
 Nothing depends on it. One that cannot be used is told of, and left alone.
 """
@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import CorruptIndex, ReadError, ShardError, SourceNotFound, WriteError
+from ...errors import CorruptIndex, ReadError, ShardError, SourceNotFound
 from ...sizes import counted, show_bytes
-from ...storage.atomic import publish
 from ...storage.home import index_home
 from ...storage.local import LocalBlob
 from ..chunk import Ints
@@ -125,18 +124,8 @@ def _counter(base: bytes) -> Callable[[], int]:
 
 def keep_sidecar(folder: bytes, index: ShardIndex) -> str:
     """Write a sidecar where readers find it: in the folder, or else in the user's cache; returns where."""
-    base, parts = folder.rstrip(b"/") + b"/", index.to_parts()
-    try:
-        publish(base + NAME, *parts)
-        return printable(base + NAME)
-    except WriteError as refused:
-        path = _home_of(base)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            publish(os.fsencode(path), *parts)
-        except (OSError, WriteError) as error:
-            raise WriteError(f"{refused}; and as {path}: {error}") from error
-        return str(path)
+    base = folder.rstrip(b"/") + b"/"
+    return index.keep(base + NAME, _home_of(base))
 
 
 def _matched(paths: Sequence[bytes], base: bytes, index: ShardIndex) -> SeekTable | None:

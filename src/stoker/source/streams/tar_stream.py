@@ -37,6 +37,11 @@ class TarSample:
     offset: int
     start: int = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all its fields."""
+        return sum(map(len, self.fields.values()))
+
 
 def tar_samples(pieces: Iterable[Piece], told: str) -> Iterator[TarSample]:
     """The samples of a tar that comes in pieces, in order. Memory: the largest sample, of members of up to `unpack.MAX_MEMBER`.

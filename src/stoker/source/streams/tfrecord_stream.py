@@ -152,7 +152,7 @@ def _loose(feature: Feature) -> Feature:
     return feature if feature.shape == () else replace(feature, shape=None)
 
 
-def check_record_size(size: int, at: int, packed: bool) -> None:
+def _check_record_size(size: int, at: int, packed: bool) -> None:
     """Raise CorruptShard where the record at byte `at` says that it is larger than any that is read."""
     most = unpack.MAX_MEMBER if packed else MAX_RECORD
     if size > most:
@@ -163,12 +163,15 @@ def check_record_size(size: int, at: int, packed: bool) -> None:
         )
 
 
-def whole_records(pieces: Iterator[Piece], size: int | None) -> Iterator[tuple[int, NDArray[np.uint8], Ints, Ints]]:
+def whole_records(
+    pieces: Iterator[Piece], size: int | None, *, verify: bool = True
+) -> Iterator[tuple[int, NDArray[np.uint8], Ints, Ints]]:
     """Pieces of a TFRecord file that end where a record does: place, bytes, and where in them the payloads lie.
 
     The bytes are overwritten by the next piece. What is left of one, the beginning of a record, moves to the front. `size` is
     that of the file, where it is known: a record that says it is longer is then found out at once. Memory grows with what comes,
-    never with what a record says of itself; and of one that says it is larger than is read, nothing is held.
+    never with what a record says of itself; and of one that says it is larger than is read, nothing is held. Records before a bad
+    place are given before it raises. Without `verify` the checksums of payloads are left to the caller.
     """
     buffer = np.empty(2 * _HELD, np.uint8)
     base, held, need = 0, 0, 0
@@ -181,19 +184,19 @@ def whole_records(pieces: Iterator[Piece], size: int | None) -> Iterator[tuple[i
             continue
         data = buffer[:held]
         try:
-            starts, lengths, used, need = scan_tfrecord(data, base)
+            starts, lengths, used, need = scan_tfrecord(data, base, verify=verify)
         except CorruptShard as error:
             good = max(0, (error.offset or 0) - base)
-            yield base, data, *scan_tfrecord(data[:good], base)[:2]  # so that the records before it can be counted
+            yield base, data, *scan_tfrecord(data[:good], base, verify=verify)[:2]
             raise
+        yield base, data, starts, lengths
         if size is not None and need > size - base - used:
             raise CorruptShard(
                 f"the record at byte {base + used:,} says it takes {need:,} bytes, and the file has {size - base - used:,} more: "
                 "it is cut or damaged; fetch or make it again",
                 offset=base + used,
             )
-        yield base, data, starts, lengths
-        check_record_size(need, base + used, packed=size is None)
+        _check_record_size(need, base + used, packed=size is None)
         buffer[: held - used] = buffer[used:held].copy()
         base, held = base + used, held - used
     if held:
