@@ -150,7 +150,7 @@ class BatchUnit(Unit[Content, Result]):
         self._added = 0  # bytes beside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
         self._errors: dict[int, BaseException] = {}  # by row
-        # known when the batch is: rows that were not skipped, and images decoded as far as they go
+        # known when the batch is: rows that neither pad nor were skipped, and images decoded as far as they go
         self.samples = self.damaged = 0
         self._skipped: list[TaskFault] = []
         self._batch: Batch | None = None
@@ -201,12 +201,22 @@ class BatchUnit(Unit[Content, Result]):
         return min(self._errors, default=self.rows)
 
     @property
+    def bad(self) -> list[SampleError]:
+        """The errors of bad rows, in the order of positions, those that only pad among them; known when the batch is."""
+        errors = [error for fault in self._skipped if isinstance(error := fault.error(), SampleError)]
+        return sorted(errors, key=lambda error: error.position or 0)
+
+    @property
     def skipped(self) -> list[SampleError]:
-        """Bad samples that were left out, in the order of rows; known when the batch is."""
+        """Bad samples that were left out, in the order of rows; known when the batch is. A row that pads is no further sample."""
         if not self._skipped:
             return self._front_skipped
-        errors = [error for fault in self._skipped if isinstance(error := fault.error(), SampleError)]
-        return self._front_skipped + sorted(errors, key=lambda error: error.position or 0)
+        errors = self.bad
+        if self._padded:
+            by_position = {error.position: error for error in errors}
+            own = self._rows.positions[: self.rows - self._padded].tolist()
+            errors = [by_position[position] for position in own if position in by_position]
+        return self._front_skipped + errors
 
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
@@ -235,7 +245,8 @@ class BatchUnit(Unit[Content, Result]):
         draft, self.draft = self.draft, None
         assert draft is not None
         self.kept = draft.kept
-        self.samples = self.rows if self.kept is None else len(self.kept)
+        own = self.rows - self._padded
+        self.samples = own if self.kept is None else int((self.kept < own).sum())
         for written in draft.written.values():
             self._skipped += written.report.skipped
             self.damaged += written.report.notes.damaged

@@ -255,7 +255,8 @@ class Loader:
         self._account(unit.samples, unit)
         self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
-            raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {unit.skipped[-1]}") from unit.skipped[-1]
+            last = unit.bad[-1]
+            raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {last}") from last
         return unit
 
     def _note_empty(self, end: EpochEnd) -> None:
