@@ -75,6 +75,13 @@ def test_causes_and_tracebacks_arrive_as_text() -> None:
     assert "raise error" in made.__cause__.__notes__[0]  # type: ignore[attr-defined]
 
 
+def test_what_an_error_was_raised_in_the_handling_of_is_in_the_text() -> None:
+    error = KeyError("name")
+    error.__context__ = raised(ZeroDivisionError("division by zero"))
+    made = sent(raised(error))
+    assert "ZeroDivisionError: division by zero" in made.__notes__[0]  # type: ignore[attr-defined]
+
+
 def test_a_class_that_is_not_known_here_becomes_the_nearest_that_is_and_keeps_its_name() -> None:
     made = sent(raised(Homemade("x")))
     assert type(made) is KeyError and "Homemade: 'x'" in str(made)

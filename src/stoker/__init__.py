@@ -24,6 +24,8 @@ from .registry import Registry
 from .storage.names import AnyPath as Path
 
 if TYPE_CHECKING:
+    from .batch.batch import Batch, Sample
+    from .loader.loader import Loader
     from .pack import TarWriter, TfrecordWriter, write_lmdb, write_tar, write_tfrecord
     from .source.shards.feature import Feature
     from .storage.cache import Cache
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cache", "Feature", "Patience", "Pipeline", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist",
+    "Batch", "Cache", "Feature", "Loader", "Patience", "Pipeline", "Sample", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist",
     "files", "lmdb", "mix", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
 ]  # fmt: skip
 
@@ -234,6 +236,9 @@ def __dir__() -> list[str]:
 _LATER: Registry[Any] = Registry(
     "name",
     {
+        "Batch": ("stoker.batch.batch", "Batch", ""),
+        "Sample": ("stoker.batch.batch", "Sample", ""),
+        "Loader": ("stoker.loader.loader", "Loader", ""),
         "Cache": ("stoker.storage.cache", "Cache", ""),
         "Feature": ("stoker.source.shards.feature", "Feature", ""),
         "Patience": ("stoker.storage.retry", "Patience", ""),

@@ -75,7 +75,7 @@ class TaskFault:
 
 
 def _plain(error: BaseException, causes: int) -> TaskFault:
-    """An exception as values. One of a class that cannot be made again is told as the nearest of its bases that can."""
+    """An exception as values. One of a class that cannot be made again becomes the nearest of its bases that can."""
     kind = next(base for base in type(error).__mro__ if _KINDS.get(base.__name__) is base)
     message = message_of(error, _MOST_CHARACTERS)
     arguments, details = error.args, dict(getattr(error, "__dict__", {}))
@@ -90,6 +90,6 @@ def _plain(error: BaseException, causes: int) -> TaskFault:
         message,
         arguments,
         {name: value for name, value in details.items() if type(value) in _PLAIN},
-        "".join(traceback.format_exception(type(error), error, error.__traceback__, chain=False)),
+        "".join(traceback.format_exception(type(error), error, error.__traceback__, chain=error.__cause__ is None)),
         None if error.__cause__ is None or not causes else _plain(error.__cause__, causes - 1),
     )

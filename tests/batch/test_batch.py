@@ -76,9 +76,10 @@ def test_what_is_wrong_with_a_name_or_a_number_of_values_is_told(batch: Batch) -
         batch["y"]
     with pytest.raises(TypeError, match="x, name need 2 values, got 1"):
         type(batch)(batch)
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="no field 'nope'; the fields are x, name"):
         batch._replace(nope=3)
     assert batch._replace(name=3)["name"] == 3
+    assert Sample.of(("self",), [1], "k")._replace(self=2)["self"] == 2
 
 
 def test_one_rebuilt_from_its_values_says_that_it_has_no_keys(batch: Batch) -> None:

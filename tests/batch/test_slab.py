@@ -112,7 +112,9 @@ def test_a_lease_that_was_interrupted_before_it_began_gives_nothing_back() -> No
     assert len(pool._free) == 1 and isinstance(pool.take(), Slab)
 
 
-@pytest.mark.parametrize(("error", "told"), [(MemoryError, BatchError), (KeyboardInterrupt, KeyboardInterrupt)])
+@pytest.mark.parametrize(
+    ("error", "told"), [(MemoryError, BatchError), (ValueError, BatchError), (KeyboardInterrupt, KeyboardInterrupt)]
+)
 def test_what_ends_an_allocation_is_told_by_itself(error: type[BaseException], told: type[BaseException]) -> None:
     def refuse(nbytes: int) -> Any:
         raise error

@@ -219,7 +219,7 @@ def test_a_batch_of_which_nothing_is_left_is_data_loss(how: dict[str, Any]) -> N
     pipeline = numbers().map(x=failing(lambda x: 8 <= x < 12)).batch(4).on_error("skip", budget=50)
     seen, error = run(pipeline, **how)
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert "every sample" in error and "11 is bad" in error
+    assert "every sample" in error and "from row 8 on" in error and "11 is bad" in error
 
 
 @pytest.mark.parametrize("how", HOW, ids=str)
@@ -301,3 +301,27 @@ def test_a_stream_that_breaks_cannot_be_skipped() -> None:
 def test_a_list_of_bad_samples_has_a_name(name: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be the name of a file"):
         numbers().on_error("skip", quarantine=name)
+
+
+@pytest.mark.parametrize("fill", [None, "repeat"])
+@pytest.mark.parametrize("size", [4, None], ids=["batches", "samples"])
+def test_a_bad_sample_that_pads_as_well_counts_once_where_it_is_due(size: int | None, fill: Any, tmp_path: Path) -> None:
+    bad, listed = (
+        numbers(9 if size is None else 10).map(x=failing(lambda x: x == (8 if size is None else 9))),
+        tmp_path / "bad.jsonl",
+    )
+    skipped = []
+    for rank in range(2):
+        shared = bad.shard(rank, 2, remainder="pad")
+        pipeline = shared if size is None else shared.batch(size)
+        with pipeline.on_error("skip", budget=1, quarantine=listed, fill=fill).loader(threads=2) as loader:
+            list(loader)
+            skipped.append(loader.stats().skipped)
+    assert skipped == [1, 0] and len(listed.read_text().splitlines()) == 1
+
+
+def test_a_batch_of_nothing_but_bad_rows_that_pad_is_data_loss_like_the_batch_they_are_from() -> None:
+    for rank in range(2):
+        pipeline = numbers(9).map(x=failing(lambda x: x == 8)).shard(rank, 2, remainder="pad").batch(4).on_error("skip", budget=9)
+        with pipeline.loader() as loader, pytest.raises(DataLossError, match=r"every sample of a batch was bad .* 8 is bad"):
+            list(loader)

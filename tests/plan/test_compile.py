@@ -117,9 +117,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "endless, then shuffled": (lambda: numbers().repeat().shuffle().plan, "endless"),
     "endless, then repeated in batches": (lambda: numbers().repeat().batch(2).take(3).repeat(2).plan, "give that one a count"),
     "nothing, without end": (lambda: numbers(3).skip(3).repeat().batch(1).loader(), "no batch of"),
-    "endless batches of too few samples": (lambda: numbers(3).batch(4).repeat().loader(), "no batch of"),
+    "endless batches of too few samples": (lambda: numbers(3).batch(4).repeat().loader(), "cannot make a batch of"),
     "endless batches that are all skipped": (lambda: numbers(9).batch(4).skip(2).repeat().loader(), "no batch of"),
-    "no batch": (lambda: numbers(3).batch(4).loader(), "no batch of"),
+    "no batch": (lambda: numbers(3).batch(4).loader(), "cannot make a batch of"),
     "no sample": (lambda: numbers(3).take(0).batch(1, drop_last=False).loader(), "no batch of"),
     "an empty rank": (lambda: numbers(3).shard(0, 4).batch(1).loader(), "4 ranks"),
     "batch of nothing": (lambda: numbers().batch(0), ">= 1"),
@@ -180,8 +180,8 @@ NOTHING: dict[str, tuple[Callable[[], Pipeline], str]] = {
     ),
     "no sample taken": (lambda: numbers(24).take(3).skip(3), r"no sample is left after take\(3\) and skip\(3\); skip fewer"),
     "nothing, without end": (lambda: numbers(24).skip(24).repeat().batch(3), r"no sample is left after skip\(24\)"),
-    "too many ranks": (lambda: numbers(24).shard(0, 30), "24 samples on 30 ranks give no sample at all; use fewer ranks"),
-    "too few samples": (lambda: numbers(24).batch(25), "24 samples on 1 rank give no batch of 25 at all; use a smaller batch"),
+    "too many ranks": (lambda: numbers(24).shard(0, 30), "24 samples on 30 ranks cannot make a sample; use fewer ranks"),
+    "too few samples": (lambda: numbers(24).batch(25), "24 samples on 1 rank cannot make a batch of 25; use a smaller batch"),
 }
 
 

@@ -74,6 +74,12 @@ def test_a_function_that_returns_no_iterable_of_samples_is_refused(given: Any) -
         StreamSource(lambda: given).open()
 
 
+def test_samples_may_be_named_tuples_such_as_another_pipeline_gives() -> None:
+    inner = stoker.arrays(n=[3, 4, 5])
+    batch = next(iter(stoker.stream(lambda: inner).batch(3)))
+    assert batch["n"].tolist() == [3, 4, 5]
+
+
 def test_a_sample_that_is_no_mapping_is_named_by_its_number() -> None:
     samples = StreamSource(lambda: [{"n": 1}, (1, 2)]).open()  # type: ignore[list-item]
     assert next(samples) == {"n": 1}

@@ -44,8 +44,10 @@ class NamedValues(tuple[Any, ...]):
     def _asdict(self) -> dict[str, Any]:
         return dict(zip(self._fields, self))
 
-    def _replace(self: Kind, **changes: Any) -> Kind:
-        return self.with_values(type(self)(*{**self._asdict(), **changes}.values()))
+    def _replace(self: Kind, /, **changes: Any) -> Kind:
+        if unknown := sorted(changes.keys() - {*self._fields}):
+            raise ValueError(f"no field {unknown[0]!r}; the fields are {', '.join(self._fields)}")
+        return self.with_values({**self._asdict(), **changes}.values())
 
     def with_values(self: Kind, values: Iterable[Any]) -> Kind:
         """Other values of the same fields, with the same keys."""

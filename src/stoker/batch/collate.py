@@ -1,4 +1,4 @@
-"""BatchJoin rows: fixed fields were written in place; everything else is joined here, the same way however tasks were cut."""
+"""Joining rows: fixed fields were written in place; everything else is joined here, the same way however tasks were cut."""
 
 from __future__ import annotations
 

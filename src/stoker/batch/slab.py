@@ -56,7 +56,7 @@ class Layout:
 
 
 class SlabView(NamedTuple):
-    """An array within a slab, as it is told to another process."""
+    """An array within a slab, as another process sends it."""
 
     offset: int
     dtype: np.dtype[Any]
@@ -81,7 +81,7 @@ class Slab:
         return dict(self.arrays)
 
     def view_of(self, column: Any) -> SlabView | None:
-        """What to tell of an array that lies in this slab; None: it does not."""
+        """What describes an array that lies in this slab; None: it does not."""
         if not isinstance(column, np.ndarray) or not np.may_share_memory(column, self.memory):
             return None
         offset = column.ctypes.data - self.memory.ctypes.data
@@ -132,7 +132,7 @@ class Lease:
         return layout.arrays(np.asarray(self)) if layout.fields else {}
 
     def column(self, view: SlabView) -> NDArray[Any]:
-        """An array that a worker told of."""
+        """An array that a worker described."""
         column: NDArray[Any] = np.ndarray(view.shape, view.dtype, np.asarray(self), view.offset, view.strides)
         return column
 
@@ -154,10 +154,10 @@ class SlabPool:
             slab = self._free.pop().slab  # the last one back is the warmest in cache
         except (IndexError, AttributeError):  # none is there; or one whose lease was interrupted before it began
             slab = None
-        # Not where that error is handled: what goes wrong here, or interrupts it, would be told as a consequence of it.
+        # Not where that error is handled: what goes wrong here, or interrupts it, would be shown as a consequence of it.
         try:
             return slab or Slab(self.layout, *self._allocate(self.layout.nbytes + _ALIGN))
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # the latter, of NumPy, where no computer could have as much
             rows, nbytes = counted(self.layout.rows, "sample"), show_bytes(self.layout.nbytes)
             raise BatchError(
                 f"there is not enough memory for another batch ({rows}, {nbytes}); use a smaller batch, or make fewer batches "

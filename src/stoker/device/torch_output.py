@@ -47,7 +47,7 @@ class CudaOutput(TorchOutput):
     """Slabs in pinned memory, copied on a stream of their own while the model works on the batch before.
 
     The consumer's stream waits for the copy, the consumer does not. A batch is kept here until its copy is done, so that its
-    slab is not filled anew before.
+    slab is not filled again before.
     """
 
     def __init__(self, torch: Any, device: Any) -> None:

@@ -30,9 +30,9 @@ from ..stage.ragged import Keys
 from ..stage.runner import Runner
 from ..storage.scratch import Scratch
 
-#: told of every task: its outcome, and what it reported
+#: called for every task: its outcome, and what it reported
 Observer = Callable[["Outcome[Any, Any]", "Report | None"], None]
-#: steps of the unit handed out (counted from 0) -> cursor behind them
+#: steps of the unit handed out (counted from 0) -> cursor after them
 Cursors = Callable[[int], Cursor]
 #: what a task of a segment starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
@@ -53,7 +53,7 @@ class BatchPart:
 class JoinedBatch:
     """A finished batch: its columns, the keys that functions gave it, and the bytes it holds beside the slab.
 
-    Sent to another process, columns that lie in the slab's memory are told as views of it.
+    Sent to another process, columns that lie in the slab's memory become views of it.
     """
 
     columns: dict[str, Any]
@@ -66,8 +66,8 @@ class JoinedBatch:
         slab = self.memory
         assert isinstance(slab, Slab)  # who pickles this got the slab by its address
         views = {name: slab.view_of(column) for name, column in self.columns.items()}
-        told = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
-        return JoinedBatch, (told, self.given, self.nbytes, self.report, None)
+        columns = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
+        return JoinedBatch, (columns, self.given, self.nbytes, self.report, None)
 
 
 #: of what the consumer joins, where nothing is done that a report would have to name
@@ -157,7 +157,7 @@ class BatchUnit(Unit[Content, Result]):
         self._added = 0  # bytes beside the slab
         self._front_skipped = list(skipped)  # on the way to this unit
         self._errors: dict[int, BaseException] = {}  # by row
-        # known when the batch is: rows that were not skipped, and images decoded as far as they go
+        # known when the batch is: rows that neither pad nor were skipped, and images decoded as far as they go
         self.samples = self.damaged = 0
         self._skipped: list[TaskFault] = []
         self._batch: Batch | None = None
@@ -208,12 +208,22 @@ class BatchUnit(Unit[Content, Result]):
         return min(self._errors, default=self.rows)
 
     @property
+    def bad(self) -> list[SampleError]:
+        """The errors of bad rows, in the order of positions, those that only pad among them; known when the batch is."""
+        errors = [error for fault in self._skipped if isinstance(error := fault.error(), SampleError)]
+        return sorted(errors, key=lambda error: error.position or 0)
+
+    @property
     def skipped(self) -> list[SampleError]:
-        """Bad samples that were left out, in the order of rows; known when the batch is."""
+        """Bad samples that were left out, in the order of rows; known when the batch is. A row that pads is no further sample."""
         if not self._skipped:
             return self._front_skipped
-        errors = [error for fault in self._skipped if isinstance(error := fault.error(), SampleError)]
-        return self._front_skipped + sorted(errors, key=lambda error: error.position or 0)
+        errors = self.bad
+        if self._padded:
+            by_position = {error.position: error for error in errors}
+            own = self._rows.positions[: self.rows - self._padded].tolist()
+            errors = [by_position[position] for position in own if position in by_position]
+        return self._front_skipped + errors
 
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
@@ -242,7 +252,8 @@ class BatchUnit(Unit[Content, Result]):
         draft, self.draft = self.draft, None
         assert draft is not None
         self.kept = draft.kept
-        self.samples = self.rows if self.kept is None else len(self.kept)
+        own = self.rows - self._padded
+        self.samples = own if self.kept is None else int((self.kept < own).sum())
         for written in draft.written.values():
             self._skipped += written.report.skipped
             self.damaged += written.report.notes.damaged
@@ -256,7 +267,7 @@ class BatchUnit(Unit[Content, Result]):
         self._batch = Batch.of(columns, joining.rows, keys, valid)
 
     def __str__(self) -> str:
-        return f"the batch of epoch {self.epoch} that ends at row {self.cursors(0).row:,}"
+        return f"{counted(self.rows, 'sample')} of epoch {self.epoch}, from row {int(self._rows.positions[0]):,} on"
 
 
 class Marker(Unit[Content, Result]):
@@ -330,9 +341,9 @@ def _explained(error: BaseException, what: str, rows: int) -> BaseException:
     """An error of a task, and where memory is short, for what."""
     if not isinstance(error, MemoryError):
         return error
-    told = BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")
-    told.__cause__ = error
-    return told
+    short = BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")
+    short.__cause__ = error
+    return short
 
 
 def _lost(what: str, rows: Rows, source: Source | None) -> WorkerError:

@@ -1,6 +1,6 @@
 """The way of samples whose number is not known beforehand, for one epoch: source or stream, segments, counting verbs.
 
-Gives chunks of samples in order, numbered anew. Every rank runs the whole front and keeps its share of what comes out: that is
+Gives chunks of samples in order, numbered again. Every rank runs the whole front and keeps its share of what comes out: that is
 what makes the global order, and so every state, independent of the number of ranks. Put cheap filters before costly stages.
 """
 
@@ -212,7 +212,7 @@ class Through(Flow):
         if unit.chunk is None:
             assert unit.error is not None
             raise presentable(unit.error)
-        self._failure = unit.error  # told when the rows before it have gone on
+        self._failure = unit.error  # raised when the rows before it have gone on
         self._skipped += unit.skipped
         if self._watch is not None:
             self._watch_output(self._watch, unit, block)
@@ -232,7 +232,7 @@ class Through(Flow):
 
 
 class Numbered(Flow):
-    """Rows behind counting verbs, numbered from 0."""
+    """Rows after counting verbs, numbered from 0."""
 
     def __init__(self, inner: Flow, segment: Segment, epoch: int, watch: OutputWatch | None) -> None:
         self._inner, self._tails = inner, Tails(segment.tail, epoch)

@@ -130,7 +130,7 @@ class Loader:
         self._wanted: int | None = None  # the epoch after the one at work; None: the next
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
-        self._failed: Exception | None = None  # stands behind the last batch handed out
+        self._failed: Exception | None = None  # raised after the last batch handed out
         self._feed: Feed[FedUnit, Content, Result] | None = None
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
@@ -193,7 +193,7 @@ class Loader:
                 iterator.portions = None if unit is None else _Portions(self, unit)
             except BaseException:
                 self._stop_feed()
-                iterator.progress.ended = not self._closed  # who asks next is told that it was closed, not that it ended
+                iterator.progress.ended = not self._closed  # who asks next hears that it was closed, not that it ended
                 raise
             if unit is None:
                 if self._wanted == self._cursor.epoch:
@@ -255,7 +255,8 @@ class Loader:
         self._account(unit.samples, unit)
         self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
-            raise DataLossError(f"every sample of {unit} was bad; the last one: {unit.skipped[-1]}") from unit.skipped[-1]
+            last = unit.bad[-1]
+            raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {last}") from last
         return unit
 
     def _note_empty(self, end: EpochEnd) -> None:
@@ -643,7 +644,7 @@ class _Portions:
         return batch._asdict() if loader._dicts else batch
 
     def _reached(self, step: int, last: bool) -> int:
-        """Which step of the unit is behind us. Where rows were left out by `skip`, the last row stands for all that follow it."""
+        """Which step of the unit was reached. Where rows were left out by `skip`, the last row stands for all that follow it."""
         if last and self._unit.error is None:
             return -(-self._unit.rows // self._size) - 1
         return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step

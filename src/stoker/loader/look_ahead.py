@@ -49,7 +49,7 @@ class Forerunner:
         if self._span.whole and length is not None:
             indices.append(self._order.resolve(_stretch(0, length, self._span), cursor.epoch + 1))
         self._told = cursor
-        # Told anew after a part of the way, long before what was told runs out.
+        # Said again after a part of the way, long before what was said runs out.
         self._until = cursor.row + max(1, (reach - cursor.row) // 16)
         self._source.foresee(np.concatenate(indices), self._decoded)
 

@@ -45,7 +45,7 @@ def _nothing_left(plan: Plan, deal: Deal) -> str:
     if have == 0:
         remedy = "use a smaller batch, batch(drop_last=False)" if plan.batch else "use fewer ranks"
         ranks = f"{counted(rows or 0, 'sample')} on {counted(deal.world, 'rank')}"
-        return f"{ranks} give no {what} at all; {remedy}, or shard(remainder='pad')"
+        return f"{ranks} cannot make a {what}; {remedy}, or shard(remainder='pad')"
     of = "" if have is None else f" of {counted(have, 'batch', 'batches')}"
     return f"no {what} is left{of} after {_cuts(plan.steps.verbs)}; skip fewer, or take more"
 
@@ -61,10 +61,9 @@ def nothing_came(plan: Plan, deal: Deal, epoch: int, left: int, skipped: int) ->
             "shard(remainder='pad')"
         )
     verbs = [written(node) for segment in plan.segments for node in segment.nodes if isinstance(node, RAGGED)]
-    nobody = f", or {' and '.join(verbs)} let none through" if verbs else ""
-    return (
-        f"epoch {epoch} gave no sample: {plan.source.describe()} has none{nobody}{bad}; check what the pipeline reads and keeps"
-    )
+    through = f" through {' and '.join(verbs)}" if verbs else ""
+    came = f"none came{through} ({plan.source.describe()}){bad}"
+    return f"epoch {epoch} gave no sample: {came}; check what the pipeline reads and keeps"
 
 
 def _cuts(verbs: Sequence[OrderNode]) -> str:

@@ -50,7 +50,8 @@ def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> C
                 "keep only its position"
             )
     elif version != VERSION:
-        raise StateError(f"this state has version {version!r}; this Stoker reads version {VERSION}")
+        has = "no version: it was not made by state_dict()" if version is None else f"version {version!r}"
+        raise StateError(f"this state has {has}; this Stoker reads version {VERSION}")
     cursor = Cursor(_count(state, "epoch", MOST_EPOCHS), _count(state, "row"), _at(state))
     if not force:
         _check_identity(state.get("pipeline"), identity)
@@ -69,7 +70,7 @@ def _at(state: Mapping[str, Any]) -> tuple[int, int] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise StateError(f"the state's 'at' is {value!r}; it must be two whole numbers")
+        raise StateError(f"the state's 'at' is {value!r}; it must be two integers >= 0")
     pair = dict(zip(("at[0]", "at[1]"), value))
     return _count(pair, "at[0]"), _count(pair, "at[1]")
 

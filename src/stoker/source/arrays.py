@@ -65,11 +65,16 @@ class ArraysSource(Source):
         others = [name for name in wanted if name != field]
         return Located([(images.tell(indices, boxes), None)], lambda _: self.read(indices, others, out, scratch))
 
-    def __getstate__(self) -> dict[str, NDArray[Any]]:
-        return self._arrays  # tables are addresses, and mean nothing in another process
+    def __getstate__(self) -> dict[str, tuple[NDArray[Any], str]]:
+        # Tables are addresses, and mean nothing in another process. NumPy unpickles big-endian numbers as little-endian ones,
+        # which would be another source, with another fingerprint: so they travel as plain bytes.
+        return {
+            name: (array if array.dtype.isnative else array.view(f"V{array.dtype.itemsize}"), array.dtype.str)
+            for name, array in self._arrays.items()
+        }
 
-    def __setstate__(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self.__init__(arrays)  # type: ignore[misc]
+    def __setstate__(self, arrays: dict[str, tuple[NDArray[Any], str]]) -> None:
+        self.__init__({name: array.view(dtype) for name, (array, dtype) in arrays.items()})  # type: ignore[misc]
 
     def key(self, index: int) -> str:
         return str(index)
@@ -96,5 +101,9 @@ def _rows_array(name: str, value: Any) -> NDArray[Any]:
         raise ConfigError(f"arrays({name}=...) is a single value; give an array with one row a sample")
     if array.dtype.hasobject:
         raise ConfigError(f"arrays({name}=...) holds Python objects (dtype {array.dtype}); use stoker.stream, or a numeric dtype")
+    if array.dtype.names:
+        raise ConfigError(
+            f"arrays({name}=...) is a structured array; give its fields by themselves, as {name}=x[{array.dtype.names[0]!r}]"
+        )
     # Rows must be contiguous to be copied whole; the first axis may have any stride (memory maps, slices).
     return array if array[:1].flags.c_contiguous else np.ascontiguousarray(array)

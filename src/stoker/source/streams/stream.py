@@ -70,11 +70,18 @@ class StreamSource:
         names: Any = None  # of the sample before; samples mostly agree, so that most are not looked at one by one
         for number, sample in enumerate(samples):
             if not isinstance(sample, Mapping):
-                raise ConfigError(f"{self._told(sample, f'gave as sample {number}')}; give mappings, as {{'image': ...}}")
+                sample = self._named(sample, number)
             if names != sample.keys():
                 self._check_names(sample, number)
                 names = frozenset(sample)
             yield sample
+
+    def _named(self, sample: Any, number: int) -> Mapping[str, Any]:
+        """A named tuple, such as a pipeline gives, as a mapping."""
+        if not hasattr(sample, "_asdict"):
+            raise ConfigError(f"{self._told(sample, f'gave as sample {number}')}; give mappings, as {{'image': ...}}")
+        fields: Mapping[str, Any] = sample._asdict()
+        return fields
 
     def _check_names(self, sample: Mapping[Any, Any], number: int) -> None:
         for name in sample:
