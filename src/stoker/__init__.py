@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Batch", "Cache", "Feature", "Loader", "Patience", "Pipeline", "Sample", "StokerError", "TarWriter", "TfrecordWriter", "arrays", "errors", "filelist",
-    "files", "lmdb", "mix", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb", "write_tar", "write_tfrecord",
+    "Batch", "Cache", "Feature", "Loader", "Patience", "Pipeline", "Sample", "StokerError", "TarWriter", "TfrecordWriter",
+    "arrays", "errors", "filelist", "files", "lmdb", "mix", "stream", "table", "tar", "tfrecord", "voc", "write_lmdb",
+    "write_tar", "write_tfrecord",
 ]  # fmt: skip
 
 Paths = Iterable[Path]

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     },
     "pipeline": {"errors", "foreign_names", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "registry", "sizes", "kernel", "storage", "source", "image"},
-    "__init__": {"errors", "registry", "foreign_names", "engine", "pipeline", "source", "storage", "pack"},
+    "__init__": {"errors", "registry", "foreign_names", "batch", "engine", "loader", "pipeline", "source", "storage", "pack"},
     "__main__": {"cli"},
     "cli": {
         "errors", "sizes", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
