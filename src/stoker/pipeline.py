@@ -293,9 +293,16 @@ class Pipeline:
         return self._with(n.Select(_names("select", fields)))
 
     def rename(self, /, **names: str) -> Pipeline:
-        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``."""
+        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``.
+
+        Of several old names, ``rename(image="jpg;jpeg;png")``, it takes the first that a sample has, and leaves the others out.
+        """
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
+        for new, old in names.items():
+            several = old.split(";")
+            if ";" in old and (len(set(several)) < len(several) or not all(name and name == name.strip() for name in several)):
+                raise ConfigError(f"rename({new}={old!r}): give alternatives as 'jpg;png', each once and without spaces")
         return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:

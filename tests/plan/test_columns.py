@@ -144,6 +144,32 @@ def test_alternatives_are_read_and_decoded_in_one_call_and_in_sequence_alike(sha
         assert [[batch["image"].tolist(), batch["label"].tolist()] for batch in loader] == indexed
 
 
+def test_alternatives_are_chosen_in_a_stream_as_in_an_indexed_shard(tmp_path: Path) -> None:
+    """The same rows, in the same order of fields, with the same defaults, whatever stands before the rename."""
+    rows: list[dict[str, Any]] = [
+        {"png": b"p", "cls": 1},
+        {"jpg": b"j", "cls": 2},
+        {"cls": 3},
+        {"png": b"q", "cls": 4, "jpg": b"k"},
+    ]
+    stoker.write_tar(tmp_path / "a.tar", [{"__key__": str(at), **row} for at, row in enumerate(rows)])
+    for index in ("auto", "never"):
+        source = stoker.tar(tmp_path / "a.tar", defaults={"png": b"none"}, index=index)
+        first = source.rename(image="jpg;png", label="cls")
+        for pipeline in (first, source.rename(label="cls").rename(image="jpg;png")):
+            (batch,) = pipeline.batch(4)
+            assert batch._fields == ("image", "label")
+            assert list(batch["image"]) == [b"p", b"j", b"none", b"k"]
+        (batch,) = source.map(cls=int).rename(image="jpg;png").drop("cls").batch(4)
+        assert list(batch["image"]) == [b"p", b"j", b"none", b"k"]
+
+
+@pytest.mark.parametrize("old", ["jpg;", "jpg; png", "jpg;png;jpg"])
+def test_alternatives_that_could_never_be_found_are_refused(old: str) -> None:
+    with pytest.raises(ConfigError, match="give alternatives as"):
+        stoker.arrays(jpg=np.arange(4)).rename(image=old)
+
+
 def test_a_sample_with_none_of_the_alternatives_is_partial_and_its_error_names_them_all(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"__key__": f"{n}", "jpg": b"j", "txt": "t"} for n in range(3)] + [{"__key__": "9", "txt": "t"}]
     stoker.write_tar(tmp_path / "a.tar", [*rows, {"__key__": "x", "png": b"p", "txt": "t"}])

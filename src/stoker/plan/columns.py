@@ -103,6 +103,7 @@ def resolve(
     than there are verbs.
     """
     steps: list[AnyStep] = []
+    touched: set[str] = set()  # names that may no longer be those of the source
     for node, own in zip(nodes, streams):
         effect = node.effect
         if effect.arranges and view is not None:
@@ -110,9 +111,10 @@ def resolve(
                 view = {name: _first(node, name, view, either) for name in view}
             view = arrange(node, view)
             continue
-        if effect.renames and either is not None and not steps:
-            for olds in [olds for olds, _ in effect.renames if len(olds) > 1]:
+        if either is not None:
+            for olds in [olds for olds, _ in effect.renames if len(olds) > 1 and touched.isdisjoint(olds)]:
                 either(olds)
+        touched |= effect.names
         steps.append(Step(node, view, _columns(node, view), own))
         view = _after(node, view)
         either = None if effect.whole else either
@@ -165,6 +167,7 @@ def arrange(
     """The fields behind a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
     effect = node.effect
     names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
+    values = dict(fields)
     for name in (*(effect.only or ()), *effect.drops):
         _there(node, name, fields, here, kind)
     for olds, new in effect.renames:
@@ -173,10 +176,11 @@ def arrange(
             _there(node, ";".join(olds), fields, here, kind)
         if twice := [old for old in found if old in names or old in gone]:
             raise kind(f"{written(node)} names the field {twice[0]!r} twice; a field gets one new name")
-        names[found[0]] = new
-        gone |= set(found[1:])
+        place = next(name for name in fields if name in found)  # that of the first in stored order, as a stream has it
+        names[place], values[place] = new, fields[found[0]]
+        gone |= set(found) - {place}
     kept = effect.only or [name for name in fields if name not in gone]
-    result = {names.get(name, name): fields[name] for name in kept}
+    result = {names.get(name, name): values[name] for name in kept}
     if len(result) < len(kept):
         raise kind(f"{written(node)} gives two fields the same name; {here} {', '.join(fields)}")
     return result

@@ -43,6 +43,12 @@ class Effect:
         """Whether it works on names alone."""
         return self.only is not None or bool(self.renames or self.drops)
 
+    @property
+    def names(self) -> set[str]:
+        """All fields it names, by their names before and after it."""
+        renamed = [name for olds, new in self.renames for name in (*olds, new)]
+        return {*self.reads, *self.makes, *(self.only or ()), *renamed, *self.drops}
+
 
 class Verb:
     """What every node that works on fields says of itself; nodes.py."""
