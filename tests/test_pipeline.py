@@ -295,6 +295,10 @@ def test_fields_may_be_called_like_parameters() -> None:
         _ = stoker.arrays(x=np.arange(3)).map(fn=abs).plan
 
 
+def test_a_map_of_fields_is_written_with_the_name_of_its_random_stream() -> None:
+    assert "map(x=builtins.abs, rng='noise')" in repr(stoker.arrays(x=np.arange(4)).map(x=abs, rng="noise"))
+
+
 def test_how_a_pipeline_is_written_says_the_new_names() -> None:
     written = repr(
         stoker.arrays(x=np.arange(3)).rename(y="x").on_error("skip", budget=3, window=9, fill="repeat").on_error("raise")

@@ -193,7 +193,7 @@ class Pipeline:
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
         out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
         if floats is not None and out == "uint8":
-            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
+            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: omit `out`")
         lower(ops, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)

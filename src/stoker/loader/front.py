@@ -1,6 +1,6 @@
 """The way of samples whose number is not known beforehand, for one epoch: source or stream, segments, counting verbs.
 
-Gives chunks of samples in order, numbered anew. Every rank runs the whole front and keeps its share of what comes out: that is
+Gives chunks of samples in order, numbered again. Every rank runs the whole front and keeps its share of what comes out: that is
 what makes the global order, and so every state, independent of the number of ranks. Put cheap filters before costly stages.
 """
 

@@ -333,6 +333,7 @@ def written(node: Node) -> str:
         inside = [f"{new}={old!r}" for old, new in node.names]
     elif isinstance(node, MapFields):
         inside = [f"{name}={', '.join(map(describe_function, functions))}" for name, functions in node.fields]
+        inside += _differing(node, ("fields",))
     elif isinstance(node, Image):
         inside = [repr(node.field), *(_short(op) for op in node.ops), *_differing(node, ("field", "ops"))]
     elif isinstance(node, OnError):

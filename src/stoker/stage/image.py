@@ -380,7 +380,7 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
         first = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
         raise UnsupportedImage(
             f"{told} is neither encoded bytes nor uint8 pixels (height, width[, 1, 3 or 4])"
-            f"{'; its channels stand first, and have to be last' if first else ''}"
+            f"{'; expected channels last (height, width, channels), got them first' if first else ''}"
         )
     if not pixels.size:
         raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixel")
