@@ -115,6 +115,22 @@ def test_errors_call_fields_what_users_call_them_there() -> None:
         list(renamed(abc().map(lambda sample: sample), z="nope").batch(2))
 
 
+STAGES: dict[str, Callable[[Pipeline], Pipeline]] = {
+    "image": lambda p: p.image("nope", CROP),
+    "image of a box": lambda p: p.image("a", CropBox("nope"), CROP),
+    "image with boxes": lambda p: p.image("a", CROP, boxes="nope"),
+    "decode": lambda p: p.decode("nope"),
+    "map": lambda p: p.map(nope=abs),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_field_that_samples_of_unknown_fields_lack_is_named(name: str) -> None:
+    for source in (stoker.stream(lambda: [{"a": 1, "b": 2}]), stoker.arrays(c=np.arange(2)).map(lambda sample: {"a": 1, "b": 2})):
+        with pytest.raises(BatchError, match=f"^{name.split()[0]} names the field 'nope', but the samples have a, b"):
+            list(STAGES[name](source).batch(1))
+
+
 # ---- alternatives ------------------------------------------------------------------------------------------------------------
 
 

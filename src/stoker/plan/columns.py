@@ -126,7 +126,7 @@ def _columns(node: AnyNode, view: View) -> Mapping[str, str] | None:
     if view is None:
         return None if effect.whole or effect.arranges else {name: name for name in effect.reads}
     for name in effect.reads:
-        _there(node, name, view)
+        check_there(node, name, view)
     return {name: view[name].column for name in (view if effect.whole else effect.reads)}
 
 
@@ -169,11 +169,11 @@ def arrange(
     names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
     values = dict(fields)
     for name in (*(effect.only or ()), *effect.drops):
-        _there(node, name, fields, here, kind)
+        check_there(node, name, fields, here, kind)
     for olds, new in effect.renames:
         found = [old for old in olds if old in fields]
         if not found:
-            _there(node, ";".join(olds), fields, here, kind)
+            check_there(node, ";".join(olds), fields, here, kind)
         if twice := [old for old in found if old in names or old in gone]:
             raise kind(f"{written(node)} names the field {twice[0]!r} twice; a field gets one new name")
         place = next(name for name in fields if name in found)  # that of the first in stored order, as a stream has it
@@ -186,13 +186,14 @@ def arrange(
     return result
 
 
-def _there(
+def check_there(
     node: AnyNode,
     name: str,
     fields: Iterable[str],
     here: str = "the fields here are",
     kind: type[StokerError] = ConfigError,
 ) -> None:
+    """Raise when a verb names a field that is not there."""
     if name not in fields:
         names = ", ".join(fields) or ("none" if kind is ConfigError else "no fields")
         raise kind(f"{verb_of(node)} names the field {name!r}, but {here} {names}{node.advice(name, fields)}")

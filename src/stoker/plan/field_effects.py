@@ -189,7 +189,7 @@ def blend_fields(node: Blend, specs: Mapping[str, FieldSpec]) -> dict[str, Field
     soft = label.kind == "array" and np.dtype(label.dtype).kind in "iuf" and label.shape == (classes,)
     if label.kind != "object" and not whole and not soft:
         raise ConfigError(
-            f"blend(label={node.label!r}): the field holds {label}; it must hold one integer per row, or {classes} numbers per row"
+            f"blend(label={node.label!r}): the field holds {label}; it must hold one integer, or {classes} numbers, per row"
         )
     return {node.label: array_spec("float32", classes)}
 
