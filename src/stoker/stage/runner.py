@@ -241,7 +241,7 @@ def _act(step: AnyStep, stage: Stage, makes: dict[str, str]) -> _Act:
     if step.node.effect.whole and step.columns is not None:
         return partial(_run_whole, stage, step.columns)
     if step.view is None and step.columns:
-        return partial(_run_unknown, step.node, stage, makes)
+        return partial(_run_unknown, step.node, tuple(step.columns), stage, makes)
     return partial(_run_stage, stage, makes)
 
 
@@ -276,9 +276,17 @@ def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targe
         raise
 
 
-def _run_unknown(node: AnyNode, stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
+def _run_unknown(
+    node: AnyNode,
+    reads: tuple[str, ...],
+    stage: Stage,
+    makes: dict[str, str],
+    chunk: Chunk,
+    targets: Targets,
+    scratch: Scratch,
+) -> Chunk:
     """A stage whose fields could not be looked up when the plan was made."""
-    for name in node.effect.reads:
+    for name in reads:
         check_there(node, name, chunk.columns, "the samples have", BatchError)
     return _run_stage(stage, makes, chunk, targets, scratch)
 
