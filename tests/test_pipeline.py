@@ -64,6 +64,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.image("image", max_pixels=0), "max_pixels=0"),
         (lambda p: p.decode("image", format="jax"), "format='jax'"),
         (lambda p: p.decode("image", format="pil", out="float32"), "8-bit"),
+        (lambda p: p.map(label="int"), r"map\(label=...\) needs a function, not 'int'"),
         (lambda p: p.map(label=3), r"map\(label=...\) needs a function, not 3"),
         (lambda p: p.map(double, label=double), "either one function"),
         (lambda p: p.map(), "either one function"),

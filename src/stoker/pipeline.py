@@ -639,7 +639,7 @@ def _is_function(given: Any) -> bool:
 
 
 def _functions(name: str, given: Any) -> tuple[Function, ...]:
-    functions = tuple(given) if isinstance(given, Sequence) else (given,)
+    functions = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not functions:
         raise ConfigError(f"map({name}=[]): give at least one function")
     return tuple(_callable(f"map({name}=...)", fn) for fn in functions)
