@@ -113,7 +113,7 @@ def _mixture(op: Mixing, mixture: Mixture) -> dict[str, Any]:
 
 
 def _share(plan: Plan, deal: Deal, step: int) -> Share:
-    """The positions that are batch `step` of an epoch, verbs behind `batch` included."""
+    """The positions that are batch `step` of an epoch, verbs after `batch` included."""
     rows, steps = ENDLESS if plan.pass_rows is None else plan.pass_rows, plan.steps
     start = steps.begin * deal.stride
     stop = rows if steps.end is None else min(rows, steps.end * deal.stride)

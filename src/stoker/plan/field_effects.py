@@ -33,7 +33,7 @@ class Effect:
     makes: tuple[str, ...] = ()  # those of them that it gives new values
     varying: tuple[str, ...] = ()  # those of them that then hold images whose size only the samples tell
     whole: bool = False  # it looks at all fields
-    opaque: bool = False  # and decides which there are behind it
+    opaque: bool = False  # and decides which there are after it
     only: tuple[str, ...] | None = None  # keeps these, in this order
     renames: tuple[tuple[tuple[str, ...], str], ...] = ()  # the first of several that is there gets a new name, the rest go
     drops: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Verb:
         return Effect()
 
     def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
-        """What the fields it makes will hold, those in front of it being `specs`; raises where it cannot take what they hold."""
+        """What the fields it makes will hold, those before it being `specs`; raises where it cannot take what they hold."""
         return {}
 
     def advice(self, name: str, known: Iterable[str]) -> str:

@@ -33,14 +33,14 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The first `count` samples (behind `batch`: batches)."""
+    """The first `count` samples (after `batch`: batches)."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """All but the first `count` samples (behind `batch`: batches)."""
+    """All but the first `count` samples (after `batch`: batches)."""
 
     count: int
 

@@ -90,14 +90,14 @@ class Plan:
     shard: Shard | None
     policy: SkipPolicy | None
     seed: int
-    specs: Specs  # of the fields in front of `finish`
+    specs: Specs  # of the fields before `finish`
     wanted: tuple[str, ...]  # fields read from the source
     work: Work  # what is left of `stages` when names are resolved
     finishing: Work  # and of `finish`
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """What is left of the segments, and of the stages behind them."""
+        """What is left of the segments, and of the stages after them."""
         return (*(segment.work for segment in self.segments), self.work)
 
     @property
@@ -142,7 +142,7 @@ def _seed_of(verb: OrderNode) -> int | None:
 
 
 def resolve_names(source: Source, nodes: Sequence[NameNode]) -> tuple[Source, dict[str, str]]:
-    """A source behind verbs over names: itself, or one with columns they ask for, and {name: column}."""
+    """A source after verbs over names: itself, or one with columns they ask for, and {name: column}."""
     work = _Compiler(source)
     _, view = resolve(nodes, view_of(source.fields), work._either)
     assert isinstance(work.source, Source)
