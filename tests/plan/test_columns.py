@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 import re
+import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -178,6 +181,19 @@ def test_alternatives_are_chosen_in_a_stream_as_in_an_indexed_shard(tmp_path: Pa
             assert list(batch["image"]) == [b"p", b"j", b"none", b"k"]
         (batch,) = source.map(cls=int).rename(image="jpg;png").drop("cls").batch(4)
         assert list(batch["image"]) == [b"p", b"j", b"none", b"k"]
+
+
+@pytest.mark.parametrize("index", ["auto", "never"])
+def test_a_pickle_that_was_not_allowed_is_refused_as_an_alternative_of_one_that_was(tmp_path: Path, index: str) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as shard:
+        for name in ("0.pkl", "1.other.pkl"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data := pickle.dumps(1))
+            shard.addfile(member, io.BytesIO(data))
+    with pytest.raises(RecordError, match="is a pickle"):
+        list(stoker.tar(tmp_path / "a.tar", index=index, allow_pickle=["pkl"]).rename(x="pkl;other.pkl"))
+    both = stoker.tar(tmp_path / "a.tar", index=index, allow_pickle=["pkl", "other.pkl"]).rename(x="pkl;other.pkl")
+    assert [sample["x"] for sample in both] == [1, 1]
 
 
 @pytest.mark.parametrize("old", ["jpg;", "jpg; png", "jpg;png;jpg"])

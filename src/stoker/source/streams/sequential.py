@@ -129,6 +129,8 @@ class TarStream(ShardStream):
         made = copy.copy(self)
         made._factory, made._either = made._samples, (*self._either, fields)
         made._defaults = with_first(self._defaults, fields, fields[0])
+        if not self._pickles >= set(fields):  # what one field may do, another under its name may not
+            made._pickles = self._pickles - {fields[0]}
         return made, fields[0]
 
     def _identity(self) -> tuple[bytes | str | int, ...]:
