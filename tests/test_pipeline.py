@@ -64,6 +64,7 @@ def test_an_inner_batch_is_explained_as_it_was_written() -> None:
         (lambda p: p.image("image", max_pixels=0), "max_pixels=0"),
         (lambda p: p.decode("image", format="jax"), "format='jax'"),
         (lambda p: p.decode("image", format="pil", out="float32"), "8-bit"),
+        (lambda p: p.map(label="int"), r"map\(label=...\) needs a function, not 'int'"),
         (lambda p: p.map(label=3), r"map\(label=...\) needs a function, not 3"),
         (lambda p: p.map(double, label=double), "either one function"),
         (lambda p: p.map(), "either one function"),
@@ -293,6 +294,10 @@ def test_fields_may_be_called_like_parameters() -> None:
     assert odd.rename(self="x", x="self", rng="fn", fn="rng").batch(3).plan.specs.keys() == {"fn", "rng", "self", "x"}  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match=r"map names the field 'fn', .*passed as map\(fn\)"):
         _ = stoker.arrays(x=np.arange(3)).map(fn=abs).plan
+
+
+def test_a_map_of_fields_is_written_with_the_name_of_its_random_stream() -> None:
+    assert "map(x=builtins.abs, rng='noise')" in repr(stoker.arrays(x=np.arange(4)).map(x=abs, rng="noise"))
 
 
 def test_how_a_pipeline_is_written_says_the_new_names() -> None:

@@ -193,7 +193,7 @@ class Pipeline:
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
         out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
         if floats is not None and out == "uint8":
-            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
+            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: omit `out`")
         lower(ops, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)
@@ -293,9 +293,16 @@ class Pipeline:
         return self._with(n.Select(_names("select", fields)))
 
     def rename(self, /, **names: str) -> Pipeline:
-        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``."""
+        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``.
+
+        Of several old names, ``rename(image="jpg;jpeg;png")``, it takes the first that a sample has, and leaves the others out.
+        """
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
+        for new, old in names.items():
+            several = old.split(";")
+            if ";" in old and (len(set(several)) < len(several) or not all(name and name == name.strip() for name in several)):
+                raise ConfigError(f"rename({new}={old!r}): give alternatives as 'jpg;png', each once and without spaces")
         return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:
@@ -632,7 +639,7 @@ def _is_function(given: Any) -> bool:
 
 
 def _functions(name: str, given: Any) -> tuple[Function, ...]:
-    functions = tuple(given) if isinstance(given, Sequence) else (given,)
+    functions = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if not functions:
         raise ConfigError(f"map({name}=[]): give at least one function")
     return tuple(_callable(f"map({name}=...)", fn) for fn in functions)

@@ -278,12 +278,12 @@ def test_arrays_of_too_few_or_too_many_dimensions_are_refused_before_anything_ru
 
 
 def test_channels_that_stand_first_are_refused_before_anything_runs() -> None:
-    first = r"uint8\[3, 8, 8\]; give encoded .*; its channels stand first, and have to be last$"
+    first = r"uint8\[3, 8, 8\]; give encoded .*; expected channels last \(height, width, channels\), got them first$"
     with pytest.raises(ConfigError, match=first):
         run(PIXELS.transpose(0, 3, 1, 2), Resize((4, 4)))
     with pytest.raises(ConfigError, match=first):
         len(stoker.arrays(image=PIXELS).image("image", layout="chw").image("image", Resize((4, 4))))
-    with pytest.raises(ConfigError, match=r"uint8\[3, \?, \?\].* channels stand first"):
+    with pytest.raises(ConfigError, match=r"uint8\[3, \?, \?\].* expected channels last"):
         len(stoker.arrays(image=PIXELS).decode("image", format="torch").image("image", Resize((4, 4))))
     with pytest.raises(
         ConfigError, match=r"uint8\[8, 8, 2\]; give encoded bytes or uint8 pixels \(height, width\[, 1, 3 or 4\]\)$"

@@ -69,6 +69,14 @@ def test_functions_before_the_image_end_the_explanation_there() -> None:
         assert loader.explain(0)[0].keys() == {"row", "position", "index", "key", "origin"}
 
 
+def test_functions_on_other_fields_do_not_end_the_explanation() -> None:
+    pixels = stoker.arrays(i=np.zeros((8, 9, 9, 3), np.uint8), n=np.arange(8))
+    with pixels.image("i", RandomCrop(4)).batch(4).loader() as loader:
+        alone = [row["image i"] for row in loader.explain(1)]
+    with pixels.map(n=abs).image("i", RandomCrop(4)).batch(4).loader() as loader:
+        assert [row["image i"] for row in loader.explain(1)] == alone
+
+
 def test_every_image_stage_is_told_up_to_the_first_function() -> None:
     places = np.tile(np.stack(np.mgrid[:6, :9, :1], axis=3)[:, :, 0].astype(np.uint8), (8, 1, 1, 1))  # each pixel has its own
     arrays = stoker.arrays(a=places, b=np.zeros((8, 4, 4), np.uint8)).image("a", RandomCrop(5)).image("b", Rotate(9))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 import re
+import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -115,6 +118,22 @@ def test_errors_call_fields_what_users_call_them_there() -> None:
         list(renamed(abc().map(lambda sample: sample), z="nope").batch(2))
 
 
+STAGES: dict[str, Callable[[Pipeline], Pipeline]] = {
+    "image": lambda p: p.image("nope", CROP),
+    "image of a box": lambda p: p.image("a", CropBox("nope"), CROP),
+    "image with boxes": lambda p: p.image("a", CROP, boxes="nope"),
+    "decode": lambda p: p.decode("nope"),
+    "map": lambda p: p.map(nope=abs),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_field_that_samples_of_unknown_fields_lack_is_named(name: str) -> None:
+    for source in (stoker.stream(lambda: [{"a": 1, "b": 2}]), stoker.arrays(c=np.arange(2)).map(lambda sample: {"a": 1, "b": 2})):
+        with pytest.raises(BatchError, match=f"^{name.split()[0]} names the field 'nope', but the samples have a, b"):
+            list(STAGES[name](source).batch(1))
+
+
 # ---- alternatives ------------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +161,45 @@ def test_alternatives_are_read_and_decoded_in_one_call_and_in_sequence_alike(sha
     member = renamed(stoker.tar(shard), image="jpg;jpeg;png", label="index;cls")
     with stoker.mix([member]).image("image", RandomResizedCrop(8)).batch(4).loader(executor=executor) as loader:
         assert [[batch["image"].tolist(), batch["label"].tolist()] for batch in loader] == indexed
+
+
+def test_alternatives_are_chosen_in_a_stream_as_in_an_indexed_shard(tmp_path: Path) -> None:
+    """The same rows, in the same order of fields, with the same defaults, whatever stands before the rename."""
+    rows: list[dict[str, Any]] = [
+        {"png": b"p", "cls": 1},
+        {"jpg": b"j", "cls": 2},
+        {"cls": 3},
+        {"png": b"q", "cls": 4, "jpg": b"k"},
+    ]
+    stoker.write_tar(tmp_path / "a.tar", [{"__key__": str(at), **row} for at, row in enumerate(rows)])
+    for index in ("auto", "never"):
+        source = stoker.tar(tmp_path / "a.tar", defaults={"png": b"none"}, index=index)
+        first = source.rename(image="jpg;png", label="cls")
+        for pipeline in (first, source.rename(label="cls").rename(image="jpg;png")):
+            (batch,) = pipeline.batch(4)
+            assert batch._fields == ("image", "label")
+            assert list(batch["image"]) == [b"p", b"j", b"none", b"k"]
+        (batch,) = source.map(cls=int).rename(image="jpg;png").drop("cls").batch(4)
+        assert list(batch["image"]) == [b"p", b"j", b"none", b"k"]
+
+
+@pytest.mark.parametrize("index", ["auto", "never"])
+def test_a_pickle_that_was_not_allowed_is_refused_as_an_alternative_of_one_that_was(tmp_path: Path, index: str) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as shard:
+        for name in ("0.pkl", "1.other.pkl"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data := pickle.dumps(1))
+            shard.addfile(member, io.BytesIO(data))
+    with pytest.raises(RecordError, match="is a pickle"):
+        list(stoker.tar(tmp_path / "a.tar", index=index, allow_pickle=["pkl"]).rename(x="pkl;other.pkl"))
+    both = stoker.tar(tmp_path / "a.tar", index=index, allow_pickle=["pkl", "other.pkl"]).rename(x="pkl;other.pkl")
+    assert [sample["x"] for sample in both] == [1, 1]
+
+
+@pytest.mark.parametrize("old", ["jpg;", "jpg; png", "jpg;png;jpg"])
+def test_alternatives_that_could_never_be_found_are_refused(old: str) -> None:
+    with pytest.raises(ConfigError, match="give alternatives as"):
+        stoker.arrays(jpg=np.arange(4)).rename(image=old)
 
 
 def test_a_sample_with_none_of_the_alternatives_is_partial_and_its_error_names_them_all(tmp_path: Path) -> None:

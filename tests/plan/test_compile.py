@@ -101,7 +101,7 @@ def test_two_fields_cannot_get_one_name() -> None:
 
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "map_batch without batch": (lambda: numbers().map_batch(spread).plan, "behind batch"),
+    "map_batch without batch": (lambda: numbers().map_batch(spread).plan, "after batch"),
     "map behind batch": (lambda: numbers().batch(2).map(abs).plan, "before batch"),
     "filter behind batch": (lambda: numbers().batch(2).filter(odd).plan, "before batch"),
     "image behind batch": (lambda: numbers().batch(2).image("x", Resize(4)).plan, "before batch"),

@@ -184,9 +184,9 @@ def test_a_key_split_between_shards_is_two_partial_samples_and_the_message_says_
         ({"defaults": {"nope": 1}}, "defaults names the field 'nope', but the fields here are jpg, cls"),
         ({"allow_pickle": ["nope"]}, "allow_pickle names the field 'nope'"),
         ({"allow_pickle": "pkl"}, "list of field names"),
-        ({"defaults": {"cls": "none"}}, "defaults.*'cls'.*number"),
-        ({"defaults": {"cls": None}}, "defaults.*'cls'.*number"),
-        ({"defaults": {"cls": 2**70}}, "defaults.*'cls'.*number"),
+        ({"defaults": {"cls": "none"}}, "defaults.*'cls'.*integer"),
+        ({"defaults": {"cls": None}}, "defaults.*'cls'.*integer"),
+        ({"defaults": {"cls": 2**70}}, "defaults.*'cls'.*integer"),
         ({"defaults": {"jpg": "text"}}, "defaults.*'jpg'.*bytes"),
     ],
 )

@@ -189,7 +189,7 @@ def test_what_a_function_gives_that_is_no_image_is_named_as_people_name_it() -> 
         list(stoker.stream(lambda: [{"image": (RGB, 1)}]).image("image"))
     for value, told in (
         ("cat.jpg", "a str is neither"),
-        (RGB.transpose(2, 0, 1), "channels stand first"),
+        (RGB.transpose(2, 0, 1), "expected channels last"),
         ({}, "a dict is neither"),
     ):
         with pytest.raises(UnsupportedImage, match=told):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from typing import Any
 
@@ -62,9 +61,15 @@ def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str
 
 
 def _tell_images(plan: Plan, chunk: Chunk, told: list[dict[str, Any]], scratch: Scratch) -> Chunk:
-    """Adds what image stages did, up to the last one no function stands in front of: what that makes is not known here."""
-    steps = plan.work.steps
-    doing = list(itertools.takewhile(_is_ours, zip(steps, make_stages(steps, plan.seed))))
+    """Add what image stages did, but for those whose fields a function has made: what it makes is not known here."""
+    doing, unknown = list[tuple[AnyStep, Stage]](), set[str]()
+    for step, stage in zip(plan.work.steps, make_stages(plan.work.steps, plan.seed)):
+        if step.node.effect.whole:
+            break
+        if isinstance(stage, (DecodeStage, ImageStage)) and unknown.isdisjoint(step.reads):
+            doing.append((step, stage))
+        else:
+            unknown |= step.reads
     while doing and not isinstance(doing[-1][1], ImageStage):
         doing.pop()
     fields: Counter[str] = Counter()
@@ -80,10 +85,6 @@ def _tell_images(plan: Plan, chunk: Chunk, told: list[dict[str, Any]], scratch: 
         if stage is not doing[-1][1]:
             chunk = stage.run(chunk, {}, scratch)
     return chunk
-
-
-def _is_ours(doing: tuple[AnyStep, Stage]) -> bool:
-    return isinstance(doing[1], (DecodeStage, ImageStage))
 
 
 def blends(plan: Plan, epoch: int, position: int, rows: int) -> dict[str, Any]:

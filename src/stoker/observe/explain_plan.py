@@ -109,7 +109,9 @@ def _batch(plan: Plan) -> str:
     if plan.batch is None:
         return "none: single samples"
     fields = plan.specs
-    told = "fields decided by a function" if fields is None else ", ".join(f"{name} {spec}" for name, spec in fields.items())
+    told = (
+        "fields known when samples are there" if fields is None else ", ".join(f"{name} {spec}" for name, spec in fields.items())
+    )
     nbytes = sum(spec.nbytes for spec in (fields or {}).values()) * plan.batch.size
     size = f"; {show_bytes(nbytes)} laid out beforehand" if nbytes else ""
     last = "" if plan.batch.drop_last else ", the last one may be shorter"

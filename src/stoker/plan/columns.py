@@ -1,7 +1,7 @@
 """Names become columns: `select`, `rename` and `drop` are resolved here, once, and nothing is left of them when a plan runs.
 
 A column has one name from the read to the batch, that of the source's field, whatever users call it in between. A function over
-whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. Behind a function
+whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. After a function
 that decides which fields there are, nothing can be resolved, and verbs over names stay steps.
 """
 
@@ -41,7 +41,7 @@ Either = Callable[[tuple[str, ...]], str]
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[N]):
-    """A verb as it runs: the fields in front of it, the columns of those it looks at, by name (None: as they are), and its
+    """A verb as it runs: the fields before it, the columns of those it looks at, by name (None: as they are), and its
     random streams."""
 
     node: N
@@ -50,11 +50,11 @@ class Step(Generic[N]):
     streams: tuple[int, ...] = ()
 
     def held(self, name: str) -> Held | None:
-        """A field in front of it, as far as that is known."""
+        """A field before it, as far as that is known."""
         return None if self.view is None else self.view[name]
 
     def given(self, name: str) -> FieldSpec | None:
-        """What a field in front of it holds."""
+        """What a field before it holds."""
         return None if self.view is None else self.view[name].spec
 
     def column(self, name: str) -> str:
@@ -71,7 +71,7 @@ AnyStep = Step[AnyNode]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Steps, and the fields behind them that somebody looks at: {name: column}; None: those that a function gave.
+    """Steps, and the fields after them that somebody looks at: {name: column}; None: those that a function gave.
 
     With `moves` columns have to be named so in the end; without, they are.
     """
@@ -97,12 +97,13 @@ def renamed(view: View) -> View:
 def resolve(
     nodes: Iterable[AnyNode], view: View, either: Either | None = None, streams: Iterable[tuple[int, ...]] = repeat(())
 ) -> tuple[list[AnyStep], View]:
-    """The steps that are left of some verbs, and the fields behind them; raises when a verb names a field that is not there.
+    """The steps that are left of some verbs, and the fields after them; raises when a verb names a field that is not there.
 
     `either` is for columns as the source gives them. `streams` are the random streams of each verb, of which no more are taken
     than there are verbs.
     """
     steps: list[AnyStep] = []
+    touched: set[str] = set()  # names that may no longer be those of the source
     for node, own in zip(nodes, streams):
         effect = node.effect
         if effect.arranges and view is not None:
@@ -110,9 +111,10 @@ def resolve(
                 view = {name: _first(node, name, view, either) for name in view}
             view = arrange(node, view)
             continue
-        if effect.renames and either is not None and not steps:
-            for olds in [olds for olds, _ in effect.renames if len(olds) > 1]:
+        if either is not None:
+            for olds in [olds for olds, _ in effect.renames if len(olds) > 1 and touched.isdisjoint(olds)]:
                 either(olds)
+        touched |= effect.names
         steps.append(Step(node, view, _columns(node, view), own))
         view = _after(node, view)
         either = None if effect.whole else either
@@ -124,12 +126,12 @@ def _columns(node: AnyNode, view: View) -> Mapping[str, str] | None:
     if view is None:
         return None if effect.whole or effect.arranges else {name: name for name in effect.reads}
     for name in effect.reads:
-        _there(node, name, view)
+        check_there(node, name, view)
     return {name: view[name].column for name in (view if effect.whole else effect.reads)}
 
 
 def _after(node: AnyNode, view: View) -> View:
-    """The fields behind a step."""
+    """The fields after a step."""
     effect = node.effect
     if effect.only is not None:
         return {name: Held(name, OBJECT) for name in effect.only}
@@ -162,40 +164,43 @@ def arrange(
     here: str = "the fields here are",
     kind: type[StokerError] = ConfigError,
 ) -> dict[str, T]:
-    """The fields behind a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
+    """The fields after a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
     effect = node.effect
     names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
+    values = dict(fields)
     for name in (*(effect.only or ()), *effect.drops):
-        _there(node, name, fields, here, kind)
+        check_there(node, name, fields, here, kind)
     for olds, new in effect.renames:
         found = [old for old in olds if old in fields]
         if not found:
-            _there(node, ";".join(olds), fields, here, kind)
+            check_there(node, ";".join(olds), fields, here, kind)
         if twice := [old for old in found if old in names or old in gone]:
             raise kind(f"{written(node)} names the field {twice[0]!r} twice; a field gets one new name")
-        names[found[0]] = new
-        gone |= set(found[1:])
+        place = next(name for name in fields if name in found)  # that of the first in stored order, as a stream has it
+        names[place], values[place] = new, fields[found[0]]
+        gone |= set(found) - {place}
     kept = effect.only or [name for name in fields if name not in gone]
-    result = {names.get(name, name): fields[name] for name in kept}
+    result = {names.get(name, name): values[name] for name in kept}
     if len(result) < len(kept):
         raise kind(f"{written(node)} gives two fields the same name; {here} {', '.join(fields)}")
     return result
 
 
-def _there(
+def check_there(
     node: AnyNode,
     name: str,
     fields: Iterable[str],
     here: str = "the fields here are",
     kind: type[StokerError] = ConfigError,
 ) -> None:
+    """Raise when a verb names a field that is not there."""
     if name not in fields:
         names = ", ".join(fields) or ("none" if kind is ConfigError else "no fields")
         raise kind(f"{verb_of(node)} names the field {name!r}, but {here} {names}{node.advice(name, fields)}")
 
 
 def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tuple[Work, set[str] | None]:
-    """Steps as work behind which `need` is looked at, and the columns that must be there in front of it; None: all."""
+    """Steps as work after which `need` is looked at, and the columns that must be there before it; None: all."""
     columns = None if view is None else {name: held.column for name, held in view.items() if need is None or name in need}
     whole = [at for at, step in enumerate(steps) if step.columns is None or step.node.effect.whole]  # these look at all fields
     behind = steps[whole[0]].columns if whole else columns
@@ -224,8 +229,8 @@ def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
 def read_with(steps: Sequence[AnyStep], source: AnySource) -> int | None:
     """The image step that is done in the native call which reads its field, if there is one.
 
-    The steps in front of it touch other columns, so that it may come first. Random numbers do not depend on that, and neither
-    does which row is told when several are bad; of a row that is bad in two ways, the image's error is told.
+    The steps before it touch other columns, so that it may come first. Random numbers do not depend on that, and neither
+    does which row is reported when several are bad; of a row that is bad in two ways, the image's error is reported.
     """
     return next((at for at in range(len(steps)) if _hindrance(steps, at, source) is None), None)
 

@@ -33,7 +33,7 @@ class Effect:
     makes: tuple[str, ...] = ()  # those of them that it gives new values
     varying: tuple[str, ...] = ()  # those of them that then hold images whose size only the samples tell
     whole: bool = False  # it looks at all fields
-    opaque: bool = False  # and decides which there are behind it
+    opaque: bool = False  # and decides which there are after it
     only: tuple[str, ...] | None = None  # keeps these, in this order
     renames: tuple[tuple[tuple[str, ...], str], ...] = ()  # the first of several that is there gets a new name, the rest go
     drops: tuple[str, ...] = ()
@@ -42,6 +42,12 @@ class Effect:
     def arranges(self) -> bool:
         """Whether it works on names alone."""
         return self.only is not None or bool(self.renames or self.drops)
+
+    @property
+    def names(self) -> set[str]:
+        """All fields it names, by their names before and after it."""
+        renamed = [name for olds, new in self.renames for name in (*olds, new)]
+        return {*self.reads, *self.makes, *(self.only or ()), *renamed, *self.drops}
 
 
 class Verb:
@@ -54,7 +60,7 @@ class Verb:
         return Effect()
 
     def made(self, specs: Mapping[str, FieldSpec]) -> Mapping[str, FieldSpec]:
-        """What the fields it makes will hold, those in front of it being `specs`; raises where it cannot take what they hold."""
+        """What the fields it makes will hold, those before it being `specs`; raises where it cannot take what they hold."""
         return {}
 
     def advice(self, name: str, known: Iterable[str]) -> str:
@@ -154,7 +160,7 @@ def _check_pixels(verb: str, spec: FieldSpec) -> None:
     if spec.kind == "array" and (spec.dtype != "|u1" or not _is_image(spec.shape)):
         hint = ""
         if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
-            hint = "; its channels stand first, and have to be last"
+            hint = "; expected channels last (height, width, channels), got them first"
         elif spec.dtype == "<i8" and spec.shape:  # as TFRecords hold arrays
             hint = "; pixels in a TFRecord's list of whole numbers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
         raise ConfigError(
@@ -183,7 +189,7 @@ def blend_fields(node: Blend, specs: Mapping[str, FieldSpec]) -> dict[str, Field
     soft = label.kind == "array" and np.dtype(label.dtype).kind in "iuf" and label.shape == (classes,)
     if label.kind != "object" and not whole and not soft:
         raise ConfigError(
-            f"blend(label={node.label!r}): the field holds {label}; it takes one whole number a row, or {classes} numbers a row"
+            f"blend(label={node.label!r}): the field holds {label}; it must hold one integer, or {classes} numbers, per row"
         )
     return {node.label: array_spec("float32", classes)}
 

@@ -33,14 +33,14 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """The first `count` samples (behind `batch`: batches)."""
+    """The first `count` samples (after `batch`: batches)."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """All but the first `count` samples (behind `batch`: batches)."""
+    """All but the first `count` samples (after `batch`: batches)."""
 
     count: int
 
@@ -333,6 +333,7 @@ def written(node: Node) -> str:
         inside = [f"{new}={old!r}" for old, new in node.names]
     elif isinstance(node, MapFields):
         inside = [f"{name}={', '.join(map(describe_function, functions))}" for name, functions in node.fields]
+        inside += _differing(node, ("fields",))
     elif isinstance(node, Image):
         inside = [repr(node.field), *(_short(op) for op in node.ops), *_differing(node, ("field", "ops"))]
     elif isinstance(node, OnError):

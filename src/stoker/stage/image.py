@@ -10,7 +10,7 @@ from typing import Any, TypeGuard, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BatchError, BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage, message_of
+from ..errors import BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage, message_of
 from ..image import npy, pillow
 from ..image.draws import Drawn, told
 from ..image.lower import lower, steps_of
@@ -70,8 +70,6 @@ class ImageStage(Stage):
     def _move_boxes(self, chunk: Chunk, rows: NDArray[np.void], targets: Targets) -> None:
         """Boxes go where their pixels went."""
         for column, name in self._moved.items():
-            if column not in chunk.columns:
-                raise BatchError(f"image(boxes={name!r}) names no field of the samples; they have {', '.join(chunk.columns)}")
             chunk.columns[column], wrong = move_column(chunk.columns[column], rows, self._relative, targets.get(column))
             for row, message in wrong.items():
                 chunk.fail(row, BoxError(f"{_where(chunk, row)}: {name} {message}; {_REMEDY}"))
@@ -249,8 +247,6 @@ class ImageStage(Stage):
     def _boxes(self, chunk: Chunk) -> NDArray[np.float32] | None:
         if self._box is None:
             return None
-        if self._box not in chunk.columns:
-            raise BatchError(f"CropBox names the field {self._box!r}, but the samples have {', '.join(chunk.columns)}")
         column = chunk.columns[self._box]
         boxes = np.zeros((len(chunk), 4), np.float32)
         for row in range(len(chunk)):
@@ -371,7 +367,7 @@ def as_pixels(value: Any, channels: int) -> NDArray[np.uint8]:
         first = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
         raise UnsupportedImage(
             f"{told} is neither encoded bytes nor uint8 pixels (height, width[, 1, 3 or 4])"
-            f"{'; its channels stand first, and have to be last' if first else ''}"
+            f"{'; expected channels last (height, width, channels), got them first' if first else ''}"
         )
     if not pixels.size:
         raise UnsupportedImage(f"an image of shape {list(pixels.shape)} has no pixel")

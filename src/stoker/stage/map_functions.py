@@ -40,14 +40,12 @@ class MapFieldsStage(Stage):
 
     def __init__(self, step: Step[MapFields], seed: int) -> None:
         self.name = f"map {', '.join(name for name, _ in step.node.fields)}"
-        self._fields = [(name, step.column(name), functions) for name, functions in step.node.fields]
+        self._fields = [(step.column(name), functions) for name, functions in step.node.fields]
         self._seed, self._streams = seed, step.streams
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         streams = iter(self._streams)  # one for each function, or none
-        for name, column, functions in self._fields:
-            if column not in chunk.columns:
-                raise BatchError(f"map names the field {name!r}, but the samples have {', '.join(chunk.columns)}")
+        for column, functions in self._fields:
             for fn in functions:
                 act = self._act(fn, chunk.columns[column], chunk, next(streams, None), scratch)
                 chunk.columns[column] = each_row(chunk, act, fn)

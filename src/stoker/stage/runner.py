@@ -14,7 +14,7 @@ from ..batch.draft import column_bytes
 from ..batch.written_rows import Report
 from ..errors import BatchError, ReadError, SampleError
 from ..faults import TaskFault
-from ..plan.columns import AnyStep, Work, read_with
+from ..plan.columns import AnyNode, AnyStep, Work, check_there, read_with
 from ..plan.nodes import (
     Decode,
     Drop,
@@ -239,6 +239,8 @@ def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> 
 def _act(step: AnyStep, stage: Stage, makes: dict[str, str]) -> _Act:
     if step.node.effect.whole and step.columns is not None:
         return partial(_run_whole, stage, step.columns)
+    if step.view is None and step.columns:
+        return partial(_run_unknown, step.node, tuple(step.columns), stage, makes)
     return partial(_run_stage, stage, makes)
 
 
@@ -271,6 +273,21 @@ def _run_stage(stage: Stage, makes: dict[str, str], chunk: Chunk, targets: Targe
     except MemoryError:
         chunk.columns, chunk.failures = columns, {}  # as it came, for whoever tries again
         raise
+
+
+def _run_unknown(
+    node: AnyNode,
+    reads: tuple[str, ...],
+    stage: Stage,
+    makes: dict[str, str],
+    chunk: Chunk,
+    targets: Targets,
+    scratch: Scratch,
+) -> Chunk:
+    """A stage whose fields could not be looked up when the plan was made."""
+    for name in reads:
+        check_there(node, name, chunk.columns, "the samples have", BatchError)
+    return _run_stage(stage, makes, chunk, targets, scratch)
 
 
 def _local(makes: dict[str, str], targets: Targets) -> Targets:

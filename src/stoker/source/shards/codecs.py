@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, RecordError
 from ...kernel import records
 from ..chunk import BYTES, OBJECT, BytesColumn, FieldSpec, array_spec
+
+T = TypeVar("T")
 
 NUMBERS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
 TEXTS = frozenset({"txt", "text", "transcript"})
@@ -51,6 +53,12 @@ def check_alike(fields: Iterable[str]) -> None:
     if len(ways) > 1:
         told = " and ".join(map(repr, ways.values()))
         raise ConfigError(f"rename: {told} are decoded in different ways, and one field cannot be either; choose one of them")
+
+
+def with_first(known: Mapping[str, T], fields: Sequence[str], name: str) -> dict[str, T]:
+    """The same with one more entry, which is that of the first of some fields that has one."""
+    found = next((field for field in fields if field in known), None)
+    return dict(known) if found is None else {**known, name: known[found]}
 
 
 def decode_field(field: str, data: bytes) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,10 @@ from ...storage.blob import Blob
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from ..source import Located, Rows, Source, Targets
-from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of
+from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of, with_first
 from .record_source import Read, RecordSource, whole
 from .shard_index import ShardIndex
 
-T = TypeVar("T")
 #: what turns a field's bytes into its value
 Decoder = Callable[[str, bytes], Any]
 
@@ -96,7 +95,7 @@ class TarSource(RecordSource):
         made._mean = np.maximum(made._length, 0).mean(axis=0)
         made._table = RecordTable(made._start, made._length, made._crc, made._ends, made.seal)
         # The seek indices of one field are enough: one that belongs to another picture is found not to fit, and left out.
-        made._seeks, made._defaults = _with_first(self._seeks, fields, name), _with_first(self._defaults, fields, name)
+        made._seeks, made._defaults = with_first(self._seeks, fields, name), with_first(self._defaults, fields, name)
         made._pickles = self._pickles | ({name} if self._pickles >= set(fields) else set())
         return made, name
 
@@ -163,12 +162,6 @@ class TarSource(RecordSource):
         return ("decode" if self._decode else "raw", repr(sorted(self._defaults.items())))
 
 
-def _with_first(known: Mapping[str, T], fields: Sequence[str], name: str) -> dict[str, T]:
-    """The same with one more entry, which is that of the first of some fields that has one."""
-    found = next((field for field in fields if field in known), None)
-    return dict(known) if found is None else {**known, name: known[found]}
-
-
 def decode_column(
     column: BytesColumn,
     name: str,
@@ -206,7 +199,7 @@ def check_named(names: Collection[str], fields: Sequence[str], option: str) -> N
 def _check_default(name: str, value: Any, spec: FieldSpec) -> None:
     """Raise when a field cannot hold its default."""
     if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and -(1 << 63) <= int(value) < 1 << 63):
-        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} is a whole number of 64 bits; give one")
+        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} holds integers of 64 bits; give one")
     if spec is BYTES and not isinstance(value, bytes):
         raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; give bytes, not a {type(value).__name__}")
 

@@ -14,7 +14,7 @@ from ...sizes import counted
 from ...storage.blob import Blob
 from ..paths import printable
 from ..sample_names import KEY
-from ..shards.codecs import PICKLES, check_alike, decode_field, kind_of, name_sample
+from ..shards.codecs import PICKLES, check_alike, decode_field, kind_of, name_sample, with_first
 from ..source import digest
 from .seen_keys import SeenKeys
 from .stream import Sample, StreamSource
@@ -128,6 +128,9 @@ class TarStream(ShardStream):
             check_alike(fields)
         made = copy.copy(self)
         made._factory, made._either = made._samples, (*self._either, fields)
+        made._defaults = with_first(self._defaults, fields, fields[0])
+        if not self._pickles >= set(fields):  # what one field may do, another under its name may not
+            made._pickles = self._pickles - {fields[0]}
         return made, fields[0]
 
     def _identity(self) -> tuple[bytes | str | int, ...]:
@@ -151,11 +154,12 @@ class TarStream(ShardStream):
         seen.check()
 
     def _chosen(self, fields: dict[str, bytes]) -> dict[str, bytes]:
-        """Of alternatives the first that is there, under the first one's name."""
+        """Of alternatives the first that is there, under the first one's name, in the place of whichever is stored first."""
         for names in self._either:
             found = [name for name in names if name in fields]
-            new = dict(zip(found, names[:1]))
-            fields = {new.get(name, name): data for name, data in fields.items() if name not in found[1:]}
+            for place in [name for name in fields if name in found][:1]:
+                new = {place: (names[0], fields[found[0]])}
+                fields = dict(new.get(name, (name, data)) for name, data in fields.items() if name == place or name not in found)
         return fields
 
     def _whole(self, told: str, sample: TarSample, norm: dict[str, None]) -> StoredSample:
