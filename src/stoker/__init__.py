@@ -119,7 +119,7 @@ def arrays(**arrays: Any) -> Pipeline:
 
 @advised
 def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
-    """Samples from ``factory()``, an iterable of mappings, called once an epoch; they are numbered as they come."""
+    """Samples from ``factory()``, an iterable of mappings, called once per epoch; they are numbered as they come."""
     from .source.streams.stream import StreamSource
 
     return Pipeline(StreamSource(factory))
@@ -221,14 +221,14 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions, with the fields they have in common.
 
-    The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes behind. An epoch
+    The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes after. An epoch
     ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen: shorter ones begin again.
     """
     return _mix(pipelines, weights, until)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, "__version__", "image"})
 
 
 _LATER: Registry[Any] = Registry(

@@ -193,7 +193,7 @@ class Pipeline:
         floats = next((op for op in ops if isinstance(op, (Normalize, ToFloat))), None)
         out = _choice("image", "out", out or ("uint8" if floats is None else "float32"), ("uint8", "float32"))
         if floats is not None and out == "uint8":
-            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: leave `out` away")
+            raise ConfigError(f"image(out='uint8') with {type(floats).__name__}, which gives floats: omit `out`")
         lower(ops, color=color, layout=layout, out=out, fast=fast)  # find mistakes here, not in a worker
         _whole("image", "max_pixels", max_pixels, 1)
         fast, orient = _flag("image", "fast", fast), _flag("image", "orient", orient)
@@ -293,9 +293,15 @@ class Pipeline:
         return self._with(n.Select(_names("select", fields)))
 
     def rename(self, /, **names: str) -> Pipeline:
-        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``."""
+        """Rename fields: ``rename(new="old")``, as in ``rename(image="jpg", label="cls")``.
+
+        ``rename(image="jpg;jpeg;png")`` takes the first of these fields that a sample has; a sample with none is a bad one.
+        """
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
+        for new, old in names.items():
+            if not all(old.split(";")):
+                raise ConfigError(f"rename({new}={old!r}): an old name is empty; write rename({new}='jpg'), or 'jpg;png'")
         return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:
@@ -343,7 +349,7 @@ class Pipeline:
         if not ops or not all(isinstance(op, (MixUp, CutMix)) for op in ops):
             raise ConfigError(
                 f"blend{ops!r}: give operations over batches, e.g. blend(MixUp(0.2, classes=1000)); those over single images "
-                "stand in image(...)"
+                "go into image(...)"
             )
         if len({op.classes for op in ops}) > 1:
             raise ConfigError(f"blend(): the operations differ in classes: {', '.join(str(op.classes) for op in ops)}")
@@ -440,6 +446,7 @@ class Pipeline:
             "a pipeline has no items by number; pipeline.sample(i) gives a sample, and DataLoader takes pipeline.torch_dataset()"
         )
 
+    @advised
     def torch_dataset(self, *, batches: str = "tuple") -> Any:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
 
@@ -640,5 +647,5 @@ def _functions(name: str, given: Any) -> tuple[Function, ...]:
 
 def _names(verb: str, names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ConfigError(f"{verb}{names!r}: give at least one field name, each once")
+        raise ConfigError(f"{verb}({', '.join(map(repr, names))}): give at least one field name, each once")
     return names

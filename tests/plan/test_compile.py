@@ -100,8 +100,18 @@ def test_two_fields_cannot_get_one_name() -> None:
         list(abc().map(lambda s: s).rename(b="a"))
 
 
+def test_a_rename_in_the_wrong_direction_or_of_no_name_says_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"the new name comes first: rename\(nope='a'\)"):
+        _ = abc().rename(a="nope").plan
+    with pytest.raises(ConfigError, match=r"'x;y', but the fields here are a, b, c$"):
+        _ = abc().rename(a="x;y").plan
+    for old in ("", "a;", ";a"):
+        with pytest.raises(ConfigError, match=r"rename\(z='.*'\): an old name is empty"):
+            abc().rename(z=old)
+
+
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "map_batch without batch": (lambda: numbers().map_batch(spread).plan, "behind batch"),
+    "map_batch without batch": (lambda: numbers().map_batch(spread).plan, "after batch"),
     "map behind batch": (lambda: numbers().batch(2).map(abs).plan, "before batch"),
     "filter behind batch": (lambda: numbers().batch(2).filter(odd).plan, "before batch"),
     "image behind batch": (lambda: numbers().batch(2).image("x", Resize(4)).plan, "before batch"),

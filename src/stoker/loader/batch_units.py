@@ -30,9 +30,9 @@ from ..stage.ragged import Keys
 from ..stage.runner import Runner
 from ..storage.scratch import Scratch
 
-#: told of every task: its outcome, and what it reported
+#: called for every task: its outcome, and what it reported
 Observer = Callable[["Outcome[Any, Any]", "Report | None"], None]
-#: steps of the unit handed out (counted from 0) -> cursor behind them
+#: steps of the unit handed out (counted from 0) -> cursor after them
 Cursors = Callable[[int], Cursor]
 #: what a task of a segment starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
@@ -53,7 +53,7 @@ class BatchPart:
 class JoinedBatch:
     """A finished batch: its columns, the keys that functions gave it, and the bytes it holds beside the slab.
 
-    Sent to another process, columns that lie in the slab's memory are told as views of it.
+    Sent to another process, columns that lie in the slab's memory travel as views of it.
     """
 
     columns: dict[str, Any]
@@ -66,8 +66,8 @@ class JoinedBatch:
         slab = self.memory
         assert isinstance(slab, Slab)  # who pickles this got the slab by its address
         views = {name: slab.view_of(column) for name, column in self.columns.items()}
-        told = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
-        return JoinedBatch, (told, self.given, self.nbytes, self.report, None)
+        sent = {name: column if views[name] is None else views[name] for name, column in self.columns.items()}
+        return JoinedBatch, (sent, self.given, self.nbytes, self.report, None)
 
 
 #: what a batch's tasks start from, and what they give
@@ -323,9 +323,11 @@ def _explained(error: BaseException, what: str, rows: int) -> BaseException:
     """An error of a task, and where memory is short, for what."""
     if not isinstance(error, MemoryError):
         return error
-    told = BatchError(f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer")
-    told.__cause__ = error
-    return told
+    explained = BatchError(
+        f"{what}: there is not enough memory for {counted(rows, 'sample')} together; make them smaller, or fewer"
+    )
+    explained.__cause__ = error
+    return explained
 
 
 def _lost(what: str, rows: Rows, source: Source | None) -> WorkerError:

@@ -29,9 +29,7 @@ from .supply import ENDLESS
 def explain_step(plan: Plan, deal: Deal, epoch: int, step: int) -> list[dict[str, Any]]:
     """One mapping for every row of batch `step`: position, index, key, origin, and what image stages did."""
     if not plan.counted or not isinstance(plan.source, Source) or plan.order is None:
-        raise ConfigError(
-            "explain needs samples that can be counted; behind filter, flat_map, unbatch or on a stream they cannot"
-        )
+        raise ConfigError("explain needs samples that can be counted; after filter, flat_map, unbatch or on a stream they cannot")
     for name, value in (("step", step), ("epoch", epoch)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise ConfigError(f"explain({name}={value!r}): must be an integer")
@@ -114,7 +112,7 @@ def _mixture(op: Mixing, mixture: Mixture) -> dict[str, Any]:
 
 
 def _share(plan: Plan, deal: Deal, step: int) -> Share:
-    """The positions that are batch `step` of an epoch, verbs behind `batch` included."""
+    """The positions that are batch `step` of an epoch, verbs after `batch` included."""
     rows, steps = ENDLESS if plan.pass_rows is None else plan.pass_rows, plan.steps
     start = steps.begin * deal.stride
     stop = rows if steps.end is None else min(rows, steps.end * deal.stride)

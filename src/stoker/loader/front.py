@@ -232,7 +232,7 @@ class Through(Flow):
 
 
 class Numbered(Flow):
-    """Rows behind counting verbs, numbered from 0."""
+    """Rows after counting verbs, numbered from 0."""
 
     def __init__(self, inner: Flow, segment: Segment, epoch: int, watch: OutputWatch | None) -> None:
         self._inner, self._tails = inner, Tails(segment.tail, epoch)

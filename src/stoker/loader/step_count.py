@@ -61,10 +61,10 @@ def nothing_came(plan: Plan, deal: Deal, epoch: int, left: int, skipped: int) ->
             "shard(remainder='pad')"
         )
     verbs = [written(node) for segment in plan.segments for node in segment.nodes if isinstance(node, RAGGED)]
-    nobody = f", or {' and '.join(verbs)} let none through" if verbs else ""
-    return (
-        f"epoch {epoch} gave no sample: {plan.source.describe()} has none{nobody}{bad}; check what the pipeline reads and keeps"
-    )
+    why = ["the source has none"] if plan.order is None else []
+    why += [f"{' and '.join(verbs)} let none through"] if verbs else []
+    read = plan.source.describe()
+    return f"epoch {epoch} gave no sample: {', or '.join(why)}{bad} ({read}); check what the pipeline reads and keeps"
 
 
 def _cuts(verbs: Sequence[OrderNode]) -> str:

@@ -19,7 +19,7 @@ from .front import Flow
 #: the rows of an epoch without end
 ENDLESS = 1 << 61
 
-#: (epoch, rows, how many of them are padding, cursors behind each step) -> a unit
+#: (epoch, rows, how many of them are padding, cursors after each step) -> a unit
 MakeUnit = Callable[[int, Any, int, Cursors], BatchUnit]
 
 
@@ -266,7 +266,7 @@ class _Buffer:
         self._left += len(chunk)
 
     def cut(self, rows: Ints, taken: int) -> tuple[Chunk, Cursors]:
-        """The given rows of the next `taken`, which are gone from here afterwards, and the cursor behind any number of them."""
+        """The given rows of the next `taken`, which are gone from here afterwards, and the cursor after any number of them."""
         held, at, first = self._reach(taken), self._at, self._first
         chunk = held.take(at + rows)
         chunk.positions = first + rows

@@ -1,7 +1,7 @@
 """Names become columns: `select`, `rename` and `drop` are resolved here, once, and nothing is left of them when a plan runs.
 
 A column has one name from the read to the batch, that of the source's field, whatever users call it in between. A function over
-whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. Behind a function
+whole samples needs the names that hold at its place: there, columns are named so, and go on under these names. After a function
 that decides which fields there are, nothing can be resolved, and verbs over names stay steps.
 """
 
@@ -71,7 +71,7 @@ AnyStep = Step[AnyNode]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Steps, and the fields behind them that somebody looks at: {name: column}; None: those that a function gave.
+    """Steps, and the fields after them that somebody looks at: {name: column}; None: those that a function gave.
 
     With `moves` columns have to be named so in the end; without, they are.
     """
@@ -97,7 +97,7 @@ def renamed(view: View) -> View:
 def resolve(
     nodes: Iterable[AnyNode], view: View, either: Either | None = None, streams: Iterable[tuple[int, ...]] = repeat(())
 ) -> tuple[list[AnyStep], View]:
-    """The steps that are left of some verbs, and the fields behind them; raises when a verb names a field that is not there.
+    """The steps that are left of some verbs, and the fields after them; raises when a verb names a field that is not there.
 
     `either` is for columns as the source gives them. `streams` are the random streams of each verb, of which no more are taken
     than there are verbs.
@@ -129,7 +129,7 @@ def _columns(node: AnyNode, view: View) -> Mapping[str, str] | None:
 
 
 def _after(node: AnyNode, view: View) -> View:
-    """The fields behind a step."""
+    """The fields after a step."""
     effect = node.effect
     if effect.only is not None:
         return {name: Held(name, OBJECT) for name in effect.only}
@@ -162,7 +162,7 @@ def arrange(
     here: str = "the fields here are",
     kind: type[StokerError] = ConfigError,
 ) -> dict[str, T]:
-    """The fields behind a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
+    """The fields after a `select`, `rename` or `drop`; raises a `kind` of error when it names one that is not there."""
     effect = node.effect
     names, gone = dict[str, str](), set(effect.drops)  # old name -> new, and what is left out
     for name in (*(effect.only or ()), *effect.drops):
@@ -195,12 +195,12 @@ def _there(
 
 
 def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tuple[Work, set[str] | None]:
-    """Steps as work behind which `need` is looked at, and the columns that must be there in front of it; None: all."""
+    """Steps as work after which `need` is looked at, and the columns that must be there in front of it; None: all."""
     columns = None if view is None else {name: held.column for name, held in view.items() if need is None or name in need}
     whole = [at for at, step in enumerate(steps) if step.columns is None or step.node.effect.whole]  # these look at all fields
-    behind = steps[whole[0]].columns if whole else columns
+    after = steps[whole[0]].columns if whole else columns
     reads = {column for step in steps[: whole[0] if whole else None] for column in step.reads}
-    front = None if behind is None else reads | set(behind.values())
+    front = None if after is None else reads | set(after.values())
     last = steps[whole[-1]] if whole else None
     there = front if last is None else None if last.node.effect.opaque else last.columns  # columns that chunks then have
     moves = columns is not None and (there is None or columns != {name: name for name in there})
@@ -225,7 +225,7 @@ def read_with(steps: Sequence[AnyStep], source: AnySource) -> int | None:
     """The image step that is done in the native call which reads its field, if there is one.
 
     The steps in front of it touch other columns, so that it may come first. Random numbers do not depend on that, and neither
-    does which row is told when several are bad; of a row that is bad in two ways, the image's error is told.
+    does which row is reported when several are bad; of a row that is bad in two ways, the image's error is reported.
     """
     return next((at for at in range(len(steps)) if _hindrance(steps, at, source) is None), None)
 

@@ -33,7 +33,7 @@ class Effect:
     makes: tuple[str, ...] = ()  # those of them that it gives new values
     varying: tuple[str, ...] = ()  # those of them that then hold images whose size only the samples tell
     whole: bool = False  # it looks at all fields
-    opaque: bool = False  # and decides which there are behind it
+    opaque: bool = False  # and decides which there are after it
     only: tuple[str, ...] | None = None  # keeps these, in this order
     renames: tuple[tuple[tuple[str, ...], str], ...] = ()  # the first of several that is there gets a new name, the rest go
     drops: tuple[str, ...] = ()

@@ -70,7 +70,7 @@ class Order:
 
 def _check_shuffled(n: int | None) -> None:
     if n is None:
-        raise ConfigError("shuffle behind an endless repeat has no end to shuffle over: put shuffle before repeat")
+        raise ConfigError("shuffle after an endless repeat has no end to shuffle over: put shuffle before repeat")
     if n > MAX_LENGTH:
         raise ConfigError(f"shuffle over {n:,} samples is more than the 2^40 an order can hold: put shuffle before repeat")
 

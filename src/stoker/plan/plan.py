@@ -1,7 +1,7 @@
 """From the verbs a user wrote to a plan the loader can run.
 
 A plan is: a source, an order over it, *segments* (runs of stages that change the number of samples, so that what they give must
-be numbered anew), the stages behind the last of these, and the batch. Most pipelines have no segment at all; then a batch's rows
+be numbered again), the stages after the last of these, and the batch. Most pipelines have no segment at all; then a batch's rows
 are known by arithmetic alone.
 """
 
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """What is left of the segments, and of the stages behind them."""
+        """What is left of the segments, and of the stages after them."""
         return (*(segment.work for segment in self.segments), self.work)
 
     @property
@@ -142,7 +142,7 @@ def _seed_of(verb: OrderNode) -> int | None:
 
 
 def resolve_names(source: Source, nodes: Sequence[NameNode]) -> tuple[Source, dict[str, str]]:
-    """A source behind verbs over names: itself, or one with columns they ask for, and {name: column}."""
+    """A source after verbs over names: itself, or one with columns they ask for, and {name: column}."""
     work = _Compiler(source)
     _, view = resolve(nodes, view_of(source.fields), work._either)
     assert isinstance(work.source, Source)
@@ -201,7 +201,7 @@ class _Compiler:
         elif isinstance(node, (MapBatch, Blend)):
             if self.batch is None:
                 instead = ", or use map()" if isinstance(node, MapBatch) else ""
-                raise ConfigError(f"{verb_of(node)}() needs a batch: put it behind batch(){instead}")
+                raise ConfigError(f"{verb_of(node)}() needs a batch: put it after batch(){instead}")
             self.finish.append(node)
         elif self.batch is not None:
             if not isinstance(node, (Select, Rename, Drop)):
@@ -222,7 +222,7 @@ class _Compiler:
             raise ConfigError("a stream cannot be repeated: let its function give the samples as often as you want them")
         elif isinstance(node, Repeat):
             raise ConfigError(
-                "repeat() must stand before take, skip, a window shuffle or an inner batch, or right behind the source"
+                "repeat() must stand before take, skip, a window shuffle or an inner batch, or right after the source"
             )
         elif isinstance(node, Shuffle) and node.window is None:
             raise ConfigError(
@@ -257,7 +257,7 @@ class _Compiler:
             self.steps = Steps(steps.begin, steps.end, node.count, verbs)
         else:
             verb = verb_of(node)
-            raise ConfigError(f"{verb}() cannot stand here behind batch(): put it before batch()")
+            raise ConfigError(f"{verb}() cannot come after batch(): put it before batch()")
 
     def _close(self, *tail: TailNode) -> None:
         """End the current segment: what follows sees samples numbered anew."""
@@ -288,7 +288,7 @@ class _Compiler:
         if not isinstance(self.source, Source) and not self.segments:
             self.segments.append(Segment(()))
         if self.segments and self.steps != Steps():
-            raise ConfigError("take, skip and repeat behind batch() need samples that can be counted: put them before batch()")
+            raise ConfigError("take, skip and repeat after batch() need samples that can be counted: put them before batch()")
         works, finishing, specs = self._resolved()
         order = Order(tuple(self.verbs), len(self.source)) if isinstance(self.source, Source) else None
         pass_rows = order.length if order else None

@@ -116,7 +116,7 @@ def nothing() -> None:
 class Located:
     """Where the pictures of some samples are.
 
-    Whoever renders `inputs`, each to some rows of the chunk (None: to all, in order), calls `release` behind that, and then
+    Whoever renders `inputs`, each to some rows of the chunk (None: to all, in order), calls `release` after that, and then
     `finish` for the other columns: the same as `Source.read` gives, without the pictures. None there: something could not be
     read, and `read` finds out what.
     """

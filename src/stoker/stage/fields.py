@@ -1,4 +1,4 @@
-"""`select`, `rename`, `drop` behind a function that decides which fields there are; all others are gone when a plan is made."""
+"""`select`, `rename`, `drop` after a function that decides which fields there are; all others are gone when a plan is made."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class FieldsStage(Stage):
 
 
 def arranged(node: AnyNode, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns behind a select, rename or drop."""
+    """The columns after a select, rename or drop."""
     return arrange(node, columns, "the samples have", BatchError)

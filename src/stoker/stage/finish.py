@@ -22,7 +22,7 @@ from .ragged import Keys, map_batch
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The verbs behind `batch`."""
+    """The verbs after `batch`."""
 
     work: Work
     seed: int

@@ -502,7 +502,7 @@ def _records(blob: Blob, packing: str | None) -> Iterator[tuple[int, int, NDArra
             check_record_size(need, base + used, packed=packing is not None)
         parts, base, held, number = [data[used:]], base + used, held - used, number + len(starts)
     if held:
-        told = f"{blob.url}: the record at byte {base:,} reaches behind the end of the file: it is cut or damaged"
+        told = f"{blob.url}: the record at byte {base:,} reaches beyond the end of the file: it is cut or damaged"
         raise CorruptShard(told, shard=blob.url, offset=base)
 
 

@@ -99,7 +99,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(map(_folder_regex, parts[:-1])) + _file_regex(parts[-1]), re.DOTALL)
     except re.error as exc:
-        raise ConfigError(f"pattern {pattern!r} is no glob: {exc}; a literal [ is written [[]") from exc
+        raise ConfigError(f"pattern {pattern!r} is not a glob: {exc}; a literal [ is written [[]") from exc
 
 
 def _folder_regex(part: str) -> str:

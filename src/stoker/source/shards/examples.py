@@ -208,7 +208,7 @@ def _text(feature: Feature, value: bytes, row: int, errors: dict[int, Exception]
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        errors.setdefault(row, RecordError(f"{value[:24]!r} is no UTF-8 text: {error}; ask for bytes instead of str"))
+        errors.setdefault(row, RecordError(f"{value[:24]!r} is not UTF-8 text: {error}; ask for bytes instead of str"))
         return ""
 
 

@@ -305,7 +305,7 @@ def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[
     try:
         names = _plain(_unpack(_value(blob, table, at)))
         if not isinstance(names, list):
-            raise RecordError("it is no list")
+            raise RecordError("it is not a list")
         rows = [keys.find(name if isinstance(name, bytes) else str(name).encode()) for name in names]
     except RecordError as error:
         raise CorruptShard(f"{blob.url}: its list of keys ('__keys__') cannot be read: {error}", shard=blob.url) from error
