@@ -232,7 +232,7 @@ class Pipeline:
         _choice("decode", "color", color, ("rgb", "gray"))
         _choice("decode", "out", out, ("uint8", "float32"))
         if format == "torch" and find_spec("torch") is None:
-            raise MissingExtra("decode(format='torch') needs PyTorch: pip install 'stoker[torch]'")
+            raise MissingExtra("decode(format='torch') needs the package torch: pip install 'stoker[torch]'")
         if format == "pil" and out != "uint8":
             raise ConfigError("decode(format='pil') gives 8-bit images; use format='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
