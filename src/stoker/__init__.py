@@ -69,7 +69,7 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
 
 @advised
 def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
-    """Images listed in a text file, one path a line: fields `image` (bytes) and `label` (from the parent folder)."""
+    """Images listed in a text file, one path per line: fields `image` (bytes) and `label` (from the parent folder)."""
     from .source.files.filelist import FilelistSource
 
     return Pipeline(FilelistSource(path, root, labels, seek))
@@ -99,11 +99,11 @@ def voc(
 ) -> Pipeline:
     """Images with XML annotations (ImageNet, PASCAL VOC): fields `image`, `label`, `box`.
 
-    `path` is a text file with a path a line, below `images`, or a list of whole paths. `annotations` is the folder of XML files,
-    or a list of them; without it they lie beside the images.
+    `path` is a text file with a path per line, below `images`, or a list of whole paths. `annotations` is the folder of XML
+    files, or a list of them; without it they lie beside the images.
 
-    One sample an object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
-    whole image. With ``objects="together"`` one sample an image: `label` holds k numbers and `box` is (k, 4), k may be 0.
+    One sample per object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
+    whole image. With ``objects="together"`` one sample per image: `label` holds k numbers and `box` is (k, 4), k may be 0.
     """
     from .source.files.voc import open_voc
 

@@ -230,10 +230,10 @@ def test_labels_out_of_range_name_the_sample() -> None:
 )
 def test_labels_that_are_not_whole_numbers_are_found_before_running(labels: Any) -> None:
     pipeline = source(labels=labels).batch(4).blend(*BOTH)
-    with pytest.raises(ConfigError, match="one whole number a row"):
+    with pytest.raises(ConfigError, match="one integer per row"):
         pipeline.explain()
     hidden = source(labels=labels).map(lambda sample: sample).batch(4).blend(*BOTH)  # a function decides the fields
-    with pytest.raises(BatchError, match="one whole number a row"):
+    with pytest.raises(BatchError, match="one integer per row"):
         list(hidden)
 
 

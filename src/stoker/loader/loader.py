@@ -403,7 +403,7 @@ class Loader:
         write_text(path, trace_text(self._meters))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
-        """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping a row."""
+        """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
         from .explain_step import explain_step
 
         return explain_step(self._plan, self._deal, self._cursor.epoch if epoch is None else epoch, step)

@@ -69,7 +69,7 @@ def _at(state: Mapping[str, Any]) -> tuple[int, int] | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise StateError(f"the state's 'at' is {value!r}; it must be two whole numbers")
+        raise StateError(f"the state's 'at' is {value!r}; it must be two integers")
     pair = dict(zip(("at[0]", "at[1]"), value))
     return _count(pair, "at[0]"), _count(pair, "at[1]")
 

@@ -156,7 +156,7 @@ def _check_pixels(verb: str, spec: FieldSpec) -> None:
         if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
             hint = "; its channels stand first, and have to be last"
         elif spec.dtype == "<i8" and spec.shape:  # as TFRecords hold arrays
-            hint = "; pixels in a TFRecord's list of whole numbers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
+            hint = "; pixels in a TFRecord's list of integers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
         raise ConfigError(
             f"{verb}: the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4]){hint}"
         )
@@ -183,7 +183,7 @@ def blend_fields(node: Blend, specs: Mapping[str, FieldSpec]) -> dict[str, Field
     soft = label.kind == "array" and np.dtype(label.dtype).kind in "iuf" and label.shape == (classes,)
     if label.kind != "object" and not whole and not soft:
         raise ConfigError(
-            f"blend(label={node.label!r}): the field holds {label}; it takes one whole number a row, or {classes} numbers a row"
+            f"blend(label={node.label!r}): the field holds {label}; it takes one integer per row, or {classes} numbers per row"
         )
     return {node.label: array_spec("float32", classes)}
 

@@ -1,4 +1,4 @@
-"""What a pipeline is made of: one frozen value a verb. Equal nodes behave equally; printing one explains it."""
+"""What a pipeline is made of: one frozen value per verb. Equal nodes behave equally; printing one explains it."""
 
 from __future__ import annotations
 

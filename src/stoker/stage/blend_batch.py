@@ -59,7 +59,7 @@ def soft_labels(labels: Any, node: Blend, rows: int, keys: Callable[[], list[str
     if not isinstance(labels, np.ndarray) or labels.dtype.kind not in "iu" or labels.shape != (rows,):
         told = f"{labels.dtype}{list(labels.shape)}" if isinstance(labels, np.ndarray) else f"a {type(labels).__name__}"
         raise BatchError(
-            f"blend(label={node.label!r}): the field holds {told}; it takes one whole number a row, or {classes} numbers a row "
+            f"blend(label={node.label!r}): the field holds {told}; it takes one integer per row, or {classes} numbers per row "
             "(classes=...)"
         )
     bad = np.flatnonzero((labels < 0) | (labels >= classes))

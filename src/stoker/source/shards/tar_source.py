@@ -206,7 +206,7 @@ def check_named(names: Collection[str], fields: Sequence[str], option: str) -> N
 def _check_default(name: str, value: Any, spec: FieldSpec) -> None:
     """Raise when a field cannot hold its default."""
     if spec.kind == "array" and not (isinstance(value, (int, np.integer)) and -(1 << 63) <= int(value) < 1 << 63):
-        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} is a whole number of 64 bits; give one")
+        raise ConfigError(f"tar(defaults={{{name!r}: {value!r}}}): {name!r} must be an integer of 64 bits")
     if spec is BYTES and not isinstance(value, bytes):
         raise ConfigError(f"tar(defaults={{{name!r}: ...}}): {name!r} holds bytes; give bytes, not a {type(value).__name__}")
 
