@@ -297,11 +297,12 @@ class Pipeline:
 
         ``rename(image="jpg;jpeg;png")`` takes the first of these fields that a sample has; a sample with none is a bad one.
         """
-        _names("rename", tuple(names))
-        _names("rename", tuple(names.values()))
         for new, old in names.items():
-            if not all(old.split(";")):
-                raise ConfigError(f"rename({new}={old!r}): an old name is empty; write rename({new}='jpg'), or 'jpg;png'")
+            if not isinstance(old, str) or not all(old.split(";")):
+                raise ConfigError(
+                    f"rename({new}={old!r}): must be the old name, or several to choose from, as in {new}='jpg;png'"
+                )
+        _names("rename", tuple(names.values()))
         return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:
@@ -647,5 +648,7 @@ def _functions(name: str, given: Any) -> tuple[Function, ...]:
 
 def _names(verb: str, names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ConfigError(f"{verb}({', '.join(map(repr, names))}): give at least one field name, each once")
+        raise ConfigError(
+            f"{verb}({', '.join(map(repr, names))}): give at least one field name, each once, as in 'image', 'label'"
+        )
     return names

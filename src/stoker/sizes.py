@@ -31,7 +31,7 @@ def parse_bytes(value: int | str, name: str) -> int:
         if found and found[1].count(".") <= 1 and found[1] != ".":
             value = int(float(found[1]) * _UNITS[found[2] or ""])
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise ConfigError(f"{name}={value!r} is not a size; write a number of bytes, or a text such as '2GB' or '512MiB'")
+        raise ConfigError(f"{name}={value!r} must be a number of bytes, or text such as '2GB' or '512MiB'")
     return value
 
 

@@ -107,12 +107,12 @@ class Loader:
                 _check_count(f"loader({name}=", count, 1)
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
-            raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
+            raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
         self._output = choose_output(format, device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
-        self._budget_bytes = parse_bytes(memory, "loader(memory)")
+        self._budget_bytes = parse_bytes(memory, "loader: memory")
         self._watchdog_s = watchdog_s
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
