@@ -1,6 +1,6 @@
 """Objects cut out by their XML boxes (ImageNet, PASCAL VOC): python examples/boxes.py LIST IMAGES ANNOTATIONS
 
-One sample an object: the crop is decoded straight from the JPEG, nothing else of the photograph is.
+One sample per object: the crop is decoded straight from the JPEG, nothing else of the photograph is.
 """
 
 import argparse

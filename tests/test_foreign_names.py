@@ -47,6 +47,7 @@ def double(x: Any) -> Any:
         (lambda p: p.image("image", size=224), r"Resize\(224\)"),
         (lambda p: p.image("image", ops=[]), "one by one"),
         (lambda p: p.decode("image", as_="pil"), "format='pil'"),
+        (lambda p: p.torch_dataset(format="torch"), "no argument 'format'; its arguments are batches"),
         (lambda p: p.unbatch(3), "too many arguments; it takes none"),
         (lambda p: p.repeat(1, 2), "too many arguments; it takes count"),
         (lambda p: stoker.tfrecord("x", compression_type="GZIP"), r"tfrecord\(compression_type='GZIP'\): use compression='gzip'"),
@@ -96,7 +97,7 @@ def test_a_value_meant_for_another_loader_is_answered_too(wrong: Any, told: str)
         ("to_tuple", r"\.select"),
         ("map_dict", r"\.map\(field=fn\)"),
         ("cache", "remote shards"),
-        ("enumerate", r"sample\.index"),
+        ("enumerate", r"sample\.index.*batch\.sample_keys.*sample\.key,"),
         ("with_options", "omit it"),
         ("as_numpy_iterator", "for batch in pipeline"),
     ],
@@ -148,3 +149,9 @@ def test_names_of_earlier_versions_are_answered_with_those_of_now() -> None:
         _ = stoker.skip
     with pytest.raises(ArgumentError, match=r"loader\(as_='torch'\): use loader\(format='torch'\)"):
         PIPELINE.loader(as_="torch")
+    with pytest.raises(AttributeError, match=r"no attribute 'key_'; use sample\.key"):
+        _ = next(iter(PIPELINE)).key_
+
+
+def test_completion_offers_the_public_names_and_nothing_else() -> None:
+    assert {*dir(stoker)} == {*stoker.__all__, "__version__", "image"}

@@ -72,7 +72,7 @@ def files(root: Path | Paths, pattern: str = "**/*", labels: Labels = "folder", 
 
 @advised
 def filelist(path: Path, root: Path | None = None, labels: Labels = "folder", *, seek: bool = True) -> Pipeline:
-    """Images listed in a text file, one path a line: fields `image` (bytes) and `label` (from the parent folder)."""
+    """Images listed in a text file, one path per line: fields `image` (bytes) and `label` (from the parent folder)."""
     from .source.files.filelist import FilelistSource
 
     return Pipeline(FilelistSource(path, root, labels, seek))
@@ -102,11 +102,11 @@ def voc(
 ) -> Pipeline:
     """Images with XML annotations (ImageNet, PASCAL VOC): fields `image`, `label`, `box`.
 
-    `path` is a text file with a path a line, below `images`, or a list of whole paths. `annotations` is the folder of XML files,
-    or a list of them; without it they lie beside the images.
+    `path` is a text file with a path per line, below `images`, or a list of whole paths. `annotations` is the folder of XML
+    files, or a list of them; without it they lie beside the images.
 
-    One sample an object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
-    whole image. With ``objects="together"`` one sample an image: `label` holds k numbers and `box` is (k, 4), k may be 0.
+    One sample per object: `box` is (ymin, xmin, ymax, xmax) in pixels, and an image without objects gives one sample with the
+    whole image. With ``objects="together"`` one sample per image: `label` holds k numbers and `box` is (k, 4), k may be 0.
     """
     from .source.files.voc import open_voc
 
@@ -122,7 +122,7 @@ def arrays(**arrays: Any) -> Pipeline:
 
 @advised
 def stream(factory: Callable[[], Iterable[Mapping[str, Any]]]) -> Pipeline:
-    """Samples from ``factory()``, an iterable of mappings, called once an epoch; they are numbered as they come."""
+    """Samples from ``factory()``, an iterable of mappings, called once per epoch; they are numbered as they come."""
     from .source.streams.stream import StreamSource
 
     return Pipeline(StreamSource(factory))
@@ -224,14 +224,14 @@ def lmdb(path: Path, fields: Sequence[str] | None = None) -> Pipeline:
 def mix(pipelines: Sequence[Pipeline], weights: Sequence[float] | None = None, until: str = "first") -> Pipeline:
     """Samples of several pipelines in exact proportions, with the fields they have in common.
 
-    The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes behind. An epoch
+    The pipelines may be shuffled, cut and repeated, and their fields selected and renamed; everything else comes after. An epoch
     ends when one of them has no sample left, or with ``until="all"`` when all samples have been seen: shorter ones begin again.
     """
     return _mix(pipelines, weights, until)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, "__version__", "image"})
 
 
 _LATER: Registry[Any] = Registry(

@@ -13,7 +13,7 @@
     │   ├── ShardChanged (ValueError)     it is no longer what its index, or an earlier read, says
     │   └── CorruptIndex (ValueError)     its index is damaged, or was written by a later version
     ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
-    ├── WriteError (OSError)              something could not be written; nothing half-written stays behind
+    ├── WriteError (OSError)              something could not be written; nothing half-written is left
     ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
     │   ├── ReadError (OSError)           its bytes could not be read, or there is no memory for them
     │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded or split
@@ -102,7 +102,7 @@ class RemoteError(StokerError, OSError):
 
 
 class WriteError(StokerError, OSError):
-    """Something could not be written; nothing half-written stays behind."""
+    """Something could not be written; nothing half-written is left."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -160,7 +160,7 @@ _METHODS = {
     "compose": "call your function on the pipeline itself: fn(pipeline)",
     "concatenate": "give one source a list of all shards, or use stoker.mix([...])",
     "element_spec": "print(pipeline.explain()) shows the fields",
-    "enumerate": "use sample.index in .map(fn), a number; or batch.keys_ and, without batch(), sample.key_, which are names",
+    "enumerate": "use sample.index in .map(fn), a number; or batch.sample_keys and, without batch(), sample.key, which are names",
     "extract_keys": "use .select(...)",
     "ignore_errors": _SKIP,
     "interleave": "omit it: shards are read in parallel, and .shuffle() is over all of them; stoker.tar(..., interleave=n) "
@@ -267,10 +267,10 @@ def unknown_attribute(owner: Any, name: str) -> AttributeError:
     """The error for a method or attribute that a pipeline, a batch or a sample does not have."""
     kind = type(owner).__name__
     what = f"module {owner.__name__!r}" if kind == "module" else f"{kind!r} object"
-    told, advice = f"{what} has no attribute {name!r}", _ATTRIBUTES.get(kind, _METHODS).get(name)
+    text, advice = f"{what} has no attribute {name!r}", _ATTRIBUTES.get(kind, _METHODS).get(name)
     if advice is not None:
-        return AttributeError(f"{told}; {advice}")
-    return AttributeError(told, name=name, obj=owner)  # Python itself suggests names that are spelled alike
+        return AttributeError(f"{text}; {advice}")
+    return AttributeError(text, name=name, obj=owner)  # Python itself suggests names that are spelled alike
 
 
 def image_spec_advice(field: str, known: Iterable[str]) -> str:

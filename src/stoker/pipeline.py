@@ -232,7 +232,7 @@ class Pipeline:
         _choice("decode", "color", color, ("rgb", "gray"))
         _choice("decode", "out", out, ("uint8", "float32"))
         if format == "torch" and find_spec("torch") is None:
-            raise MissingExtra("decode(format='torch') needs PyTorch: pip install 'stoker[torch]'")
+            raise MissingExtra("decode(format='torch') needs the package torch: pip install 'stoker[torch]'")
         if format == "pil" and out != "uint8":
             raise ConfigError("decode(format='pil') gives 8-bit images; use format='numpy' for floats")
         _whole("decode", "max_pixels", max_pixels, 1)
@@ -297,6 +297,11 @@ class Pipeline:
 
         Of several old names, ``rename(image="jpg;jpeg;png")``, it takes the first that a sample has, and leaves the others out.
         """
+        for new, old in names.items():
+            if not isinstance(old, str) or not all(old.split(";")):
+                raise ConfigError(
+                    f"rename({new}={old!r}): must be the old name, or several to choose from, as in {new}='jpg;png'"
+                )
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
         for new, old in names.items():
@@ -350,7 +355,7 @@ class Pipeline:
         if not ops or not all(isinstance(op, (MixUp, CutMix)) for op in ops):
             raise ConfigError(
                 f"blend{ops!r}: give operations over batches, e.g. blend(MixUp(0.2, classes=1000)); those over single images "
-                "stand in image(...)"
+                "go into image(...)"
             )
         if len({op.classes for op in ops}) > 1:
             raise ConfigError(f"blend(): the operations differ in classes: {', '.join(str(op.classes) for op in ops)}")
@@ -447,6 +452,7 @@ class Pipeline:
             "a pipeline has no items by number; pipeline.sample(i) gives a sample, and DataLoader takes pipeline.torch_dataset()"
         )
 
+    @advised
     def torch_dataset(self, *, batches: str = "tuple") -> Any:
         """An `IterableDataset` for `torch.utils.data.DataLoader`, whose workers share every epoch without overlap.
 
@@ -647,5 +653,7 @@ def _functions(name: str, given: Any) -> tuple[Function, ...]:
 
 def _names(verb: str, names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ConfigError(f"{verb}{names!r}: give at least one field name, each once")
+        raise ConfigError(
+            f"{verb}({', '.join(map(repr, names))}): give at least one field name, each once, as in 'image', 'label'"
+        )
     return names

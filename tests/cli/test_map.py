@@ -272,7 +272,7 @@ def test_a_worker_that_is_interrupted_when_it_has_just_made_a_file_leaves_none(f
     [
         (["user_maps:upper", "in-00.tar", "out.tar", "--on", "ray"], "not in this version"),
         (["user_maps:upper", "in-00.tar", "out.tar", "--on", "mars"], "not known"),
-        (["user_maps:nothing", "in-00.tar", "out.tar"], "upper"),
+        (["user_maps:nothing", "in-00.tar", "out.tar"], "it has upper, "),
         (["user_maps:number", "in-00.tar", "out.tar"], "no function"),
         (["user_maps", "in-00.tar", "out.tar"], "MODULE:FUNCTION"),
         (["nowhere:f", "in-00.tar", "out.tar"], "nowhere"),

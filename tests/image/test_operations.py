@@ -154,7 +154,7 @@ def test_defaults_are_torchvisions() -> None:
         (lambda: TrivialAugment(1), "TrivialAugment: bins=1"),
         (lambda: AutoAugment("coco"), "AutoAugment: policy='coco' .*'imagenet', 'cifar10', 'svhn'"),
         (lambda: AutoAugment([]), r"AutoAugment: policy=\[\] .*'svhn', or a list of 1 to"),
-        (lambda: AutoAugment([[]]), r"policy=\[\[\]\] is not a policy: \[\] is not one effect or two"),
+        (lambda: AutoAugment([[]]), r"policy=\[\[\]\] must be a policy, and \[\] is not one effect or two"),
         (lambda: AutoAugment(((("Twirl", 0.5, 3),),)), r"\('Twirl', 0.5, 3\) is not an effect .*shear_x"),
         (lambda: AutoAugment(((("Rotate", 1.5, 3),),)), "probability from 0 to 1"),
         (lambda: AutoAugment(((("Rotate", 0.5, 10),),)), "bin from 0 to 9"),

@@ -27,7 +27,7 @@ def test_everything_a_user_said_is_in_the_explanation(image_folder: Path) -> Non
     )
     text = pipeline.explain()
     for told in (
-        str(image_folder), "seed=7", "window=9", "24 samples an epoch", "RandomResizedCrop(32)", "p=0.25", "uint8[32, 32, 3]",
+        str(image_folder), "seed=7", "window=9", "24 samples per epoch", "RandomResizedCrop(32)", "p=0.25", "uint8[32, 32, 3]",
         "abs", "rank 1 of 2", "pad", "5 x (", "may be shorter", "spread", "5.00% of samples among any 1,000",
         "good row", "bad.jsonl", "at once",
     ):  # fmt: skip

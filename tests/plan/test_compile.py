@@ -100,6 +100,16 @@ def test_two_fields_cannot_get_one_name() -> None:
         list(abc().map(lambda s: s).rename(b="a"))
 
 
+def test_a_rename_in_the_wrong_direction_or_of_no_name_says_what_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"the new name comes first: rename\(nope='a'\)"):
+        _ = abc().rename(a="nope").plan
+    with pytest.raises(ConfigError, match=r"'x;y', but the fields here are a, b, c$"):
+        _ = abc().rename(a="x;y").plan
+    for old in ("", "a;", ";a", ["a", "b"]):
+        with pytest.raises(ConfigError, match=r"rename\(z=.*\): must be the old name, or several .* z='jpg;png'"):
+            abc().rename(z=old)  # type: ignore[arg-type]
+
+
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "map_batch without batch": (lambda: numbers().map_batch(spread).plan, "after batch"),
     "map behind batch": (lambda: numbers().batch(2).map(abs).plan, "before batch"),
@@ -136,7 +146,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "filter of no function": (lambda: numbers().filter("x"), "function"),  # type: ignore[arg-type]
     "select of nothing": (lambda: numbers().select(), "at least one"),
     "select twice": (lambda: numbers().select("x", "x"), "each once"),
-    "rename to a number": (lambda: numbers().rename(x=3), "field name"),  # type: ignore[arg-type]
+    "rename to a number": (lambda: numbers().rename(x=3), "must be the old name"),  # type: ignore[arg-type]
     "on_error of text": (lambda: numbers().on_error("ignore"), "raise"),
     "negative budget": (lambda: numbers().on_error("skip", budget=-0.1), "budget"),
     "budget that is no number": (lambda: numbers().on_error("skip", budget=float("nan")), "budget"),

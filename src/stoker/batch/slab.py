@@ -51,7 +51,7 @@ class Layout:
         return cls(rows, tuple(fields), offset)
 
     def arrays(self, memory: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-        """Views of `memory`, one a field."""
+        """Views of `memory`, one per field."""
         return {name: np.ndarray(shape, dtype, memory, offset) for name, dtype, shape, offset in self.fields}
 
 

@@ -139,7 +139,7 @@ class Contender(ABC):
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.rates: list[float] = []  # images a second, one a round
+        self.rates: list[float] = []  # images per second, one per round
         self.failure = ""
 
     @abstractmethod

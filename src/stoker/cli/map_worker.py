@@ -60,7 +60,8 @@ def load_function(name: str) -> tuple[Function, str]:
     module = asked(f"importing {module_name}", lambda: load_module(module_name))
     function = getattr(module, attribute, None)
     if not callable(function):
-        known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        known = ", ".join(key for key in own if callable(vars(module)[key]) and not key.startswith("_"))
         raise ConfigError(f"{module_name} has no function {attribute!r}; it has {known or 'none'}")
     return function, _code_of(module, function)
 

@@ -177,7 +177,7 @@ def _tell_images(shown: Sequence[Picture], labels: bool) -> None:
 
 
 def _tell_samples(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]], fields: Mapping[str, FieldSpec]) -> None:
-    """A row a sample, a column a field."""
+    """A row per sample, a column per field."""
     rows = []
     for sample, pictures in zip(samples, looked):
         by_field = {picture.field: picture for picture in pictures}

@@ -41,7 +41,7 @@ class Crew:
     ``crew(work, things)`` gives ``work(thing)`` for each, in their order; things are taken, and worked on, up to `ahead` of the
     result that is asked for. Of several exceptions the first thing's is raised, no new work begins, and those still at it are
     waited for: `work` must have deadlines of its own. The caller works too; but with a `tick`, it only waits, and calls that ten
-    times a second. Any number of threads may call at once; `work` must not call the same crew.
+    times per second. Any number of threads may call at once; `work` must not call the same crew.
 
     >>> list(Crew(4)(abs, [-1, -2, -3]))
     [1, 2, 3]

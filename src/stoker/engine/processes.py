@@ -36,7 +36,7 @@ class WorkerProcesses:
 
     `maker` is ``module:function`` of ours, called in each worker with `settings` and its `WorkerStatus`; what it returns is
     called with the values of each task, and returns what came of it. All of these are what JSON holds. A worker that finishes
-    nothing for `timeout_s` is stopped. `tick` hears, five times a second, of the samples and bytes of the tasks under way.
+    nothing for `timeout_s` is stopped. `tick` hears, five times per second, of the samples and bytes of the tasks under way.
     """
 
     def __init__(

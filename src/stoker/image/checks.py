@@ -28,8 +28,8 @@ def put(operation: Operation, **values: Any) -> None:
 
 
 def wrong(operation: Operation, name: str, value: Any, allowed: str) -> ConfigError:
-    """The error that tells operation, parameter, value and what is allowed."""
-    return ConfigError(f"{type(operation).__name__}: {name}={value!r} is not {allowed}")
+    """The error that names operation, parameter, value and what is allowed."""
+    return ConfigError(f"{type(operation).__name__}: {name}={value!r} must be {allowed}")
 
 
 def is_number(value: Any) -> bool:
@@ -57,8 +57,8 @@ def number(operation: Operation, name: str, value: Any, low: float, high: float,
     return float(value)
 
 
-def whole(operation: Operation, name: str, value: Any, low: int, high: int, what: str = "a whole number") -> int:
-    """One whole number from `low` to `high`."""
+def whole(operation: Operation, name: str, value: Any, low: int, high: int, what: str = "an integer") -> int:
+    """One integer from `low` to `high`."""
     if not is_whole(value) or not low <= value <= high:
         raise wrong(operation, name, value, f"{what} {_span(low, high)}")
     return int(value)
@@ -79,7 +79,7 @@ def name(operation: Operation, parameter: str, value: Any) -> str | None:
 def side(operation: Operation, name: str, value: Any) -> int:
     """A length in pixels."""
     if not is_whole(value) or not 0 < value <= MAX_SIDE:
-        raise wrong(operation, name, value, f"a whole number of pixels from 1 to {MAX_SIDE:,}")
+        raise wrong(operation, name, value, f"a number of pixels, an integer from 1 to {MAX_SIDE:,}")
     return int(value)
 
 
@@ -87,7 +87,7 @@ def sides(operation: Operation, value: Any, name: str = "size") -> tuple[int, in
     """(height, width) from one number or two."""
     pair = (value, value) if is_number(value) else row_of(value) or ()
     if len(pair) != 2 or not all(is_whole(v) and 0 < v <= MAX_SIDE for v in pair):
-        raise wrong(operation, name, value, f"a number or (height, width), whole numbers from 1 to {MAX_SIDE:,}")
+        raise wrong(operation, name, value, f"a number or (height, width), integers from 1 to {MAX_SIDE:,}")
     return (int(pair[0]), int(pair[1]))
 
 
@@ -129,7 +129,7 @@ def colour(operation: Operation, name: str, value: Any) -> int | tuple[int, int,
     if row is None:
         return level(operation, name, value)
     if len(row) != 3 or not all(is_whole(v) and 0 <= v <= 255 for v in row):
-        raise wrong(operation, name, value, "one level or (red, green, blue), whole numbers from 0 to 255")
+        raise wrong(operation, name, value, "one level or (red, green, blue), integers from 0 to 255")
     red, green, blue = (int(v) for v in row)
     return red if red == green == blue else (red, green, blue)
 

@@ -258,7 +258,7 @@ class Affine(RandomOperation):
 
 def padding_of(operation: Operation, name: str, value: int | tuple[int, ...]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, two or four."""
-    allowed = f"one, two or four whole numbers of pixels (left, top, right, bottom) from 0 to {checks.MAX_SIDE:,}"
+    allowed = f"one, two or four integers, pixels (left, top, right, bottom) from 0 to {checks.MAX_SIDE:,}"
     row = checks.numbers(operation, name, value, (1, 2, 4), allowed)
     if not all(v == math.floor(v) and 0 <= v <= checks.MAX_SIDE for v in row):
         raise checks.wrong(operation, name, value, allowed)

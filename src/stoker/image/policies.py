@@ -181,7 +181,7 @@ class AutoAugment(Policy):
         effects = checks.row_of(given) or ()
         if not 1 <= len(effects) <= 2:
             allowed = "one effect or two, each (name, probability, bin)"
-            raise checks.wrong(self, "policy", self.policy, f"a policy: {given!r} is not {allowed}")
+            raise checks.wrong(self, "policy", self.policy, f"a policy, and {given!r} is not {allowed}")
         return tuple(self._effect(effect) for effect in effects)
 
     def _effect(self, given: Any) -> tuple[str, float, int]:
@@ -193,7 +193,7 @@ class AutoAugment(Policy):
         if kind is None or not likely or not strong or len(given) != 3:
             names = ", ".join(each.name.lower() for each in AugmentKind)
             allowed = f"(name, probability from 0 to 1, bin from 0 to {AUTO_BINS - 1}), with a name of {names}"
-            raise checks.wrong(self, "policy", self.policy, f"a policy: {given!r} is not an effect {allowed}")
+            raise checks.wrong(self, "policy", self.policy, f"a policy, and {given!r} is not an effect {allowed}")
         return kind.name.lower(), float(chance), 0 if weak else int(bin)
 
 

@@ -371,8 +371,8 @@ class Wanted:
 class Parsed(NamedTuple):
     """What `parse_examples` found in n records.
 
-    `columns` has, for each wanted feature, of integers or floats an array (n,) for one value a record, (n, k) for k, and
-    (offsets, values) for any number; of bytes, places in the data: (starts, lengths) for one value a record, else (offsets,
+    `columns` has, for each wanted feature, of integers or floats an array (n,) for one value per record, (n, k) for k, and
+    (offsets, values) for any number; of bytes, places in the data: (starts, lengths) for one value per record, else (offsets,
     starts, lengths). Record i of a list has the values ``offsets[i]`` to ``offsets[i + 1]``.
 
     `status` is (n, features): `OK`, `MISSING` (not there, or of no kind), `OTHER_KIND`, or `OTHER_COUNT`; where it is not `OK`

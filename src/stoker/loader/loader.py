@@ -107,12 +107,12 @@ class Loader:
                 _check_count(f"loader({name}=", count, 1)
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
-            raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): give a number of seconds above 0")
+            raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
         self._output = choose_output(format, device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
-        self._budget_bytes = parse_bytes(memory, "loader(memory)")
+        self._budget_bytes = parse_bytes(memory, "loader: memory")
         self._watchdog_s = watchdog_s
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
@@ -404,7 +404,7 @@ class Loader:
         write_text(path, trace_text(self._meters))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
-        """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping a row."""
+        """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
         from .explain_step import explain_step
 
         return explain_step(self._plan, self._deal, self._cursor.epoch if epoch is None else epoch, step)

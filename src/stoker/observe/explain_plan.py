@@ -53,7 +53,7 @@ def _seeks(plan: Plan, source: Source) -> list[str]:
 def describe_policy(plan: Plan) -> str:
     assert plan.policy is not None
     budget = plan.policy.budget
-    among = "an epoch" if plan.policy.window is None else f"among any {plan.policy.window:,}"
+    among = "per epoch" if plan.policy.window is None else f"among any {plan.policy.window:,}"
     amount = f"{budget:.2%} of samples" if budget < 1 else f"{budget:g} samples"
     within = f" {among}" if budget >= 1 or plan.policy.window else ""
     filled = ", each filled with a good row of its batch" if plan.policy.fill else ""
@@ -66,7 +66,7 @@ def _order(plan: Plan) -> str:
         return "as the stream gives them"
     verbs = ", ".join(written(verb) for verb in plan.order.verbs) or "as stored"
     length = plan.order.length
-    told = "endless" if length is None else f"{counted(length, 'sample')} an epoch"
+    told = "endless" if length is None else f"{counted(length, 'sample')} per epoch"
     return f"{verbs}: {told}"
 
 
@@ -84,7 +84,7 @@ def _ranks(plan: Plan) -> str:
 
 
 def _stages(plan: Plan, nodes: Iterable[StageNode], number: int) -> Iterator[str]:
-    """The verbs of a segment, or those behind the last, one after the other; and what is known of the steps they become."""
+    """The verbs of a segment, or those after the last, one after the other; and what is known of the steps they become."""
     before = [step for work in plan.works[:number] for step in work.steps]
     steps = [*before, *plan.works[number].steps]
     at = len(before)

@@ -203,9 +203,9 @@ def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tupl
     """Steps as work after which `need` is looked at, and the columns that must be there before it; None: all."""
     columns = None if view is None else {name: held.column for name, held in view.items() if need is None or name in need}
     whole = [at for at, step in enumerate(steps) if step.columns is None or step.node.effect.whole]  # these look at all fields
-    behind = steps[whole[0]].columns if whole else columns
+    after = steps[whole[0]].columns if whole else columns
     reads = {column for step in steps[: whole[0] if whole else None] for column in step.reads}
-    front = None if behind is None else reads | set(behind.values())
+    front = None if after is None else reads | set(after.values())
     last = steps[whole[-1]] if whole else None
     there = front if last is None else None if last.node.effect.opaque else last.columns  # columns that chunks then have
     moves = columns is not None and (there is None or columns != {name: name for name in there})

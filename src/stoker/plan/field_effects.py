@@ -162,7 +162,7 @@ def _check_pixels(verb: str, spec: FieldSpec) -> None:
         if len(spec.shape) == 3 and spec.shape[0] in (1, 3, 4) and spec.dtype == "|u1":
             hint = "; expected channels last (height, width, channels), got them first"
         elif spec.dtype == "<i8" and spec.shape:  # as TFRecords hold arrays
-            hint = "; pixels in a TFRecord's list of whole numbers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
+            hint = "; pixels in a TFRecord's list of integers: stoker.Feature(int, (height, width, channels), dtype='uint8')"
         raise ConfigError(
             f"{verb}: the field holds {spec}; give encoded bytes or uint8 pixels (height, width[, 1, 3 or 4]){hint}"
         )

@@ -1,7 +1,7 @@
 """Mixing in exact proportions, by arithmetic: which member stands at a position, and which of its samples.
 
 Positions are cut into blocks of one fixed pattern, in which every member appears as often as its weight says, spread as evenly as
-can be. So any position can be asked for alone, and every prefix of an epoch keeps the proportions to within one sample a member.
+can be. So any position can be asked for alone, and every prefix of an epoch keeps the proportions to within one sample of each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pipeline is made of: one frozen value a verb. Equal nodes behave equally; printing one explains it."""
+"""What a pipeline is made of: one frozen value per verb. Equal nodes behave equally; printing one explains it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Samples of several sources in fixed proportions; see mixing.py. Always the first verb.
+    """Samples of several sources in fixed proportions; see mix_pattern.py. Always the first verb.
 
     `until` is "first" (an epoch ends when a member has no sample left) or "all" (shorter ones begin again).
     """
@@ -206,7 +206,8 @@ class Rename(Verb):
 
     def advice(self, name: str, known: Iterable[str]) -> str:
         new = dict(self.names)[name]
-        return f"; the new name comes first: rename({name}={new!r})" if new in known else ""
+        swapped = new in known and ";" not in name  # as it was written before
+        return f"; the new name comes first: rename({name}={new!r})" if swapped else ""
 
 
 @dataclass(frozen=True, slots=True)

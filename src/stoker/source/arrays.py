@@ -1,4 +1,4 @@
-"""`stoker.arrays`: NumPy arrays and memory maps, one row a sample."""
+"""`stoker.arrays`: NumPy arrays and memory maps, one row per sample."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _rows_array(name: str, value: Any) -> NDArray[Any]:
         raised = f"{type(error).__name__}: {message_of(error)}"
         raise ConfigError(f"arrays({name}=...): NumPy cannot make an array of this {type(value).__name__} ({raised})") from error
     if array.ndim == 0:
-        raise ConfigError(f"arrays({name}=...) is a single value; give an array with one row a sample")
+        raise ConfigError(f"arrays({name}=...) is a single value; give an array with one row per sample")
     if array.dtype.hasobject:
         raise ConfigError(f"arrays({name}=...) holds Python objects (dtype {array.dtype}); use stoker.stream, or a numeric dtype")
     if array.dtype.names:

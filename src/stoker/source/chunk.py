@@ -150,7 +150,7 @@ class Chunk:
     """Some samples as columns of equal length.
 
     `positions` are their places in the epoch, the identity all randomness is drawn from. `slots` are the rows of the task they
-    fill; `parents` the source positions they came from (they differ from `positions` behind `filter` or `flat_map`). Rows that
+    fill; `parents` the source positions they came from (they differ from `positions` after `filter` or `flat_map`). Rows that
     failed are in `failures`, and their values in the columns mean nothing.
     """
 

@@ -73,7 +73,7 @@ class Runner:
     """Reads, then applies stages, settling failures after each step.
 
     With `skip` bad rows are left out and reported; without, the chunk ends before the first of them. The rows in front of it go
-    on, because one of them may fail in a later stage: which row is told must not depend on how a batch was cut into tasks.
+    on, because one of them may fail in a later stage: which row is reported must not depend on how a batch was cut into tasks.
     Want of memory is the fault of a row, too, wherever one row alone is enough for it.
     """
 

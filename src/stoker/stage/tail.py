@@ -1,4 +1,4 @@
-"""Verbs over samples that are counted as they come: `take`, `skip` and the window shuffle behind a `filter` or on a stream."""
+"""Verbs over samples that are counted as they come: `take`, `skip` and the window shuffle after a `filter` or on a stream."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 r"""Tables of bytes as text, written and read: TSV and CSV.
 
-TSV: a line a row, a tab between cells. In a cell ``\t``, ``\n``, ``\r`` and ``\\`` stand for tab, newline, carriage return and
+TSV: a line per row, a tab between cells. In a cell ``\t``, ``\n``, ``\r`` and ``\\`` stand for tab, newline, carriage return and
 backslash; any other byte is itself, and so is a backslash before anything else. CSV: cells that hold a comma, a quote or a line's
 end are put in quotes, and a quote in them is doubled (RFC 4180). Bytes that are not UTF-8 survive in both.
 """

@@ -1,4 +1,4 @@
-"""`stoker.filelist`: image files named in a text file, one path a line."""
+"""`stoker.filelist`: image files named in a text file, one path per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a list file: one path a line."""
+"""Read a list file: one path per line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Lines:
         starts = accumulate((len(piece) + 1 for piece in pieces), initial=0)
         named = [at for at, piece in zip(starts, pieces) if _names_something(piece)]
         if not named:
-            raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path a line")
+            raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path per line")
         if b"\0" in self._text:
             if known := seen_at("filelist", path):
                 raise ConfigError(f"{printable(path)}: {known}")

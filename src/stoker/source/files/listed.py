@@ -19,7 +19,7 @@ from .typed_columns import Place, Values, as_list, column_digest, is_list
 
 
 class ListedFiles(LabelledFiles):
-    """Files by paths that a user gave, relative to `root` or absolute, with further values: a row a sample.
+    """Files by paths that a user gave, relative to `root` or absolute, with further values: a row per sample.
 
     The key is the path of the first field as it was given, so a path that is given twice is two samples of one key; without
     files it is the number of the row. The fingerprint covers the paths as given and all values, not the files' contents.

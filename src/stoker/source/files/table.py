@@ -18,7 +18,7 @@ Columns = Mapping[str, Any]
 
 
 class TableSource(ListedFiles):
-    """Rows of columns of equal length, a row a sample.
+    """Rows of columns of equal length, a row per sample.
 
     `files` maps the name of a field to the column that holds its paths: the field is the files' bytes, and stands in the
     place of that column. Fields of files come first, then the other columns in their order: arrays of numbers as they are,

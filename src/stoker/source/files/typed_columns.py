@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError, message_of
 from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec
 
-#: one row a sample: numbers, or objects that are all str
+#: one row per sample: numbers, or objects that are all str
 Values = NDArray[Any]
 #: number of a value -> where it stands, for messages
 Place = Callable[[int], str]

@@ -1,4 +1,4 @@
-"""`stoker.voc`: images with ImageNet or PASCAL VOC annotations, one sample an object or an image."""
+"""`stoker.voc`: images with ImageNet or PASCAL VOC annotations, one sample per object or per image."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_voc(
 ) -> VocSource:
     """One sample for every object (``"each"``), or for every image (``"together"``)."""
     if objects not in ("each", "together"):
-        raise ConfigError(f"voc(objects={objects!r}): use 'each' (a sample an object) or 'together' (a sample an image)")
+        raise ConfigError(f"voc(objects={objects!r}): use 'each' (a sample per object) or 'together' (a sample per image)")
     kind = VocSource if objects == "each" else VocImages
     return kind(listed, images=images, annotations=annotations, labels=labels, seek=seek)
 

@@ -20,7 +20,7 @@ SUFFIXES = (b"", b".JPEG", b".jpg", b".jpeg", b".png")
 class VocPaths:
     """Images, by the names a list has for them, and the annotation of each.
 
-    A list file has a path a line, below `images` or absolute; an integer after it is passed over. Without `images` it is
+    A list file has a path per line, below `images` or absolute; an integer after it is passed over. Without `images` it is
     relative to the folder the list is in. Paths in a Python list are whole: absolute, or relative to the working directory;
     with `images`, one that does not lie below that folder so is a path below it. All may lack their extension (`SUFFIXES`
     are tried).

@@ -104,7 +104,7 @@ def encode_field(field: str, value: Any) -> bytes:
 
 
 def decimals(column: BytesColumn, out: NDArray[np.int64] | None = None) -> NDArray[np.int64] | None:
-    """The whole numbers a column holds in decimal; None when one of them is not just digits, and must be looked at by itself."""
+    """The integers that a column holds in decimal; None when one of them is not just digits, and must be looked at by itself."""
     if not len(column):
         return None
     values = np.empty(len(column), np.int64) if out is None or not out.flags.carray else out

@@ -21,7 +21,7 @@ _WHY = {2: "is of another type than {told}", 3: "has another number of values"}
 
 
 class ExampleColumns:
-    """Turns the bytes of Examples into columns, one a feature; what fails is told row by row."""
+    """Turns the bytes of Examples into columns, one per feature; what fails is told row by row."""
 
     def __init__(self, features: Mapping[str, Feature], stored: Callable[[str], bytes] = str.encode) -> None:
         """`stored` gives the name a field has in the Examples."""

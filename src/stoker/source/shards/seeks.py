@@ -133,7 +133,7 @@ class SeekTable:
 def seek_tables(indexes: Sequence[ShardIndex], ends: Ints, *, far: bool = False) -> dict[str, SeekTable]:
     """A table for each field of which some shard's index has seek indices that can be read from a disk of this machine.
 
-    Over a network each would be one more request a sample, which costs more than it saves; so a remote shard's are used where
+    Over a network each would be one more request per sample, which costs more than it saves; so a remote shard's are used where
     the shard has a cache, or where they were made on this machine; with `far`, everywhere.
     """
     total, found = int(ends[-1]), dict[str, list[tuple[ShardIndex, int]]]()

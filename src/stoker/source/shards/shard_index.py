@@ -89,7 +89,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class SeekColumn:
-    """Lengths and CRC-32C of the seek indices of one field's JPEGs, one a record; length 0: it has none."""
+    """Lengths and CRC-32C of the seek indices of one field's JPEGs, one per record; length 0: it has none."""
 
     length: NDArray[np.uint32]
     crc: NDArray[np.uint32]
