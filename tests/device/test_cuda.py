@@ -24,7 +24,7 @@ def on_host(batch: Batch) -> Batch:
             return [plain(part) for part in value]
         return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
 
-    return batch.with_values({name: plain(value) for name, value in batch.items()})
+    return batch.with_values([plain(value) for value in batch])
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "last batch kept", "map_batch", "pad", "list", "filter", "stream"])
