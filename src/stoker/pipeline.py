@@ -298,16 +298,15 @@ class Pipeline:
         Of several old names, ``rename(image="jpg;jpeg;png")``, it takes the first that a sample has, and leaves the others out.
         """
         for new, old in names.items():
-            if not isinstance(old, str) or not all(old.split(";")):
+            several = old.split(";") if isinstance(old, str) else [""]
+            spaced = len(several) > 1 and any(name != name.strip() for name in several)
+            if not all(several) or len(set(several)) < len(several) or spaced:
                 raise ConfigError(
-                    f"rename({new}={old!r}): must be the old name, or several to choose from, as in {new}='jpg;png'"
+                    f"rename({new}={old!r}): must be the old name, or several to choose from, each once and without spaces, as in "
+                    f"{new}='jpg;png'"
                 )
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
-        for new, old in names.items():
-            several = old.split(";")
-            if ";" in old and (len(set(several)) < len(several) or not all(name and name == name.strip() for name in several)):
-                raise ConfigError(f"rename({new}={old!r}): give alternatives as 'jpg;png', each once and without spaces")
         return self._with(n.Rename(tuple((old, new) for new, old in names.items())))
 
     def drop(self, *fields: str) -> Pipeline:

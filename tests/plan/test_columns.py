@@ -198,7 +198,7 @@ def test_a_pickle_that_was_not_allowed_is_refused_as_an_alternative_of_one_that_
 
 @pytest.mark.parametrize("old", ["jpg;", "jpg; png", "jpg;png;jpg"])
 def test_alternatives_that_could_never_be_found_are_refused(old: str) -> None:
-    with pytest.raises(ConfigError, match="give alternatives as"):
+    with pytest.raises(ConfigError, match="several to choose from, each once and without spaces"):
         stoker.arrays(jpg=np.arange(4)).rename(image=old)
 
 
