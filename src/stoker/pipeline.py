@@ -302,8 +302,8 @@ class Pipeline:
             spaced = len(several) > 1 and any(name != name.strip() for name in several)
             if not all(several) or len(set(several)) < len(several) or spaced:
                 raise ConfigError(
-                    f"rename({new}={old!r}): must be the old name, or several to choose from, each once and without spaces, as in "
-                    f"{new}='jpg;png'"
+                    f"rename({new}={old!r}): must be the old name, or several to choose from, each once and without spaces, as "
+                    f"in {new}='jpg;png'"
                 )
         _names("rename", tuple(names))
         _names("rename", tuple(names.values()))
