@@ -29,7 +29,7 @@ from .plan.deal import check_remainder
 from .plan.field_effects import check_size
 from .plan.mix_pattern import pattern_of
 from .plan.nodes import Function
-from .plan.order import Order
+from .plan.order import MAX_LENGTH, Order
 from .plan.plan import Plan, compile_plan, resolve_names
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .source.concat import ConcatSource
@@ -116,7 +116,7 @@ class Pipeline:
         """
         seed = _whole("shuffle", "seed", seed, None)
         if window is not None:
-            window = _whole("shuffle", "window", window, 1)
+            window = min(_whole("shuffle", "window", window, 1), MAX_LENGTH)  # no order is longer
         return self._with(n.Shuffle(seed, window, _flag("shuffle", "reshuffle", reshuffle)))
 
     @advised

@@ -84,9 +84,10 @@ def _columns_of(samples: list[Any], good: list[int], chunk: Chunk) -> dict[str, 
 def _mapping(result: Any, fn: Function) -> Mapping[str, Any]:
     if isinstance(result, Mapping) and all(isinstance(name, str) for name in result):
         return result
+    found = "one whose names are not all text" if isinstance(result, Mapping) else type(result).__name__
     raise TypeError(
-        f"{describe_function(fn)} must return the new sample, a mapping of field names to values, not {type(result).__name__}; "
-        "to change one field use .map(field=fn)"
+        f"{describe_function(fn)} must return the new sample, a mapping of field names to values, not {found}; to change one field "
+        "use .map(field=fn)"
     )
 
 
