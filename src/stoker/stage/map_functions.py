@@ -86,8 +86,8 @@ def _mapping(result: Any, fn: Function) -> Mapping[str, Any]:
         return result
     found = "one whose names are not all text" if isinstance(result, Mapping) else type(result).__name__
     raise TypeError(
-        f"{describe_function(fn)} must return the new sample, a mapping of field names to values, not {found}; to change one field "
-        "use .map(field=fn)"
+        f"{describe_function(fn)} must return the new sample, a mapping of field names to values, not {found}; to change one "
+        "field use .map(field=fn)"
     )
 
 
