@@ -164,7 +164,7 @@ def _made(loaded: ctypes.CDLL, what: str, argtypes: list[Any]) -> tuple[Callable
 
 
 #: Symbols are looked up among the libraries that this one was linked with, before those that others have loaded for all to see.
-#: Importing torchvision does that with a libjpeg of its own, an old one that ends the process where progressive images are cropped.
+#: Importing torchvision does that with a libjpeg of its own, an old one that ends the process when it crops progressive images.
 _OWN_LIBRARIES = ctypes.DEFAULT_MODE | getattr(os, "RTLD_DEEPBIND", 0)
 
 
