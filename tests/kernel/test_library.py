@@ -1,10 +1,8 @@
-"""Loading the native library: where it cannot be, a KernelError with a remedy; and whose libraries it uses."""
+"""A native library that cannot be loaded: a KernelError with a remedy, wherever it is first used."""
 
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +13,8 @@ import pytest
 
 import stoker
 from stoker.errors import KernelError
-from stoker.kernel import library, native
+from stoker.kernel import library
 from stoker.kernel.structs import STRUCTS
-
-from ..loader.runs import run_python
 
 
 @pytest.fixture
@@ -81,26 +77,3 @@ def test_a_struct_that_is_laid_out_otherwise_is_named(change: str, monkeypatch: 
     monkeypatch.setitem(STRUCTS, "stk_inputs" if change == "gone" else "stk_input", np.dtype(fields))
     with pytest.raises(KernelError, match=r"its struct stk_inputs? differs.*build it again with `pip install \.`"):
         library.library()
-
-
-#: what another package does that brings a libjpeg of its own and shows it to all
-OTHER_LIBJPEG = """
-import ctypes, sys
-ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
-from stoker.kernel import native
-from tests.kernel.images import jpeg
-with native.Decoder() as decoder:
-    print(decoder.decode(native.Program(ops=()), jpeg(40, 30, kind="progressive")).shape)
-"""
-
-
-def test_a_libjpeg_that_another_package_has_loaded_is_not_used(tmp_path: Path) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or not native.build_info().startswith("libjpeg-turbo"):
-        pytest.skip("needs a C compiler, and a build with libjpeg-turbo")
-    names = ("jpeg_CreateDecompress", "jpeg_read_header", "jpeg_start_decompress")  # Pillow, which encodes, does without these
-    (tmp_path / "other.c").write_text("#include <stdlib.h>\n" + "".join(f"void {name}(void) {{ abort(); }}\n" for name in names))
-    library = tmp_path / "other.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "other.c"], check=True)
-    done = run_python(OTHER_LIBJPEG, str(library))
-    assert (done.returncode, done.stdout.strip()) == (0, "(30, 40, 3)"), done.stderr

@@ -163,16 +163,11 @@ def _made(loaded: ctypes.CDLL, what: str, argtypes: list[Any]) -> tuple[Callable
     return new, free
 
 
-#: Symbols are looked up among the libraries that this one was linked with, before those that others have loaded for all to see.
-#: Importing torchvision does that with a libjpeg of its own, an old one that ends the process when it crops progressive images.
-_OWN_LIBRARIES = ctypes.DEFAULT_MODE | getattr(os, "RTLD_DEEPBIND", 0)
-
-
 class Library:
     """The loaded library: each of its functions, declared and checked."""
 
     def __init__(self, path: Path) -> None:
-        loaded = ctypes.CDLL(os.fspath(path), _OWN_LIBRARIES)
+        loaded = ctypes.CDLL(os.fspath(path))
         _compare_structs(loaded)
         _declared(loaded)
         brief = _declared(ctypes.PyDLL(str(path)))  # the same library, called without letting go of the GIL
