@@ -103,7 +103,7 @@ STK_API stk_status stk_read_spans(const int32_t *fds, const int64_t *offsets, co
 
 /* What proves that a field is whole: its CRC-32C in the table; the four bytes behind it, which are its CRC-32C in TFRecord's
  * mask; or a mark of STK_MARK_BYTES in front of its payload, "SKR1" and a CRC-32C that goes on from the one in the table. */
-typedef enum { STK_SEAL_TABLE = 0, STK_SEAL_BEHIND = 1, STK_SEAL_FRONT = 2 } stk_seal;
+typedef enum { STK_SEAL_TABLE = 0, STK_SEAL_AFTER = 1, STK_SEAL_FRONT = 2 } stk_seal;
 
 #define STK_MARK_BYTES 8
 

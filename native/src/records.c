@@ -64,7 +64,7 @@ static int64_t cell_of(const stk_request *asked, int64_t span) {
 /* Whether what was read of a field is what was written, by its seal. */
 static int is_whole(const stk_records *table, int64_t cell, const uint8_t *data, int64_t length) {
   switch (table->seal) {
-    case STK_SEAL_BEHIND:
+    case STK_SEAL_AFTER:
       return stk_mask(stk_crc32c(data, length, 0)) == stk_u32(data + length);
     case STK_SEAL_FRONT:
       return length >= STK_MARK_BYTES && memcmp(data, "SKR1", 4) == 0 &&
@@ -94,7 +94,7 @@ stk_status stk_read_records(const stk_records *table, const int64_t *indices, in
                             int32_t *status, int64_t *needed) {
   if (!table || count < 0 || width < 0 || behind < 0 || gap < 0 || capacity < 0 || table->files < 1) return STK_ARGUMENT;
   if (table->seal < STK_SEAL_TABLE || table->seal > STK_SEAL_FRONT) return STK_ARGUMENT;
-  if ((table->seal == STK_SEAL_BEHIND && behind < 4) || (table->seal == STK_SEAL_FRONT && !table->crc)) return STK_ARGUMENT;
+  if ((table->seal == STK_SEAL_AFTER && behind < 4) || (table->seal == STK_SEAL_FRONT && !table->crc)) return STK_ARGUMENT;
   if (!needed || (width && !fields) || (count && !indices) || (capacity && !buffer)) return STK_ARGUMENT;
   if (count && width && (!at || !lengths || !status)) return STK_ARGUMENT;
   for (int64_t f = 0; f < width; f++) {

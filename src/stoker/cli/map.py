@@ -86,7 +86,7 @@ def map_(
     if json:
         print_json(result.facts())
     else:
-        tell(result.told())
+        tell(result.text())
     if result.failures:
         raise typer.Exit(DATA)
 
@@ -129,7 +129,7 @@ class MapResult:
         names = ("shards", "made", "kept", "samples", "written", "dropped")
         return {**{name: getattr(self, name) for name in names}, "failures": sorted(self.failures)}
 
-    def told(self) -> str:
+    def text(self) -> str:
         kept = f", {self.kept:,} made before" if self.kept else ""
         dropped = f", {self.dropped:,} left out" if self.dropped else ""
         failed = f"; {counted(len(self.failures), 'shard')} failed" if self.failures else ""

@@ -68,7 +68,7 @@ class Progress:
         self._before = 0  # what was done earlier, and has no part in the rate
         self._begun = time.monotonic()
         self._next_s = self._begun + (0.0 if self._terminal else self._pause_s)
-        #: what else is to be told, before the counts
+        #: what else is shown, before the counts
         self.note = ""
 
     def add(self, samples: int, nbytes: int) -> None:
@@ -83,7 +83,7 @@ class Progress:
             self._before += count
 
     def move(self, done: int, note: str = "") -> None:
-        """So much is done by now, and this is to be told about it."""
+        """So much is done by now; `note` is shown with it."""
         self._moved, self.note = done, note
         self.draw()
 

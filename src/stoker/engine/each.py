@@ -179,7 +179,7 @@ class _Turn(Generic[T, R]):
         error: BaseException | None = None
         try:
             job.value = self._work(job.thing)
-        except BaseException as raised:  # noqa: BLE001  told to the caller
+        except BaseException as raised:  # noqa: BLE001  raised again in the caller
             error = raised
         with self._changed:
             self._running -= 1

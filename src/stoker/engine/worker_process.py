@@ -59,7 +59,7 @@ Maker = Callable[[dict[str, Any], WorkerStatus], Callable[..., dict[str, Any]]]
 
 
 def work(maker: Maker, settings: dict[str, Any], tasks: int, answers: int, status: int) -> None:
-    """The life of a worker: does what it is told until nobody tells it any more."""
+    """The life of a worker: does the tasks it is given until there are no more."""
     do = maker(settings, WorkerStatus(os.fdopen(status, "r+b", buffering=0)))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -25,7 +25,7 @@ _FACTORS = {OpKind.COLOR_JITTER: _JITTER, OpKind.BLUR: ("sigma",), OpKind.SHARPN
 _FLIPS = (OpKind.HFLIP, OpKind.VFLIP)
 
 
-def told(steps: Sequence[LoweredOperation], numbers: Sequence[Sequence[float]], choices: Sequence[Choice]) -> list[Drawn]:
+def in_words(steps: Sequence[LoweredOperation], numbers: Sequence[Sequence[float]], choices: Sequence[Choice]) -> list[Drawn]:
     """What each operation that draws drew for an image, as plain data; `numbers` are those of each kernel operation."""
     made, at = [], -1
     for operation, ops in steps:
@@ -34,7 +34,7 @@ def told(steps: Sequence[LoweredOperation], numbers: Sequence[Sequence[float]], 
         if isinstance(operation, Rotate) and drawn:
             drawn = {"degrees": -drawn["degrees"]}
         if drawn or (is_effect(ops[-1]) and ops[-1].params[-1] < 1):
-            said = {"applied": False} if drawn is None else {name: _told(value) for name, value in drawn.items()}
+            said = {"applied": False} if drawn is None else {name: _plain(value) for name, value in drawn.items()}
             made.append({"operation": type(operation).__name__, **said})
     return made
 
@@ -67,12 +67,12 @@ def effects(op: Op, values: Sequence[float], choices: Sequence[Choice]) -> list[
     return made
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Numbers with four digits; effects by name, with their strength where they have one."""
     if isinstance(value, Augment):
         name = AugmentKind(value.kind).name.lower()
         plain = value.kind in (AugmentKind.AUTO_CONTRAST, AugmentKind.EQUALIZE, AugmentKind.INVERT)
-        return {"effect": name} if plain else {"effect": name, "magnitude": _told(value.magnitude)}
+        return {"effect": name} if plain else {"effect": name, "magnitude": _plain(value.magnitude)}
     if isinstance(value, list):
-        return [_told(each) for each in value]
+        return [_plain(each) for each in value]
     return round(value, 4) + 0.0 if isinstance(value, float) else value

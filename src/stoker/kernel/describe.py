@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.kernel.library import address, contiguous, library
-from stoker.kernel.native import MAX_OPS, OpKind, Program, optional_boxes
+from stoker.kernel.library import address, library
+from stoker.kernel.native import MAX_OPS, OpKind, Program, image_table
 from stoker.kernel.status import PassKind
 
 #: numbers an operation draws at most, one more for whether it happens; a policy draws three each time
@@ -24,18 +24,10 @@ def draws(
     positions: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """What every operation draws for images of these sizes: (image, operation, number), as ``stk_draws`` says."""
-    count = len(positions)
-    widths = contiguous(widths, np.int32, count, "widths")
-    heights = contiguous(heights, np.int32, count, "heights")
-    epochs = contiguous(epochs, np.uint32, count, "epochs")
-    positions = contiguous(positions, np.int64, count, "positions")
-    boxes = optional_boxes(boxes, count)
+    about, count = image_table(widths, heights, boxes, epochs, positions), len(positions)
     room = max([_MOST_DRAWN, *(1 + 3 * int(op.params[2]) for op in program.ops if op.kind == OpKind.POLICY)])
     out = np.zeros((count, len(program.ops), room), np.float64)
-    library().draws(
-        address(program._struct), address(widths), address(heights), address(boxes),
-        address(epochs), address(positions), count, room, address(out),
-    )  # fmt: skip
+    library().draws(address(program._struct), *map(address, about), count, room, address(out))
     return out
 
 

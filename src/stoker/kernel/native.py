@@ -253,6 +253,24 @@ def optional_boxes(boxes: NDArray[np.float32] | None, count: int) -> NDArray[np.
     return boxes
 
 
+def image_table(
+    widths: NDArray[np.int32],
+    heights: NDArray[np.int32],
+    boxes: NDArray[np.float32] | None,
+    epochs: NDArray[np.uint32],
+    positions: NDArray[np.int64],
+) -> tuple[NDArray[Any] | None, ...]:
+    """Sizes, boxes and positions of images as the library takes them, in its order; as many of each as positions."""
+    count = len(positions)
+    return (
+        contiguous(widths, np.int32, count, "widths"),
+        contiguous(heights, np.int32, count, "heights"),
+        optional_boxes(boxes, count),
+        contiguous(epochs, np.uint32, count, "epochs"),
+        contiguous(positions, np.int64, count, "positions"),
+    )
+
+
 def plan(
     program: Program,
     widths: NDArray[np.int32],
@@ -262,17 +280,9 @@ def plan(
     positions: NDArray[np.int64],
 ) -> NDArray[np.void]:
     """Compute the geometry of `program` for images of these sizes; returns an array of `ROW_DTYPE`."""
-    count = len(positions)
-    widths = contiguous(widths, np.int32, count, "widths")
-    heights = contiguous(heights, np.int32, count, "heights")
-    epochs = contiguous(epochs, np.uint32, count, "epochs")
-    positions = contiguous(positions, np.int64, count, "positions")
-    boxes = optional_boxes(boxes, count)
+    about, count = image_table(widths, heights, boxes, epochs, positions), len(positions)
     rows = np.zeros(count, ROW_DTYPE)
-    library().image_plan(
-        address(program._struct), address(widths), address(heights), address(boxes),
-        address(epochs), address(positions), count, address(rows),
-    )  # fmt: skip
+    library().image_plan(address(program._struct), *map(address, about), count, address(rows))
     return rows
 
 

@@ -117,7 +117,7 @@ class Seal(IntEnum):
     """What proves that a field of a record is whole."""
 
     TABLE = 0  #: its CRC-32C in the table, if there is one
-    BEHIND = 1  #: the four bytes behind it: its CRC-32C, masked as in TFRecord files
+    AFTER = 1  #: the four bytes after it: its CRC-32C, masked as in TFRecord files
     FRONT = 2  #: a mark in front of it, with a CRC-32C that goes on from the one in the table; it is not part of what is read
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import BoxError, ImageError, ImageTooLarge, SampleError, UnsupportedImage, message_of
 from ..image import npy, pillow
-from ..image.draws import Drawn, told
+from ..image.draws import Drawn, in_words
 from ..image.lower import lower, steps_of
 from ..image.orient import upright
 from ..kernel import describe, native
@@ -134,7 +134,7 @@ class ImageStage(Stage):
         sizes = planned["width"], planned["height"]
         drawn = describe.draws(self._program, *sizes, self._boxes(chunk), epochs, chunk.positions)
         steps = steps_of(self._ops)
-        return [told(steps, numbers, self._program.choices) for numbers in drawn.tolist()]
+        return [in_words(steps, numbers, self._program.choices) for numbers in drawn.tolist()]
 
     def _run_fixed(
         self, chunk: Chunk, column: BytesColumn, boxes: NDArray[np.float32] | None, targets: Targets, scratch: Scratch

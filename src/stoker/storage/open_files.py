@@ -13,6 +13,7 @@ import resource
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -38,15 +39,15 @@ def keeps_idle(keeper: _Keeper, close: Callable[[_Keeper], int]) -> None:
     _keepers[keeper] = close
 
 
-class PooledFile:
+class PooledFile(ABC):
     """A file whose descriptor is in the pool, if it is open at all."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
 
+    @abstractmethod
     def open(self) -> int:
         """A new descriptor."""
-        raise NotImplementedError
 
     def __del__(self) -> None:
         files.forget(self.number)

@@ -33,7 +33,7 @@ class TfrecordSource(RecordSource):
     """
 
     kind = "tfrecord"
-    seal = Seal.BEHIND
+    seal = Seal.AFTER
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], features: Any = None, seek: bool = True) -> None:
         super().__init__(blobs, indexes, seek)
