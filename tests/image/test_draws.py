@@ -46,7 +46,7 @@ def draws(op: Operation, size: tuple[int, int] = (40, 60)) -> list[Drawn | None]
 
 
 def said(ops: list[Operation], size: tuple[int, int] = (32, 32), box: tuple[float, ...] | None = None) -> list[Drawn]:
-    """What is in_words of one image of `size`."""
+    """What was drawn for one image of `size`."""
     program, boxes = lower(ops), None if box is None else np.array([box], np.float32)
     height, width = (np.array([side], np.int32) for side in size)
     [numbers] = describe.draws(program, width, height, boxes, np.zeros(1, np.uint32), np.zeros(1, np.int64)).tolist()
@@ -165,7 +165,7 @@ def test_crops_are_those_the_kernel_plans() -> None:
             assert row["view"].tolist() == [left, top, left + made["width"], top + made["height"]]
 
 
-# ---- what was drawn, in words --------------------------------------------------------------------------------------------------------
+# ---- what was drawn, in words ------------------------------------------------------------------------------------------
 
 
 def test_what_was_drawn_is_told_in_the_users_terms() -> None:
