@@ -22,6 +22,11 @@ _Content = TypeVar("_Content", contravariant=True)
 _Result = TypeVar("_Result", covariant=True)
 
 
+#: how much a lost task is to blame: its worker had not begun it, was killed by somebody while at it, or ended by itself. What
+#: adds up to POISON is not run again
+NOT_BEGUN, KILLED, CRASHED, POISON = 0, 1, 2, 4
+
+
 class TaskWork(Protocol[_Content, _Result]):
     """What a worker does with a task: a frozen value that can be pickled. `scratch` is the worker's private memory."""
 
@@ -52,6 +57,8 @@ class Outcome(Generic[C, R]):
     result: R | None = None
     fault: TaskFault | None = None
     lost: bool = False  # its worker ended before it did: nobody works on it any more
+    blame: int = 0  # of a lost task, how likely it is what ended the worker: NOT_BEGUN, KILLED or CRASHED
+    cause: str = ""  # of a lost task, how its worker ended, in words
     start_s: float = 0.0  # monotonic
     stop_s: float = 0.0
     cpu_s: float = 0.0
