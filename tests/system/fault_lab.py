@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..loader.runs import ROOT, environment
+from ..loader.runs import environment
 
 ARMING = Path(__file__).parent / "fault_arming"
 SHARED_MEMORY = Path("/dev/shm")
