@@ -50,7 +50,7 @@ STARTS: dict[str, Callable[[Path], tuple[list[str], bytes]]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Where a process fails: at a fault point, in the way `fault_arming/sitecustomize.py` has by that name."""
+    """Where and how a process fails: `POINTS` and `ACTIONS` of `fault_arming/sitecustomize.py` name both."""
 
     point: str
     action: str = "kill"
