@@ -128,6 +128,7 @@ class Scenario:
         self._rooms = [folder / name for name in ("tmp", "runtime", "work")]
         for room in self._rooms:
             room.mkdir(parents=True)
+        (folder / "notes").mkdir()
         self._shared = set(SHARED_MEMORY.glob("*"))
         script = folder / "scenario.py"
         script.write_text(preamble + code)
@@ -140,6 +141,7 @@ class Scenario:
             "XDG_RUNTIME_DIR": str(self._rooms[1]),
             "FAULT_LAB_WORDS": str(writing),
             "FAULT_LAB_DATA": str(data or folder),
+            "FAULT_LAB_NOTES": str(folder / "notes"),
             "PYTHONFAULTHANDLER": "1",  # so that SIGABRT shows all stacks
             "PYTHONDONTWRITEBYTECODE": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -150,7 +152,7 @@ class Scenario:
             env["PYTHONPATH"] += os.pathsep + str(folder)
         if fault is not None:
             env["PYTHONPATH"] = str(ARMING) + os.pathsep + env["PYTHONPATH"]
-            env["FAULT_LAB_FAULT"] = json.dumps({**asdict(fault), "ledger": str(folder / "ledger")})
+            env["FAULT_LAB_FAULT"] = json.dumps({**asdict(fault), "ledger": str(folder / "notes" / "faults")})
         self._words, self._heard, self._rest = reading, list[tuple[str, dict[str, Any]]](), b""
         with (
             (folder / "stdin").open("wb+") as given,

@@ -124,6 +124,15 @@ def _target(name: str) -> str:
         return ""
 
 
+def once(name: str) -> bool:
+    """True for the first process of the scenario that asks, whichever that is."""
+    try:
+        os.close(os.open(Path(os.environ["FAULT_LAB_NOTES"]) / name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
 # ---- who dies ----------------------------------------------------------------------------------------------------------------
 
 

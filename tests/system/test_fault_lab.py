@@ -38,7 +38,7 @@ def test_a_scenario_that_does_not_end_shows_its_stacks(tmp_path: Path) -> None:
     with Scenario(tmp_path, code) as scenario:
         scenario.hear("asleep")
         scenario.until = 0
-        with pytest.raises(Broken, match="(?s)H1: not ended in time.*in asleep"):
+        with pytest.raises(Broken, match=r"(?s)H1: not ended in time.*in asleep"):
             scenario.end()
 
 

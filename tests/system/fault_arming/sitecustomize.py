@@ -58,7 +58,7 @@ class Armed:
         return self.function(*arguments, **options)
 
     def has_turn(self) -> bool:
-        with open(self.ledger, "ab") as file:  # noqa: PTH123
+        with open(self.ledger, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.tell() >= self.times:
                 return False
