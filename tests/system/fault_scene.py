@@ -36,7 +36,7 @@ def turned(data: Any) -> bytes:
 
 
 def as_array(data: Any) -> Any:
-    return np.frombuffer(bytes(data), np.uint8)
+    return np.frombuffer(bytes(data), np.uint8).copy()
 
 
 #: pipelines over the lab's data set, by what their batches are made of
