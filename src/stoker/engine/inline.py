@@ -26,7 +26,7 @@ class InlineExecutor(Executor):
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         return _InlineChannel(work, self._scratch)
 
-    def stacks(self) -> str:
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         return "tasks run in the caller's thread"
 
     def close(self) -> None:

@@ -151,13 +151,13 @@ class ThreadExecutor(Executor):
             taken.append(group)
         return taken
 
-    def stacks(self) -> str:
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         frames = sys._current_frames()
         told = []
         for seat in self._seats:
-            thread = seat.thread
+            thread, task = seat.thread, seat.task
             frame = frames.get(thread.ident or 0) if thread else None
-            doing = "waiting for work" if seat.task is None else f"task {seat.task.number} of unit {seat.task.unit}"
+            doing = "waiting for work" if task is None else f"at {describe(task.content)}"
             stack = "".join(traceback.format_stack(frame)) if frame else "  (ended)\n"
             told.append(f"worker {seat.number}, {doing}:\n{stack}")
         return "\n".join(told)
