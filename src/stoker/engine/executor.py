@@ -98,8 +98,8 @@ class Executor(ABC):
     survives_fork: bool = False
 
     @abstractmethod
-    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
-        """Start workers, each with a scratch of its own."""
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
+        """Start workers, each with a scratch of its own, in so many processes where it has processes."""
 
     @property
     def stopped(self) -> bool:

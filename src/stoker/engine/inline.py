@@ -19,7 +19,7 @@ class InlineExecutor(Executor):
     ahead = False
     survives_fork = True
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
         self.workers = workers
         self._scratch = make_scratch()
 
