@@ -263,7 +263,7 @@ class Feed(Generic[U, C, R]):
             added = unit.give_up(None if task.number == FINISH else task.content, up.causes)
             return self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         if outcome.blame:
-            _log.warning("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)
+            _log.info("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)
         return commands
 
     def _run(self, commands: list[Command], first: bool = False) -> None:

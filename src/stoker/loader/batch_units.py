@@ -335,8 +335,10 @@ class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
         return [self.start]
 
     def pieces(self, content: Rows) -> list[Rows]:
-        self._cut = self._work.runner.by_row and len(content) > 1
-        return [content.part(at, at + 1) for at in range(len(content))] if self._cut else []
+        if not self._work.runner.by_row or len(content) == 1:
+            return []
+        self._cut = True
+        return [content.part(at, at + 1) for at in range(len(content))]
 
     def done(self, outcome: Outcome[Rows, tuple[Chunk, Report]]) -> int:
         chunk: Chunk | None = None
