@@ -113,7 +113,7 @@ def _is_still(path: str, at: int, mapped: NDArray[np.uint8]) -> bool:
     """Whether the file of this name has what is mapped: a file that was replaced or removed lives on in its maps."""
     count = min(_END_BYTES, mapped.size)
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             begin, end = os.pread(file.fileno(), count, at), os.pread(file.fileno(), count, at + mapped.size - count)
     except OSError:
         return False

@@ -24,7 +24,8 @@ _MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 class Lines:
     r"""The lines of a list file that name something: empty ones and those that begin with ``#`` are passed over.
 
-    The file is kept as one array of bytes, which processes can share; a line is cut out of it when asked for. Lines end in ``\n`` or ``\r\n``.
+    The file is kept as one array of bytes, which processes can share; a line is cut out of it when asked for.
+    Lines end in ``\n`` or ``\r\n``.
     """
 
     __slots__ = ("_starts", "_text", "path")

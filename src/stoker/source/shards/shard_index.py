@@ -28,7 +28,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,7 @@ class Keys:
         return self.data[int(self.ends[row - 1]) if row else 0 : int(self.ends[row])].tobytes()
 
 
-class KeysOfShards(Sequence[Optional[Keys]]):
+class KeysOfShards(Sequence[Keys | None]):
     """The names of several shards' records as three arrays, which processes can share; None of a shard without names."""
 
     def __init__(self, keys: Sequence[Keys | None]) -> None:
