@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ..errors import BatchError, StallError
@@ -129,7 +130,9 @@ class Feed(Generic[U, C, R]):
         budget: int,
         watchdog_s: float,
         first: bool = False,
+        describe: Callable[[Any], str] = repr,
     ) -> None:
+        self._describe = describe  # which samples a task's content is, whoever's task it is
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
         self._pace = Pace(executor.workers, window.most)
@@ -267,5 +270,5 @@ class Feed(Generic[U, C, R]):
         oldest = self._units[waiting[0]] if waiting else None
         return (
             f"no task finished for {self._watchdog_s:g} s (watchdog_s) while waiting for {oldest or 'the source'}; "
-            f"every worker's stack follows, the innermost call last\n\n{self._executor.stacks()}"
+            f"every worker's stack follows, the innermost call last\n\n{self._executor.stacks(self._describe)}"
         )
