@@ -14,9 +14,9 @@ import stoker
 from stoker.errors import ShardChanged, SourceNotFound
 from stoker.loader.build import compile_work, layout_of
 from stoker.pipeline import Pipeline
+from stoker.portable_arrays import ArrayInFile, portable
 from stoker.source.arrays import ArraysSource
 from stoker.source.chunk import Ints
-from stoker.source.portable_arrays import ArrayInFile, portable
 from stoker.source.shards.seeks import SeekTable
 from stoker.source.source import Source
 from stoker.storage.local import LocalBlob

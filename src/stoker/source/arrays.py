@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, SourceEmpty, message_of
 from ..kernel import native
 from ..kernel.render import ImageInput
+from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints, array_spec
-from .portable_arrays import ArrayInFile, ArrayInMemory, portable
 from .source import Located, Rows, Source, Targets, digest, why_no_boxes
 
 

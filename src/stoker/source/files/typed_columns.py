@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, message_of
+from ...portable_arrays import ArrayInFile, ArrayInMemory, portable
 from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec
-from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 
 #: one row per sample: numbers, or objects that are all str
 Values = NDArray[Any]

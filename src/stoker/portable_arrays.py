@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ShardChanged, SourceNotFound
+from .errors import ShardChanged, SourceNotFound
 
 #: bytes at each end of an array that are compared with those of the file by its name
 _END_BYTES = 4096
@@ -52,12 +52,12 @@ class ArrayInFile:
             about = os.stat(self.path)  # noqa: PTH116  a name, not a path to work with
             if about.st_size != self.size or self.mtime_ns not in (None, about.st_mtime_ns):
                 raise ShardChanged(
-                    f"{self.path}: was changed or replaced while it was mapped for arrays(); create the pipeline again",
+                    f"{self.path}: was changed or replaced while it was mapped; create the pipeline again",
                     shard=self.path,
                 )
             data = np.memmap(self.path, np.uint8, "r", self.at, (self.length,))
         except OSError as error:
-            raise SourceNotFound(f"{self.path}: cannot be mapped again for arrays(): {error.strerror}; put it back") from error
+            raise SourceNotFound(f"{self.path}: cannot be mapped again: {error.strerror}; put it back") from error
         found: NDArray[Any] = np.ndarray(self.shape, self.dtype, data, self.first, self.strides)
         return found
 
