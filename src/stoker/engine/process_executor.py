@@ -34,10 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, WorkerError
+from ..sizes import counted
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
 from .function_wire import pack_work
 from .process_line import Frame, HomeLine, Kind, copy_into, frame, head
 from .process_worker import STACKS
+from .resources import out_of_memory_kills
 from .shared_memory import Arena, Bytes, MemoryFile, Place, SharedAddress, block_size, lend
 
 C = TypeVar("C")
@@ -49,7 +51,6 @@ _END_S, _STACKS_S = 0.5, 1.0
 _MOST_STILLBORN = 5
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
 _PATIENCE_S = 0.05
-_BOARD = 4096
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
 #: what a worker runs. It finds what this process finds, wherever that was
@@ -74,6 +75,7 @@ class _Sent:
     channel: _ProcessChannel[Any, Any]
     task: Task[Any]
     first: bool
+    at_s: float
     blocks: list[Place] = field(default_factory=list)
 
 
@@ -84,14 +86,17 @@ class _Process:
         self.number, self.threads = number, threads
         self.ready = self.tainted = self.recalled = False
         self.finished = 0  # tasks
+        self.heard_s = time.monotonic()
         self.sent: dict[int, _Sent] = {}
         self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
         self.known: set[int] = set()  # memory files it was handed
         self.works = 0  # how many it was handed
         self.open: set[int] = set()  # channels
         self.file = MemoryFile(next(_files))
-        self.board: NDArray[np.int64] = self.file.map(self.file.extend(_BOARD)).view(np.int64)
+        # by thread: the task in its hands, and since when in nanoseconds
+        self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
         self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
+        self._kills = out_of_memory_kills()
         own, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         words = json.dumps([sys.path, theirs.fileno(), lifeline, self.stacks, threads])
@@ -115,17 +120,20 @@ class _Process:
         self.line = HomeLine(own)
         self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
 
-    @property
-    def begun(self) -> set[int]:
-        """The tasks in its hands, when it last noted them."""
-        return set(self.board[: self.threads].tolist())
+    def begun(self, before_s: float = float("inf")) -> set[int]:
+        """The tasks in its hands, as it has noted them, that it began before some time."""
+        return {serial for serial, at in self.board.tolist() if serial in self.sent and at / 1e9 <= before_s}
+
+    def silent_since(self) -> float:
+        """When it last said something, or was given something to answer."""
+        return max(self.heard_s, min((sent.at_s for sent in self.sent.values()), default=self.heard_s))
 
     def attach(self, file: MemoryFile) -> None:
         """Make sure that it sees a memory file."""
         if file.number not in self.known:
             self.known.add(file.number)
             own = file is self.file
-            self.line.send(frame(Kind.ATTACH, (file.number, _BOARD if own else 0, own), _in_band), [file.fd])
+            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own), _in_band), [file.fd])
 
     def free_returned(self) -> None:
         """Tell it which blocks of its memory are free again."""
@@ -145,11 +153,12 @@ class _Process:
         if self.tainted:
             return NOT_BEGUN, "was given up, because what it said was interrupted"
         if status >= 0:
-            return CRASHED, f"ended in the middle, with exit code {status}"
-        name = signal.Signals(-status).name if -status in signal.Signals._value2member_map_ else f"signal {-status}"
-        if -status in (signal.SIGKILL, signal.SIGTERM):
-            return KILLED, f"was killed ({name}), perhaps because memory was short"
-        return CRASHED, f"was killed by {name}"
+            return CRASHED, f"exited with code {status}"
+        known = -status in signal.Signals._value2member_map_
+        words = f"was killed by signal {-status}" + (f" ({signal.Signals(-status).name})" if known else "")
+        if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
+            return CRASHED, f"{words}, because memory ran out"
+        return (KILLED if -status in (signal.SIGKILL, signal.SIGTERM) else CRASHED), words
 
     def kill(self) -> None:
         """End it now, with all that functions started in it."""
@@ -191,6 +200,9 @@ class ProcessExecutor(Executor):
         for end in (self._wake_end, self._wake):
             os.set_blocking(end, False)
         self._poll.register(self._wake_end, select.POLLIN)
+        self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
+        self._reserved: _Process | None = None  # the worker that runs them
+        self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
         self._stillborn = 0
         self._broken: str | None = None
         self._closed = False
@@ -234,7 +246,7 @@ class ProcessExecutor(Executor):
         self._works.append((work, frame(Kind.WORK, work, self._put, pack_work)))
         return _ProcessChannel(self, len(self._works) - 1)
 
-    def stacks(self) -> str:
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         """Every worker's Python stacks, as it writes them down itself: also one that is stuck in native code."""
         before = {}
         for worker in self._workers:
@@ -245,10 +257,21 @@ class ProcessExecutor(Executor):
         told = []
         for worker in self._workers:
             text = _new_text(worker.stacks, before[worker.number], deadline)
-            tasks = [sent.task for serial in sorted(worker.begun) if (sent := worker.sent.get(serial)) is not None]
-            doing = ", ".join(f"task {task.number} of unit {task.unit}" for task in tasks) or "waiting for work"
-            told.append(f"worker process {worker.number} (pid {worker.process.pid}), {doing}:\n{text}")
+            doing = "; ".join(f"at {describe(worker.sent[serial].task.content)}" for serial in sorted(worker.begun()))
+            told.append(f"worker {worker.number} (pid {worker.process.pid}), {doing or 'waiting for work'}:\n{text}")
         return "\n".join(told)
+
+    def replace_stuck(self, quiet_s: float) -> bool:
+        with self._lock:
+            before = time.monotonic() - quiet_s
+            found = False
+            for worker in list(self._workers):
+                stuck = worker.begun(before)
+                if stuck or (worker.ready and worker.sent and worker.silent_since() <= before):
+                    found = True
+                    worker.kill()
+                    self._bury(worker, stuck, f"was stuck: it did not finish within {quiet_s:g} s")
+            return found
 
     def close(self) -> None:
         if self._closed:
@@ -309,26 +332,36 @@ class ProcessExecutor(Executor):
         worker.line.send(frame(Kind.START, self._make_scratch, _in_band))
         return worker
 
-    def _bury(self, worker: _Process) -> None:
-        """A worker has ended: tell of its tasks, and put another in its place."""
+    def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
+        """A worker has ended: tell of its tasks, and put another in its place. One that was ended here is blamed on `stuck`."""
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if self._by_fd.pop(fd, None) is not None:
                 self._poll.unregister(fd)
-        begun = worker.begun
-        blame, words = worker.fate()
+        begun = worker.begun() if stuck is None else stuck
+        blame, words = worker.fate() if stuck is None else (CRASHED, cause)
         worker.kill()  # what functions started in it
+        worker.process.wait()
         worker.close()
         lost = list(worker.sent.items())
-        cause = f"worker process {worker.number} (pid {worker.process.pid}) {words}"
+        self._reserved = None if self._reserved is worker else self._reserved
         self._stillborn = 0 if worker.finished else self._stillborn + 1
         if self._stillborn >= _MOST_STILLBORN:
-            self._broken = f"{cause}; so did {self._stillborn - 1} before it, none of which had finished a task"
+            self._broken = (
+                f"a worker process {words}, and so did {self._stillborn - 1} before it that had finished nothing either"
+            )
         else:
-            self._workers[worker.number] = self._start(worker.number)
-            _log.warning("%s; another takes its place, and %d tasks run again", cause, len(lost))
+            try:
+                self._workers[worker.number] = self._start(worker.number)
+            except ConfigError as error:
+                self._broken = f"a worker process {words}, and no other could take its place: {error}"
+            again = f", and {counted(len(lost), 'task')} will run again" if lost else ""
+            _log.warning(
+                "worker process %d (pid %d) %s; another takes its place%s", worker.number, worker.process.pid, words, again
+            )
         for serial, sent in lost:
             self._settle(worker, serial)
-            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=cause))
+            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=words))
+        self._try_suspects()
 
     def _settle(self, worker: _Process, serial: int) -> _Sent:
         """A task is no longer that worker's."""
@@ -344,11 +377,38 @@ class ProcessExecutor(Executor):
             if self._closed:
                 return
             self._look_after()
-            ready = [worker for worker in self._workers if worker.ready] or self._workers
-            self._give(min(ready, key=lambda worker: len(worker.sent)), channel, tasks, first)
+            if tasks[0].alone and self._threads > 1:
+                self._suspects += [(channel, task, first) for task in tasks]
+                self._try_suspects()
+            else:
+                self._pass_on(channel, tasks, first)
+
+    def _pass_on(self, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        """Give tasks to the worker that has the fewest."""
+        free = [worker for worker in self._workers if worker is not self._reserved]
+        if free:
+            ready = [worker for worker in free if worker.ready]
+            self._give(min(ready or free, key=lambda worker: len(worker.sent)), channel, tasks, first)
+        else:
+            self._held.append((channel, tasks, first))
+
+    def _try_suspects(self) -> None:
+        """Let a worker have the tasks that may end it, one at a time, while it has no other."""
+        if self._suspects and self._reserved is None:
+            self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
+        if self._reserved is None or self._reserved.sent:
+            return
+        if self._suspects:
+            channel, task, first = self._suspects.popleft()
+            self._give(self._reserved, channel, [task], first)
+            return
+        self._reserved = None
+        while self._held:
+            self._pass_on(*self._held.popleft())
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         worker.tainted = True  # until this is done: an interruption may leave half of it
+        now = time.monotonic()
         if channel.number not in worker.open:
             while worker.works <= channel.work:
                 worker.line.send(self._works[worker.works][1])
@@ -367,7 +427,7 @@ class ProcessExecutor(Executor):
 
         data = frame(Kind.TASKS, (channel.number, first, numbered), put)
         for (serial, *_), task in zip(numbered, tasks):
-            worker.sent[serial] = _Sent(channel, task, first)
+            worker.sent[serial] = _Sent(channel, task, first, now)
         worker.sent[numbered[-1][0]].blocks = blocks  # tasks of a group are answered in order
         worker.free_returned()
         worker.line.send(data)
@@ -458,6 +518,7 @@ class ProcessExecutor(Executor):
             self._bury(worker)
 
     def _handle(self, worker: _Process, frame_: Frame) -> None:
+        worker.heard_s = time.monotonic()
         if frame_.kind == Kind.READY:
             worker.ready = True
             return
@@ -473,6 +534,7 @@ class ProcessExecutor(Executor):
             worker.finished += 1
             number = worker.number * self._threads + seat
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
+        self._try_suspects()
 
     def _unlent(self, worker: _Process) -> Callable[[Place], bytes]:
         """The body of a frame, which is free again at once."""
@@ -485,12 +547,12 @@ class ProcessExecutor(Executor):
         return read
 
     def _uneven(self) -> bool:
-        loads = [len(worker.sent) for worker in self._workers if worker.ready]
+        loads = [len(worker.sent) for worker in self._workers if worker.ready and worker is not self._reserved]
         return len(loads) > 1 and min(loads) < self._threads and max(loads) > self._threads
 
     def _even_out(self) -> None:
         """Ask a worker that has tasks waiting to give some back, for one that has none."""
-        ready = [worker for worker in self._workers if worker.ready]
+        ready = [worker for worker in self._workers if worker.ready and worker is not self._reserved]
         if not ready:
             return
         idle, busy = min(ready, key=lambda w: len(w.sent)), max(ready, key=lambda w: len(w.sent))
@@ -501,8 +563,7 @@ class ProcessExecutor(Executor):
     def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
         for serial in serials:
             sent = self._settle(worker, serial)
-            ready = [other for other in self._workers if other.ready] or self._workers
-            self._give(min(ready, key=lambda other: len(other.sent)), sent.channel, [sent.task], sent.first)
+            self._pass_on(sent.channel, [sent.task], sent.first)
 
 
 class _ProcessChannel(Channel[C, R]):
@@ -584,6 +645,7 @@ def _leave_alone() -> None:
     _hooked = False
     for executor in list(_alive):
         for worker in executor._workers:
+            worker.process.returncode = 0  # it is not a child of this process
             with suppress(OSError):
                 worker.close()
     _alive.clear()

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -84,7 +85,7 @@ class _NotedWork:
     def __call__(self, content: _Numbered, desk: _Desk) -> Any:
         if self.ended:
             return None
-        desk.board[desk.seat] = content.serial
+        desk.board[desk.seat] = content.serial, time.monotonic_ns()
         try:
             return self._work(content.value, desk.scratch)
         finally:
@@ -130,7 +131,7 @@ class _Worker:
         attach(file)
         if own:  # it begins with the board
             self._arena = Arena(file)
-            self._board = file.map(Extent(number, 0, size)).view(np.int64)
+            self._board = file.map(Extent(number, 0, size)).view(np.int64).reshape(-1, 2)
 
     def _start(self, frame_: Frame) -> None:
         make_scratch, seats = frame_.value(attached), count()

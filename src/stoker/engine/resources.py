@@ -72,3 +72,12 @@ def text_of(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def out_of_memory_kills(counters: Path = Path("/proc/vmstat")) -> int:
+    """How many processes the system has killed for want of memory, ever; 0 where nobody counts them."""
+    try:
+        lines = counters.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
