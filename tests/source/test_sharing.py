@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 import stoker
+from stoker.engine.executor import Channel, Task, TaskWork
+from stoker.engine.process_executor import ProcessExecutor
 from stoker.errors import ShardChanged, SourceNotFound
+from stoker.image import RandomResizedCrop
 from stoker.loader.build import compile_work, layout_of
 from stoker.pipeline import Pipeline
 from stoker.portable_arrays import ArrayInFile, portable
@@ -20,6 +24,7 @@ from stoker.source.chunk import Ints
 from stoker.source.shards.seeks import SeekTable
 from stoker.source.source import Source
 from stoker.storage.local import LocalBlob
+from stoker.storage.scratch import Scratch
 from tests.source.making import example, sample_tar, tfrecord, write_lmdb
 from tests.support import read, sent, values
 
@@ -135,6 +140,62 @@ def test_what_a_worker_holds_does_not_grow_with_the_samples(make: Callable[[Path
         assert str(mine.errors) == str(yours.errors)
         assert [values(mine, row) for row in range(5)] == [values(yours, row) for row in range(5)]
     assert inner[MANY] - inner[FEW] < PER_SAMPLE * (MANY - FEW), inner
+
+
+@dataclass(frozen=True)
+class ReadWork:
+    """What a worker process reads of a source, with names."""
+
+    source: Source
+    wanted: tuple[str, ...]
+
+    def __call__(self, indices: list[int], scratch: Scratch) -> list[Any]:
+        rows = self.source.read(np.array(indices, np.int64), self.wanted, {}, scratch)
+        names = [(self.source.key(index), self.source.origin(index)) for index in indices]
+        return [names, [values(rows, row) for row in range(len(indices))], str(rows.errors)]
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[ProcessExecutor]:
+    executor = ProcessExecutor(1, Scratch, 1)
+    yield executor
+    executor.close()
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_a_worker_process_reads_the_same(
+    make: Callable[[Path, int], Pipeline], tmp_path: Path, executor: ProcessExecutor
+) -> None:
+    source = make(tmp_path, FEW).plan.source
+    assert isinstance(source, Source)
+    work, indices = ReadWork(source, tuple(source.fields)), [0, len(source) - 1, 3, 3]
+    assert outcome_of(executor, work, indices) == work(indices, Scratch())
+
+
+def outcome_of(executor: ProcessExecutor, work: TaskWork[Any, Any], content: Any) -> Any:
+    channel: Channel[Any, Any] = executor.channel(work)
+    channel.submit([Task(0, 0, content)])
+    while not (outcomes := channel.collect(1.0)):
+        pass
+    assert outcomes[0].fault is None
+    return outcomes[0].result
+
+
+def test_a_worker_process_imports_nothing_that_its_work_does_not_need(tmp_path: Path) -> None:
+    work = work_of(tar(tmp_path, FEW).image("jpg", RandomResizedCrop(8)))
+
+    def loaded(content: object, scratch: object) -> set[str]:
+        import sys
+
+        return {name.partition(".")[0] for name in sys.modules} if work is not None else set()
+
+    executor = ProcessExecutor(1, Scratch, 1)
+    try:
+        names = outcome_of(executor, loaded, None)
+    finally:
+        executor.close()
+    assert "numpy" in names
+    assert not {"typer", "rich", "msgspec", "torch", "PIL", "obstore", "ray", "zmq"} & names
 
 
 def test_a_shard_costs_a_worker_its_name_and_little_more(tmp_path: Path) -> None:
