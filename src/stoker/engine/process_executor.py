@@ -37,10 +37,10 @@ from ..errors import ConfigError, WorkerError
 from ..sizes import counted
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
 from .function_wire import pack_work
-from .process_line import Frame, HomeLine, Kind, copy_into, frame, head
+from .process_line import Frame, HomeLine, Kind, frame, head, write_block
 from .process_worker import STACKS
 from .resources import out_of_memory_kills
-from .shared_memory import Arena, Bytes, MemoryFile, Place, SharedAddress, block_size, lend
+from .shared_memory import AddressBook, Arena, Bytes, MemoryFile, Place, SharedAddress, lend
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -133,7 +133,13 @@ class _Process:
         if file.number not in self.known:
             self.known.add(file.number)
             own = file is self.file
-            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own), _in_band), [file.fd])
+            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own)), [file.fd])
+
+    def borrow(self, places: list[Place]) -> list[Bytes]:
+        """Arrays in a block of its memory, which is the first place; it has it back when the last of them is dropped."""
+        block, *inside = places
+        memory = lend(self.file.view(block), block, self.returned)
+        return [memory[start - block.start : start - block.start + nbytes] for _, start, nbytes in inside]
 
     def free_returned(self) -> None:
         """Tell it which blocks of its memory are free again."""
@@ -193,7 +199,9 @@ class ProcessExecutor(Executor):
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
         self._dropped: deque[int] = deque()  # channels that were cancelled
-        self._files: dict[int, MemoryFile] = {self._arena.file.number: self._arena.file}
+        self._files: dict[int, MemoryFile] = {}
+        self._book = AddressBook()
+        self._know(self._arena.file)
         self._poll = select.poll()
         self._by_fd: dict[int, _Process] = {}
         self._wake_end, self._wake = os.pipe()
@@ -243,7 +251,7 @@ class ProcessExecutor(Executor):
         for number, (known, _) in enumerate(self._works):
             if known is work:
                 return _ProcessChannel(self, number)
-        self._works.append((work, frame(Kind.WORK, work, self._put, pack_work)))
+        self._works.append((work, frame(Kind.WORK, work, lambda memory: self._put(memory)[1], pack_work)))
         return _ProcessChannel(self, len(self._works) - 1)
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
@@ -322,15 +330,19 @@ class ProcessExecutor(Executor):
                 f"worker process {number + 1} could not be started ({error.strerror or error}); use fewer, as in "
                 "loader(processes=1), or threads, or raise the limit (`ulimit -u`, `ulimit -n`)"
             ) from error
-        self._files[worker.file.number] = worker.file
+        self._know(worker.file)
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if fd >= 0:
                 self._by_fd[fd] = worker
                 self._poll.register(fd, select.POLLIN)
         worker.attach(worker.file)
         worker.attach(self._arena.file)
-        worker.line.send(frame(Kind.START, self._make_scratch, _in_band))
+        worker.line.send(frame(Kind.START, self._make_scratch))
         return worker
+
+    def _know(self, file: MemoryFile) -> None:
+        self._files[file.number] = file
+        self._book.files = list(self._files.values())
 
     def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
         """A worker has ended: tell of its tasks, and put another in its place. One that was ended here is blamed on `stuck`."""
@@ -414,16 +426,21 @@ class ProcessExecutor(Executor):
                 worker.line.send(self._works[worker.works][1])
                 worker.works += 1
             worker.open.add(channel.number)
-            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work), _in_band))
+            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
         blocks: list[Place] = []
         numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
 
-        def put(raw: Any) -> Place:
-            place = self._known_place(raw, worker)
-            if place is None:
-                place = self._put(raw)
-                blocks.append(place._replace(nbytes=block_size(place.nbytes)))
-            return place
+        def put(memory: list[memoryview]) -> list[Place]:
+            places = [self._book.place_of(raw) for raw in memory]
+            for place in places:
+                if place is not None:
+                    worker.attach(self._files[place.extent.file])
+            if None not in places:
+                return places  # type: ignore[return-value]
+            block, copied = self._put([raw for raw, place in zip(memory, places) if place is None])
+            blocks.append(block)
+            left = iter(copied)
+            return [next(left) if place is None else place for place in places]
 
         data = frame(Kind.TASKS, (channel.number, first, numbered), put)
         for (serial, *_), task in zip(numbered, tasks):
@@ -433,21 +450,10 @@ class ProcessExecutor(Executor):
         worker.line.send(data)
         worker.tainted = False
 
-    def _put(self, raw: Any) -> Place:
-        """Take bytes to memory that all workers see."""
+    def _put(self, memory: list[memoryview]) -> tuple[Place, list[Place]]:
+        """Take arrays to memory that all workers see: a block, and where they are in it."""
         self._take_returned()
-        place = self._arena.take(raw.nbytes)
-        copy_into(self._arena.view(place), raw)
-        return place._replace(nbytes=raw.nbytes)
-
-    def _known_place(self, raw: Any, worker: _Process) -> Place | None:
-        """Where bytes lie that a worker has put there; None: in memory of this process alone."""
-        address = np.frombuffer(raw, np.uint8).ctypes.data
-        for file in self._files.values():
-            if (place := file.place_of(address, raw.nbytes)) is not None:
-                worker.attach(file)
-                return place
-        return None
+        return write_block(self._arena, memory)
 
     def _take_returned(self) -> None:
         while self._returned:
@@ -457,7 +463,7 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
-            data = frame(Kind.CANCEL, number, _in_band)
+            data = frame(Kind.CANCEL, number)
             for worker in self._workers:
                 if number in worker.open:
                     worker.open.discard(number)
@@ -508,7 +514,7 @@ class ProcessExecutor(Executor):
             return  # buried by an event before this one
         worker.tainted = True
         dead = fd == worker.pidfd
-        for frame_ in worker.line.receive(self._unlent(worker)):
+        for frame_ in worker.line.receive():
             if frame_ is None:
                 dead = True
             else:
@@ -522,9 +528,7 @@ class ProcessExecutor(Executor):
         if frame_.kind == Kind.READY:
             worker.ready = True
             return
-        value = frame_.value(
-            lambda place: lend(worker.file.map(place.extent)[place.start : place.start + place.nbytes], place, worker.returned)
-        )
+        value = frame_.value(worker.borrow)
         if frame_.kind == Kind.RETURNED:
             worker.recalled = False
             self._redirect(worker, value)
@@ -535,16 +539,6 @@ class ProcessExecutor(Executor):
             number = worker.number * self._threads + seat
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
         self._try_suspects()
-
-    def _unlent(self, worker: _Process) -> Callable[[Place], bytes]:
-        """The body of a frame, which is free again at once."""
-
-        def read(place: Place) -> bytes:
-            data = worker.file.view(place).tobytes()
-            worker.line.send(head(Kind.FREE, [place]))
-            return data
-
-        return read
 
     def _uneven(self) -> bool:
         loads = [len(worker.sent) for worker in self._workers if worker.ready and worker is not self._reserved]
@@ -558,7 +552,7 @@ class ProcessExecutor(Executor):
         idle, busy = min(ready, key=lambda w: len(w.sent)), max(ready, key=lambda w: len(w.sent))
         if len(idle.sent) < self._threads < len(busy.sent) and not busy.recalled:
             busy.recalled = True
-            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2), _in_band))
+            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2)))
 
     def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
         for serial in serials:
@@ -598,10 +592,6 @@ def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:
     alive = executor()
     if alive is not None:
         alive.drop(number)
-
-
-def _in_band(raw: Any) -> None:
-    """Nothing of this goes beside the frame."""
 
 
 def _environment() -> dict[str, str]:
