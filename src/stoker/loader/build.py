@@ -110,10 +110,10 @@ def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:
     """Where slabs get their memory: the output says what kind, unless workers see only what the executor gives."""
-    if executor.shares_memory:
-        return lambda nbytes: (output.allocate(nbytes), None)
 
     def allocate(nbytes: int) -> Any:
+        if executor.shares_memory:  # asked each time: work may move
+            return output.allocate(nbytes), None
         memory, address = executor.allocate(nbytes)
         return output.adopt(memory), address
 
