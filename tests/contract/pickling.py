@@ -68,7 +68,7 @@ class PicklingExecutor(Executor):
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         return PicklingChannel(self, pickle.loads(pickle.dumps(work)))  # noqa: S301
 
-    def stacks(self) -> str:
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         return "tasks run in the caller's thread"
 
     def close(self) -> None:

@@ -265,6 +265,14 @@ class TestThreads(ExecutorContract):
             assert [int(x) for batch in batches for x in batch["x"]] == list(range(80))
 
 
+class TestProcesses(ExecutorContract):
+    options = {"processes": 2, "threads": 1}  # noqa: RUF012
+
+
+class TestFeeder(ExecutorContract):
+    options = {"processes": 1, "threads": 2}  # noqa: RUF012
+
+
 class TestPickling(LosingExecutorContract):
     options = {"executor": "pickling", "threads": 3}  # noqa: RUF012
 
@@ -326,7 +334,7 @@ def test_what_belongs_to_a_worker_refuses_to_travel() -> None:
 
 @pytest.mark.parametrize("name", ["process", "", 3])
 def test_an_executor_that_does_not_exist_is_told_with_those_that_do(name: Any) -> None:
-    with pytest.raises(ConfigError, match=r"no such executor; choose 'auto', 'threads' or 'inline'"):
+    with pytest.raises(ConfigError, match=r"no such executor; choose 'auto', 'threads', 'processes' or 'inline'"):
         numbers().batch(4).loader(executor=name)
 
 

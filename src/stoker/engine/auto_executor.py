@@ -38,9 +38,13 @@ class AutoExecutor(Executor):
     """Threads, and for a while or for good processes beside them."""
 
     def __init__(
-        self, workers: int, make_scratch: Callable[[], Any], start_processes: StartProcesses | None = None
+        self,
+        workers: int,
+        make_scratch: Callable[[], Any],
+        processes: int = 1,
+        start_processes: StartProcesses | None = None,
     ) -> None:
-        self.workers, self.processes = workers, 0
+        self.workers = workers
         self._threads = ThreadExecutor(workers, make_scratch)
         self._start_processes = start_processes
         self._now: Executor = self._threads
@@ -58,6 +62,10 @@ class AutoExecutor(Executor):
     def stopped(self) -> bool:
         return self._threads.stopped
 
+    @property
+    def processes(self) -> list[int]:
+        return self._now.processes
+
     def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:
         return self._now.allocate(nbytes)
 
@@ -74,38 +82,40 @@ class AutoExecutor(Executor):
         if setting.processes:
             start = self._start_processes
             assert start is not None  # who asks for processes has said how to start them
-            works = [channel.work for channel in self._channels]
-            self._coming = _Start(lambda: start(setting.processes, setting.threads), works)
+            self._coming = _Start(lambda: start(setting.processes, setting.threads), self._works())
 
     def arrived(self) -> bool:
         """Whether tasks run as was asked for, from now on; raises what went wrong where they cannot."""
-        assert self._asked is not None
+        asked, coming = self._asked, self._coming
+        assert asked is not None
         if not self._left():
             return False
-        coming = self._coming
         executor: Executor = self._threads
-        if coming is not None:
-            if not coming.ready:
-                return False
+        if coming is None:
+            self._threads.resize(asked.threads)
+            lines = [(channel, channel.home) for channel in self._channels]
+        else:
             try:
-                executor = coming.executor()
-                lines = [(each, coming.lines.pop(id(each.work), None) or executor.channel(each.work)) for each in self._channels]
+                if not coming.ready(self._works()):
+                    return False
+                executor = coming.executor
+                lines = [(channel, coming.line(channel.work)) for channel in self._channels]
             except Exception:
                 self._coming = self._asked = None
                 coming.close()
                 raise
-        else:
-            self._threads.resize(self._asked.threads)
-            lines = [(each, each.home) for each in self._channels]
         if executor is not self._now:
             for channel, line in lines:
                 channel.move(line)
             if self._now is not self._threads:
                 self._leaving = self._now
             self._now = executor
-        self.workers, self.processes = self._asked.workers, self._asked.processes
+        self.workers = asked.workers
         self._coming = self._asked = None
         return True
+
+    def _works(self) -> list[TaskWork[Any, Any]]:
+        return [channel.work for channel in self._channels]
 
     def _left(self) -> bool:
         """Whether nobody works any more who was told to stop; closes processes that have done so."""
@@ -118,53 +128,67 @@ class AutoExecutor(Executor):
         """Close what has done its last task."""
         self._left()
 
-    def stacks(self) -> str:
-        told = [self._threads.stacks()] + [each.stacks() for each in (self._now, self._leaving) if each not in (None, self._threads)]
-        return "\n".join(told)
+    def stacks(self, describe: Callable[[Any], str]) -> str:
+        return "\n".join(executor.stacks(describe) for executor in self._at_work())
+
+    def replace_stuck(self, quiet_s: float) -> bool:
+        return any([executor.replace_stuck(quiet_s) for executor in self._at_work()])
+
+    def _at_work(self) -> list[Executor]:
+        others = [executor for executor in (self._leaving, self._now) if executor not in (None, self._threads)]
+        return [self._threads, *(executor for executor in others if executor is not None)]
 
     def close(self) -> None:
         coming, self._coming = self._coming, None
         if coming is not None:
             coming.close()
-        for executor in (self._leaving, self._now, self._threads):
-            if executor is not None:
-                executor.close()
+        for executor in self._at_work():
+            executor.close()
 
 
 class _Start:
-    """Processes on their way, with a line for each work. A thread waits for them, because the consumer has better things to do."""
+    """Processes on their way. A thread starts them and packs what they need, because the consumer has better things to do."""
 
     def __init__(self, start: Callable[[], Executor], works: list[TaskWork[Any, Any]]) -> None:
         self._start, self._works = start, works
-        self.lines: dict[int, Channel[Any, Any]] = {}  # by the identity of their work, which `_works` keeps
+        self._lines: dict[int, Channel[Any, Any]] = {}  # by the identity of their work, which `_works` keeps
         self._executor: Executor | None = None
         self._error: Exception | None = None
+        self._done = False
         self._background = Background(self._run, 1, "stoker-start")
 
     def _run(self, stop: threading.Event) -> None:
         try:
-            executor = self._executor = self._start()
-            if stop.is_set():
-                executor.close()
-            else:
-                self.lines = {id(work): executor.channel(work) for work in self._works}
+            self._executor = self._start()
+            for work in self._works:
+                self.line(work)
         except Exception as error:  # noqa: BLE001  raised where it is asked for
             self._error = error
+        self._done = True
+        if stop.is_set() and self._executor is not None:
+            self._executor.close()
 
-    @property
-    def ready(self) -> bool:
-        """Whether there is something to be had: the executor, or an error."""
-        if self._error is not None:
-            return True
-        return self._executor is not None and len(self.lines) == len({id(work) for work in self._works}) and self._executor.ready
-
-    def executor(self) -> Executor:
+    def ready(self, works: list[TaskWork[Any, Any]]) -> bool:
+        """Whether a worker has begun; raises what went wrong. Lines to all of these works are made then."""
+        if not self._done:
+            return False
         if self._error is not None:
             raise self._error
+        self._works += works  # of feeds that were started meanwhile
+        for work in works:
+            self.line(work).collect(0.0)  # which is when an executor looks after its workers
+        return bool(works) and self.executor.ready
+
+    @property
+    def executor(self) -> Executor:
         if self._executor is None:
             raise ClosedError("the loader was closed")
-        self._background.close()
         return self._executor
+
+    def line(self, work: TaskWork[Any, Any]) -> Channel[Any, Any]:
+        if id(work) not in self._lines:
+            self._lines[id(work)] = self.executor.channel(work)
+        return self._lines[id(work)]
 
     def close(self) -> None:
         self._background.close()

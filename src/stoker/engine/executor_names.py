@@ -10,6 +10,7 @@ EXECUTORS: Registry[type[Executor]] = Registry(
     {
         "auto": ("stoker.engine.auto_executor", "AutoExecutor", ""),
         "threads": ("stoker.engine.threads", "ThreadExecutor", ""),
+        "processes": ("stoker.engine.process_executor", "ProcessExecutor", ""),
         "inline": ("stoker.engine.inline", "InlineExecutor", ""),
     },
 )

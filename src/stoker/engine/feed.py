@@ -135,8 +135,10 @@ class Feed(Generic[U, C, R]):
         budget: int,
         watchdog_s: float,
         first: bool = False,
+        describe: Callable[[Any], str] = repr,
         resized: Callable[[int], Window] | None = None,
     ) -> None:
+        self._describe = describe  # which samples a task's content is, whoever's task it is
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
         self._pace = Pace(executor.workers, window.most)
@@ -287,5 +289,5 @@ class Feed(Generic[U, C, R]):
         oldest = self._units[waiting[0]] if waiting else None
         return (
             f"no task finished for {self._watchdog_s:g} s (watchdog_s) while waiting for {oldest or 'the source'}; "
-            f"every worker's stack follows, the innermost call last\n\n{self._executor.stacks()}"
+            f"every worker's stack follows, the innermost call last\n\n{self._executor.stacks(self._describe)}"
         )

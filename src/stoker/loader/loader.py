@@ -89,6 +89,7 @@ class Loader:
         plan: Plan,
         *,
         threads: int | None = None,
+        processes: int | None = None,
         executor: str = "auto",
         memory: int | str = "2GB",
         ahead: int | None = None,
@@ -102,7 +103,7 @@ class Loader:
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
     ) -> None:
-        for name, count in (("threads", threads), ("ahead", ahead)):
+        for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
                 _check_count(f"loader({name}=", count, 1)
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
@@ -137,7 +138,7 @@ class Loader:
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, plan)
+        self._executor = make_executor(executor, threads, processes, plan)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)

@@ -1,0 +1,592 @@
+"""The process executor: worker processes of some threads each, which may die. Nothing is lost with them.
+
+Many processes are for functions that hold the interpreter's lock; one with many threads, a feeder, leaves the interpreter of the
+training loop alone. Workers are fresh interpreters: nothing is forked, so threads and locks of this process do not matter, and a
+script needs no ``if __name__ == "__main__"``.
+
+There is no thread of ours in this process. Whoever submits sends, and whoever collects receives and looks after the workers. Any
+end of a worker is a death, whatever its exit code: it is replaced at once, and its tasks come back as lost, to run again. How it
+died, and whether it had begun a task, says how much that task is to blame.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, WorkerError
+from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
+from .function_wire import pack_work
+from .process_line import Frame, HomeLine, Kind, copy_into, frame, head
+from .process_worker import STACKS
+from .shared_memory import Arena, Bytes, MemoryFile, Place, SharedAddress, block_size, lend
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+#: seconds for all workers to end by themselves, and for one to write its stacks
+_END_S, _STACKS_S = 0.5, 1.0
+#: workers that end one after another without having finished a task, before nobody believes in the next
+_MOST_STILLBORN = 5
+#: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
+_PATIENCE_S = 0.05
+_BOARD = 4096
+_LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
+
+#: what a worker runs. It finds what this process finds, wherever that was
+_PROGRAM = """
+import json, sys
+words = json.loads(sys.argv[1])
+sys.path[:] = words.pop(0)
+from stoker.engine.process_worker import main
+main(*words)
+"""
+
+_log = logging.getLogger("stoker")
+_files = count()  # numbers of memory files in this process and its workers
+_serials = count(1)  # of tasks
+_alive: weakref.WeakSet[ProcessExecutor] = weakref.WeakSet()
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A task that a worker has, and what is held for it until it is answered."""
+
+    channel: _ProcessChannel[Any, Any]
+    task: Task[Any]
+    first: bool
+    blocks: list[Place] = field(default_factory=list)
+
+
+class _Process:
+    """One worker, seen from here."""
+
+    def __init__(self, number: int, threads: int) -> None:
+        self.number, self.threads = number, threads
+        self.ready = self.tainted = self.recalled = False
+        self.finished = 0  # tasks
+        self.sent: dict[int, _Sent] = {}
+        self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
+        self.known: set[int] = set()  # memory files it was handed
+        self.works = 0  # how many it was handed
+        self.open: set[int] = set()  # channels
+        self.file = MemoryFile(next(_files))
+        self.board: NDArray[np.int64] = self.file.map(self.file.extend(_BOARD)).view(np.int64)
+        self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
+        own, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        words = json.dumps([sys.path, theirs.fileno(), lifeline, self.stacks, threads])
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, *subprocess._args_from_interpreter_flags(), "-u", "-c", _PROGRAM, words],  # type: ignore[attr-defined]
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), lifeline, self.stacks),
+                start_new_session=True,  # Ctrl-C is for this process to decide on
+                env=_environment(),
+            )
+        except BaseException:
+            own.close()
+            os.close(self._lifeline)
+            self.file.close()
+            os.close(self.stacks)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline)
+        self.line = HomeLine(own)
+        self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+
+    @property
+    def begun(self) -> set[int]:
+        """The tasks in its hands, when it last noted them."""
+        return set(self.board[: self.threads].tolist())
+
+    def attach(self, file: MemoryFile) -> None:
+        """Make sure that it sees a memory file."""
+        if file.number not in self.known:
+            self.known.add(file.number)
+            own = file is self.file
+            self.line.send(frame(Kind.ATTACH, (file.number, _BOARD if own else 0, own), _in_band), [file.fd])
+
+    def free_returned(self) -> None:
+        """Tell it which blocks of its memory are free again."""
+        places = []
+        while self.returned:
+            places.append(self.returned.popleft().place)
+        if places:
+            self.line.send(head(Kind.FREE, places))
+
+    def fate(self) -> tuple[int, str]:
+        """How it ended: how much a task that it had begun is to blame, and in words."""
+        try:
+            status = self.process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            status = self.process.wait()
+        if self.tainted:
+            return NOT_BEGUN, "was given up, because what it said was interrupted"
+        if status >= 0:
+            return CRASHED, f"ended in the middle, with exit code {status}"
+        name = signal.Signals(-status).name if -status in signal.Signals._value2member_map_ else f"signal {-status}"
+        if -status in (signal.SIGKILL, signal.SIGTERM):
+            return KILLED, f"was killed ({name}), perhaps because memory was short"
+        return CRASHED, f"was killed by {name}"
+
+    def kill(self) -> None:
+        """End it now, with all that functions started in it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of everything here that belongs to it."""
+        if self._lifeline >= 0:
+            lifeline, self._lifeline = self._lifeline, -1
+            os.close(lifeline)
+            self.line.close()
+            if self.pidfd >= 0:
+                os.close(self.pidfd)
+            os.close(self.stacks)
+            self.file.close()
+
+
+class ProcessExecutor(Executor):
+    """Worker processes, each with threads of its own; `workers` are all threads together."""
+
+    shares_memory = False
+
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise ConfigError("worker processes need Linux; use loader(executor='threads')")
+        self._threads = max(1, workers // processes)
+        self.workers = self._threads * processes
+        self._make_scratch = make_scratch
+        self._arena = Arena(MemoryFile(next(_files)))
+        self._returned: deque[Any] = deque()  # blocks of it that were lent
+        self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
+        self._channels = count()
+        self._dropped: deque[int] = deque()  # channels that were cancelled
+        self._files: dict[int, MemoryFile] = {self._arena.file.number: self._arena.file}
+        self._poll = select.poll()
+        self._by_fd: dict[int, _Process] = {}
+        self._wake_end, self._wake = os.pipe()
+        for end in (self._wake_end, self._wake):
+            os.set_blocking(end, False)
+        self._poll.register(self._wake_end, select.POLLIN)
+        self._stillborn = 0
+        self._broken: str | None = None
+        self._closed = False
+        self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
+        self._owner = os.getpid()
+        self._workers: list[_Process] = []
+        _alive.add(self)
+        _hook_in()
+        try:
+            for number in range(processes):
+                self._workers.append(self._start(number))
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- what the engine asks for ----------------------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        return self._closed
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker has begun; others may still be on their way."""
+        return any(worker.ready for worker in self._workers)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the worker processes."""
+        return [worker.process.pid for worker in self._workers]
+
+    def allocate(self, nbytes: int) -> tuple[Bytes, SharedAddress]:
+        self._take_returned()
+        place = self._arena.take(nbytes)
+        return lend(self._arena.view(place), place, self._returned), SharedAddress(place)
+
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
+        for number, (known, _) in enumerate(self._works):
+            if known is work:
+                return _ProcessChannel(self, number)
+        self._works.append((work, frame(Kind.WORK, work, self._put, pack_work)))
+        return _ProcessChannel(self, len(self._works) - 1)
+
+    def stacks(self) -> str:
+        """Every worker's Python stacks, as it writes them down itself: also one that is stuck in native code."""
+        before = {}
+        for worker in self._workers:
+            before[worker.number] = os.fstat(worker.stacks).st_size
+            with suppress(ProcessLookupError):
+                worker.process.send_signal(STACKS)
+        deadline = time.monotonic() + _STACKS_S
+        told = []
+        for worker in self._workers:
+            text = _new_text(worker.stacks, before[worker.number], deadline)
+            tasks = [sent.task for serial in sorted(worker.begun) if (sent := worker.sent.get(serial)) is not None]
+            doing = ", ".join(f"task {task.number} of unit {task.unit}" for task in tasks) or "waiting for work"
+            told.append(f"worker process {worker.number} (pid {worker.process.pid}), {doing}:\n{text}")
+        return "\n".join(told)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner != os.getpid():
+            return  # a forked child: the workers are not its own
+        self._wake_up()
+        mine = self._lock.acquire(timeout=1.0)
+        try:
+            for worker in self._workers:
+                with suppress(OSError):
+                    worker.line.send(head(Kind.END))
+            deadline = time.monotonic() + _END_S
+            for worker in self._workers:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        finally:
+            self._let_go()
+            if mine:
+                self._lock.release()
+
+    def _let_go(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(timeout=_END_S)
+            worker.close()
+        self._arena.file.close()
+        if self._wake >= 0:
+            self._wake, wake = -1, self._wake
+            os.close(wake)
+            os.close(self._wake_end)
+        _alive.discard(self)
+
+    # ---- workers ---------------------------------------------------------------------------------------------------------------
+
+    def _start(self, number: int) -> _Process:
+        if not sys.executable:
+            raise ConfigError(
+                "worker processes need to know where Python is, and sys.executable is empty; set it, or use "
+                "loader(executor='threads')"
+            )
+        try:
+            worker = _Process(number, self._threads)
+        except OSError as error:
+            raise ConfigError(
+                f"worker process {number + 1} could not be started ({error.strerror or error}); use fewer, as in "
+                "loader(processes=1), or threads, or raise the limit (`ulimit -u`, `ulimit -n`)"
+            ) from error
+        self._files[worker.file.number] = worker.file
+        for fd in (worker.line.socket.fileno(), worker.pidfd):
+            if fd >= 0:
+                self._by_fd[fd] = worker
+                self._poll.register(fd, select.POLLIN)
+        worker.attach(worker.file)
+        worker.attach(self._arena.file)
+        worker.line.send(frame(Kind.START, self._make_scratch, _in_band))
+        return worker
+
+    def _bury(self, worker: _Process) -> None:
+        """A worker has ended: tell of its tasks, and put another in its place."""
+        for fd in (worker.line.socket.fileno(), worker.pidfd):
+            if self._by_fd.pop(fd, None) is not None:
+                self._poll.unregister(fd)
+        begun = worker.begun
+        blame, words = worker.fate()
+        worker.kill()  # what functions started in it
+        worker.close()
+        lost = list(worker.sent.items())
+        cause = f"worker process {worker.number} (pid {worker.process.pid}) {words}"
+        self._stillborn = 0 if worker.finished else self._stillborn + 1
+        if self._stillborn >= _MOST_STILLBORN:
+            self._broken = f"{cause}; so did {self._stillborn - 1} before it, none of which had finished a task"
+        else:
+            self._workers[worker.number] = self._start(worker.number)
+            _log.warning("%s; another takes its place, and %d tasks run again", cause, len(lost))
+        for serial, sent in lost:
+            self._settle(worker, serial)
+            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=cause))
+
+    def _settle(self, worker: _Process, serial: int) -> _Sent:
+        """A task is no longer that worker's."""
+        sent = worker.sent.pop(serial)
+        for place in sent.blocks:
+            self._arena.give(place)
+        return sent
+
+    # ---- sending ---------------------------------------------------------------------------------------------------------------
+
+    def submit(self, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._look_after()
+            ready = [worker for worker in self._workers if worker.ready] or self._workers
+            self._give(min(ready, key=lambda worker: len(worker.sent)), channel, tasks, first)
+
+    def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        worker.tainted = True  # until this is done: an interruption may leave half of it
+        if channel.number not in worker.open:
+            while worker.works <= channel.work:
+                worker.line.send(self._works[worker.works][1])
+                worker.works += 1
+            worker.open.add(channel.number)
+            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work), _in_band))
+        blocks: list[Place] = []
+        numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
+
+        def put(raw: Any) -> Place:
+            place = self._known_place(raw, worker)
+            if place is None:
+                place = self._put(raw)
+                blocks.append(place._replace(nbytes=block_size(place.nbytes)))
+            return place
+
+        data = frame(Kind.TASKS, (channel.number, first, numbered), put)
+        for (serial, *_), task in zip(numbered, tasks):
+            worker.sent[serial] = _Sent(channel, task, first)
+        worker.sent[numbered[-1][0]].blocks = blocks  # tasks of a group are answered in order
+        worker.free_returned()
+        worker.line.send(data)
+        worker.tainted = False
+
+    def _put(self, raw: Any) -> Place:
+        """Take bytes to memory that all workers see."""
+        self._take_returned()
+        place = self._arena.take(raw.nbytes)
+        copy_into(self._arena.view(place), raw)
+        return place._replace(nbytes=raw.nbytes)
+
+    def _known_place(self, raw: Any, worker: _Process) -> Place | None:
+        """Where bytes lie that a worker has put there; None: in memory of this process alone."""
+        address = np.frombuffer(raw, np.uint8).ctypes.data
+        for file in self._files.values():
+            if (place := file.place_of(address, raw.nbytes)) is not None:
+                worker.attach(file)
+                return place
+        return None
+
+    def _take_returned(self) -> None:
+        while self._returned:
+            self._arena.give(self._returned.popleft().place)
+
+    def _look_after(self) -> None:
+        """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
+        while self._dropped:
+            number = self._dropped.popleft()
+            data = frame(Kind.CANCEL, number, _in_band)
+            for worker in self._workers:
+                if number in worker.open:
+                    worker.open.discard(number)
+                    worker.line.send(data)
+        for worker in list(self._workers):
+            if worker.tainted:
+                worker.kill()
+                self._bury(worker)
+
+    def drop(self, number: int) -> None:
+        """A channel has ended. May be called by a finalizer, whatever goes on."""
+        self._dropped.append(number)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake >= 0:
+            with suppress(OSError):
+                os.write(self._wake, b"w")
+
+    # ---- receiving -------------------------------------------------------------------------------------------------------------
+
+    def pump(self, timeout_s: float, until: Callable[[], object]) -> None:
+        """Receive, and look after workers, until something is there; at most for so long."""
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            while not self._closed:
+                self._look_after()
+                if self._broken is not None:
+                    raise WorkerError(f"{self._broken}; what it wrote to stderr may say why")
+                left = deadline - time.monotonic()
+                wait_s = 0.0 if until() else min(max(left, 0.0), _PATIENCE_S if self._uneven() else 1.0)
+                flushed = not [worker for worker in self._workers if not worker.line.flush()]
+                events = self._poll.poll(1000 * (wait_s if flushed else min(wait_s, 0.01)))
+                for fd, _ in events:
+                    self._heard(fd)
+                if until() or (left <= 0 and not events):
+                    return
+                if not events:
+                    self._even_out()
+
+    def _heard(self, fd: int) -> None:
+        if fd == self._wake_end:
+            with suppress(BlockingIOError):
+                os.read(fd, 4096)
+            return
+        worker = self._by_fd.get(fd)
+        if worker is None:
+            return  # buried by an event before this one
+        worker.tainted = True
+        dead = fd == worker.pidfd
+        for frame_ in worker.line.receive(self._unlent(worker)):
+            if frame_ is None:
+                dead = True
+            else:
+                self._handle(worker, frame_)
+        worker.tainted = False
+        if dead:
+            self._bury(worker)
+
+    def _handle(self, worker: _Process, frame_: Frame) -> None:
+        if frame_.kind == Kind.READY:
+            worker.ready = True
+            return
+        value = frame_.value(
+            lambda place: lend(worker.file.map(place.extent)[place.start : place.start + place.nbytes], place, worker.returned)
+        )
+        if frame_.kind == Kind.RETURNED:
+            worker.recalled = False
+            self._redirect(worker, value)
+            return
+        for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
+            sent = self._settle(worker, serial)
+            worker.finished += 1
+            number = worker.number * self._threads + seat
+            sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
+
+    def _unlent(self, worker: _Process) -> Callable[[Place], bytes]:
+        """The body of a frame, which is free again at once."""
+
+        def read(place: Place) -> bytes:
+            data = worker.file.view(place).tobytes()
+            worker.line.send(head(Kind.FREE, [place]))
+            return data
+
+        return read
+
+    def _uneven(self) -> bool:
+        loads = [len(worker.sent) for worker in self._workers if worker.ready]
+        return len(loads) > 1 and min(loads) < self._threads and max(loads) > self._threads
+
+    def _even_out(self) -> None:
+        """Ask a worker that has tasks waiting to give some back, for one that has none."""
+        ready = [worker for worker in self._workers if worker.ready]
+        if not ready:
+            return
+        idle, busy = min(ready, key=lambda w: len(w.sent)), max(ready, key=lambda w: len(w.sent))
+        if len(idle.sent) < self._threads < len(busy.sent) and not busy.recalled:
+            busy.recalled = True
+            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2), _in_band))
+
+    def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
+        for serial in serials:
+            sent = self._settle(worker, serial)
+            ready = [other for other in self._workers if other.ready] or self._workers
+            self._give(min(ready, key=lambda other: len(other.sent)), sent.channel, [sent.task], sent.first)
+
+
+class _ProcessChannel(Channel[C, R]):
+    def __init__(self, executor: ProcessExecutor, work: int) -> None:
+        self.number, self.work = next(executor._channels), work
+        self._executor = executor
+        self._done: deque[Outcome[C, R]] = deque()
+        self._cancelled = False
+        weakref.finalize(self, _drop, weakref.ref(executor), self.number).atexit = False
+
+    def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
+        self._executor.submit(self, tasks, first)
+
+    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
+        self._executor.pump(timeout_s, lambda: self._done or self._cancelled)
+        outcomes: list[Outcome[C, R]] = []
+        while self._done:
+            outcomes.append(self._done.popleft())
+        return outcomes
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._executor.drop(self.number)
+
+    def answer(self, outcome: Outcome[C, R]) -> None:
+        if not self._cancelled:
+            self._done.append(outcome)
+
+
+def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:
+    alive = executor()
+    if alive is not None:
+        alive.drop(number)
+
+
+def _in_band(raw: Any) -> None:
+    """Nothing of this goes beside the frame."""
+
+
+def _environment() -> dict[str, str]:
+    """What a worker finds there: libraries are to start no threads of their own, and sets have one order in all workers."""
+    limits = {f"{name}_NUM_THREADS": "1" for name in _LIMITED}
+    return {"PYTHONHASHSEED": "0", **os.environ, **limits, "OPENCV_FOR_THREADS_NUM": "1"}
+
+
+def _new_text(fd: int, start: int, deadline: float) -> str:
+    """What is written to a file behind `start`, when no more comes."""
+    size = start
+    while True:
+        now = os.fstat(fd).st_size
+        if (now > start and now == size) or time.monotonic() > deadline:
+            break
+        size = now
+        time.sleep(0.02)
+    text = os.pread(fd, max(0, size - start), start).decode("utf-8", "replace")
+    return text or "  (it does not answer: it is stopped, or just beginning)\n"
+
+
+_hooked = False
+
+
+def _hook_in() -> None:
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    """At the end of the program; without this the workers would end, too, but unseen."""
+    for executor in list(_alive):
+        executor.close()
+
+
+def _leave_alone() -> None:
+    """In a forked child: keep no worker alive that belongs to another process."""
+    global _hooked
+    _hooked = False
+    for executor in list(_alive):
+        for worker in executor._workers:
+            with suppress(OSError):
+                worker.close()
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_leave_alone)
