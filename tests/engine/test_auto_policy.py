@@ -85,13 +85,22 @@ def test_a_move_that_gains_stays_and_says_what_it_gained() -> None:
 def test_a_move_that_gains_nothing_is_undone_and_the_next_remedy_is_tried() -> None:
     policy = AutoPolicy(2, 2)
     both = replace(LOCKED, cpu_s=0.35, process_s=0.4)  # functions that compute and wait
-    moved = first_choice(policy, both)
-    back = settle(policy, moved, both, both)
+    back = settle(policy, first_choice(policy, both), *[both] * 6)
     assert back is not None and back.setting == Setting(0, 2)
     assert back.reason == "2 processes gave 1,000 samples/s instead of 1,000"
     policy.moved(back)
     again = first_choice(policy, both)
     assert again is not None and again.setting == Setting(0, 8)
+
+
+def test_a_clear_loss_is_undone_at_once_and_a_small_one_is_looked_at_for_longer() -> None:
+    policy = AutoPolicy(2, 2)
+    back = settle(policy, first_choice(policy, LOCKED), *[faster(LOCKED, 0.5)] * 2)
+    assert back is not None and back.reason == "2 processes gave 500 samples/s instead of 1,000"
+    policy = AutoPolicy(2, 2)
+    loads = [faster(LOCKED, 0.8)] * 2 + [faster(LOCKED, 1.9)]
+    assert settle(policy, first_choice(policy, LOCKED), *loads) is None
+    assert policy.setting == Setting(2, 1) and policy.settled
 
 
 def test_what_was_tried_in_vain_is_tried_again_much_later_or_when_the_load_is_another() -> None:

@@ -93,13 +93,13 @@ class AutoExecutor(Executor):
         executor: Executor = self._threads
         if coming is None:
             self._threads.resize(asked.threads)
-            lines = [(channel, channel.home) for channel in self._channels]
+            lines = [(channel, channel.home) for channel in self._live()]
         else:
             try:
                 if not coming.ready(self._works()):
                     return False
                 executor = coming.executor
-                lines = [(channel, coming.line(channel.work)) for channel in self._channels]
+                lines = [(channel, coming.line(channel.work)) for channel in self._live()]
             except Exception:
                 self._coming = self._asked = None
                 coming.close()
@@ -114,8 +114,11 @@ class AutoExecutor(Executor):
         self._coming = self._asked = None
         return True
 
+    def _live(self) -> list[_AutoChannel[Any, Any]]:
+        return [channel for channel in self._channels if not channel.cancelled]
+
     def _works(self) -> list[TaskWork[Any, Any]]:
-        return [channel.work for channel in self._channels]
+        return [channel.work for channel in self._live()]
 
     def _left(self) -> bool:
         """Whether nobody works any more who was told to stop; closes processes that have done so."""
@@ -132,7 +135,8 @@ class AutoExecutor(Executor):
         return "\n".join(executor.stacks(describe) for executor in self._at_work())
 
     def replace_stuck(self, quiet_s: float) -> bool:
-        return any([executor.replace_stuck(quiet_s) for executor in self._at_work()])
+        replaced = [executor.replace_stuck(quiet_s) for executor in self._at_work()]
+        return any(replaced)
 
     def _at_work(self) -> list[Executor]:
         others = [executor for executor in (self._leaving, self._now) if executor not in (None, self._threads)]
@@ -209,7 +213,7 @@ class _AutoChannel(Channel[C, R]):
     """A line to whoever is at work, and to those who still have tasks of before."""
 
     def __init__(self, work: TaskWork[C, R], home: Channel[C, R]) -> None:
-        self.work, self.home = work, home
+        self.work, self.home, self.cancelled = work, home, False
         self._now, self._under_way = home, 0
         self._rests: list[_Rest[C, R]] = []
         self._last = -1  # the last unit that was begun
@@ -278,6 +282,7 @@ class _AutoChannel(Channel[C, R]):
                 return self.collect(wait_s)
 
     def cancel(self) -> None:
+        self.cancelled = True
         for rest in self._rests:
             rest.channel.cancel()
         self._rests = []

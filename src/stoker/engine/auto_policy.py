@@ -27,12 +27,16 @@ _ON_CORE = 0.7
 _FUNCTIONS, _FEW_FUNCTIONS, _MOSTLY = 0.2, 0.1, 0.5
 #: where somebody always holds the interpreter lock, its process uses at least so many cores
 _LOCKED = 0.6
+#: tasks that have no core for this share of the time in which they are not on one lack cores, and do not wait
+_QUEUED = 0.5
 #: cores that a feeder beside a training loop needs to be worth its own
 _FEEDER_CORES = 4
 #: loads that must agree before anything moves, and that a move is judged by
 _AGREE = 2
 #: what a move must gain to stay; what it may lose where it was made for another reason
 _GAIN, _LOSS = 1.05, 0.9
+#: a loss beyond this is clear; a smaller one may be an accident, and so many loads are looked at before work goes back
+_CLEAR, _PATIENCE = 0.7, 6
 #: a load whose samples cost so many times as much, or as little, is another one
 _CHANGED = 1.5
 #: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
@@ -71,6 +75,7 @@ class Load:
     cpu_s: float  # of that, on a core
     function_s: float  # of the time in tasks, in Python functions and whatever else needs the interpreter
     process_s: float  # time on a core of this whole process
+    queued_s: float = 0.0  # in which its threads were ready to run and had no core, where that is known
     draws: bool = False  # whether a function draws from a generator that all threads of its process share
 
     @property
@@ -135,6 +140,11 @@ class AutoPolicy:
         self.settled = cores == 1  # whether nothing is going to move soon
 
     @property
+    def doubts(self) -> bool:
+        """Whether it would move if the next load agrees: then it is worth while to look closely."""
+        return self._wished is not None
+
+    @property
     def may_move(self) -> bool:
         """Whether anything else than the threads it began with could be chosen."""
         return self._cores > 1
@@ -178,13 +188,15 @@ class AutoPolicy:
         trial = self._trial
         assert trial is not None
         self._judged.append(load)
-        calm = load.wait_share < _CALM
-        if len(self._judged) < _AGREE and not calm:
+        calm, rate = load.wait_share < _CALM, _rate(self._judged)
+        stays = calm or rate >= trial.gain * trial.rate
+        clear = stays or rate < _CLEAR * trial.rate or len(self._judged) >= _PATIENCE
+        if not calm and (len(self._judged) < _AGREE or not clear):
             return None
-        rate, self._trial, self.settled = _rate(self._judged), None, True
+        self._trial, self.settled = None, True
         self._sample_cpu_s = load.sample_cpu_s
         told = f"{rate:,.0f} samples/s instead of {trial.rate:,.0f}"
-        if calm or rate >= trial.gain * trial.rate:
+        if stays:
             self.reason = f"{self.reason}; {told}"
             return None
         _, waited_s = self._failed.get(self.setting, (0.0, _AGAIN_S / 2))
@@ -226,7 +238,8 @@ class AutoPolicy:
             return
         if load.task_s < _IDLE * now.workers * load.elapsed_s:
             return
-        locked = (used if now.processes else own) >= _LOCKED
+        queued = load.queued_s / load.elapsed_s
+        locked = (used if now.processes else own + queued) >= _LOCKED  # who holds the lock may be without a core
         if now.processes < 2 and (load.draws or (locked and load.function_share >= _FUNCTIONS)):
             share = f"take {load.function_share:.0%} of the work"
             why = "draw from a generator that threads share" if load.draws else f"{share} and hold the interpreter lock"
@@ -234,7 +247,8 @@ class AutoPolicy:
         if not now.processes and locked and cores >= _FEEDER_CORES and load.function_share < _FUNCTIONS:
             yield Choice(Setting(1, cores), "Python code elsewhere in this program holds the interpreter lock", _GAIN)
         full_locks = load.function_share >= _MOSTLY and used >= _FULL * max(1, now.processes)
-        if load.on_core < _ON_CORE and not full_locks:
+        short_of_cores = load.queued_s >= _QUEUED * (load.task_s - load.cpu_s)
+        if load.on_core < _ON_CORE and not full_locks and not short_of_cores:
             yield from self._more_threads(load)
 
     def _more_threads(self, load: Load) -> Iterator[Choice]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..batch.slab import SlabPool
 from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy, Choice, Load
+from ..engine.resources import queued_seconds
 from ..errors import message_of
 from ..observe.meters import ExecutorStats, Meters, Stats
 
@@ -58,6 +59,7 @@ class AutoWatch:
     def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool) -> None:
         self._policy, self._executor, self._pool = policy, executor, pool
         self._last = _Reading()
+        self._queued: float | None = None
         self._moves = 0
         self._choice: Choice | None = None
         self._ask(policy.first())
@@ -68,12 +70,24 @@ class AutoWatch:
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
             return
         last = self._last
+        if not last.batches:
+            self._last = _Reading.of(stats)  # where loads begin
+            return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
         self._last = now = _Reading.of(stats)
-        if self._choice is None and last.batches:  # the first reading is only where loads begin
-            self._ask(self._policy.see(load_between(last, now)))
+        if self._choice is None:
+            self._ask(self._decide(load_between(last, now)))
             self._tell(meters, stats.executor.since)
+
+    def _decide(self, load: Load) -> Choice | None:
+        # How long threads had no core is asked for only where it matters, because that reads a file for each thread.
+        before, queued = self._queued, None
+        if before is not None and (queued := queued_seconds()) is not None:
+            load = replace(load, queued_s=max(0.0, queued - before))
+        choice = self._policy.see(load)
+        self._queued = (queued or queued_seconds()) if self._policy.doubts else None
+        return choice
 
     def _ask(self, choice: Choice | None) -> None:
         self._choice = choice

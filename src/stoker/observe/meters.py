@@ -35,6 +35,9 @@ class ExecutorStats:
     moves: int = 0  # how often work was moved until then
 
 
+_UNKNOWN = ExecutorStats()
+
+
 @dataclass(slots=True)
 class Stats:
     """A snapshot: all times in seconds, all sizes in bytes, since the loader was made."""
@@ -55,7 +58,7 @@ class Stats:
     workers: int = 0
     earlier_worker_s: float = 0.0  # time that workers had before their number was what it is now
     resized_s: float = 0.0  # `elapsed_s` by then
-    executor: ExecutorStats = ExecutorStats()
+    executor: ExecutorStats = _UNKNOWN
     cores: int = 0  # that this process may use; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
     damaged: int = 0  # images decoded as far as they go, with lenient=True
@@ -129,7 +132,7 @@ class Meters:
         workers: int,
         cores: int = 0,
         queued: Callable[[], float | None] = lambda: None,
-        executor: ExecutorStats = ExecutorStats(),
+        executor: ExecutorStats = _UNKNOWN,
     ) -> None:
         self._stats = Stats(workers=workers, cores=cores, executor=executor)
         #: called with the statistics so far some times per second while batches are handed out, by the consumer's thread
