@@ -344,7 +344,7 @@ class ProcessExecutor(Executor):
         worker.close()
         lost = list(worker.sent.items())
         self._reserved = None if self._reserved is worker else self._reserved
-        self._stillborn = 0 if worker.finished else self._stillborn + 1
+        self._stillborn = 0 if worker.finished or begun else self._stillborn + 1  # a task may have ended it
         if self._stillborn >= _MOST_STILLBORN:
             self._broken = (
                 f"a worker process {words}, and so did {self._stillborn - 1} before it that had finished nothing either"
@@ -396,14 +396,15 @@ class ProcessExecutor(Executor):
         """Let a worker have the tasks that may end it, one at a time, while it has no other."""
         if self._suspects and self._reserved is None:
             self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
-        if self._reserved is None or self._reserved.sent:
-            return
-        if self._suspects:
-            channel, task, first = self._suspects.popleft()
-            self._give(self._reserved, channel, [task], first)
-            return
-        self._reserved = None
-        while self._held:
+        if self._reserved is not None:
+            if self._reserved.sent:
+                return
+            if self._suspects:
+                channel, task, first = self._suspects.popleft()
+                self._give(self._reserved, channel, [task], first)
+                return
+            self._reserved = None
+        while self._held:  # also when the last suspect has ended its worker
             self._pass_on(*self._held.popleft())
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
@@ -457,6 +458,7 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
+            self._suspects = deque(suspect for suspect in self._suspects if suspect[0].number != number)
             data = frame(Kind.CANCEL, number, _in_band)
             for worker in self._workers:
                 if number in worker.open:
@@ -507,7 +509,8 @@ class ProcessExecutor(Executor):
         if worker is None:
             return  # buried by an event before this one
         worker.tainted = True
-        dead = fd == worker.pidfd
+        # Asked, because this may be an event of one that was buried a moment ago, whose descriptor its successor has now.
+        dead = fd == worker.pidfd and worker.process.poll() is not None
         for frame_ in worker.line.receive(self._unlent(worker)):
             if frame_ is None:
                 dead = True
