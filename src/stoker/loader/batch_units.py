@@ -439,8 +439,8 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
     return WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or look at "
-        "it alone with loader(executor='inline')",
+        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or "
+        "look at it alone with loader(executor='inline')",
         key=key,
         origin=origin,
         position=position,
