@@ -289,7 +289,7 @@ class TestThreads(ExecutorContract):
 class TestProcesses(LosingExecutorContract):
     options = {"processes": 2, "threads": 1}  # noqa: RUF012
     die = staticmethod(os.abort)
-    deadly = ("whole samples",)
+    deadly = ("small batches made together",)
 
 
 class TestFeeder(LosingExecutorContract):

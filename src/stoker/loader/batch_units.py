@@ -38,7 +38,7 @@ Cursors = Callable[[int], Cursor]
 #: what a task of a segment starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
 #: keys that an error names
-_MOST_KEYS = 8
+_MOST_KEYS = 16
 
 
 @dataclass(slots=True)
