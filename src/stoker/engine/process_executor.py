@@ -403,18 +403,15 @@ class ProcessExecutor(Executor):
 
     def _try_suspects(self) -> None:
         """Let a worker have the tasks that may end it, one at a time, while it has no other."""
-        if self._suspects and self._reserved is None:
-            self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
-        if self._reserved is not None:
-            if self._reserved.sent:
-                return
-            if self._suspects:
+        if self._suspects:
+            self._reserved = self._reserved or min(self._workers, key=lambda worker: len(worker.sent))
+            if not self._reserved.sent:
                 channel, task, first = self._suspects.popleft()
                 self._give(self._reserved, channel, [task], first)
-                return
+        elif self._reserved is None or not self._reserved.sent:
             self._reserved = None
-        while self._held:  # also when the last suspect has ended its worker
-            self._pass_on(*self._held.popleft())
+            while self._held:
+                self._pass_on(*self._held.popleft())
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         worker.tainted = True  # until this is done: an interruption may leave half of it
