@@ -47,6 +47,8 @@ R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
+#: seconds in which a worker may start without being taken for stuck
+_START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
@@ -241,6 +243,11 @@ class ProcessExecutor(Executor):
     def ready(self) -> bool:
         """Whether a worker has begun; others may still be on their way."""
         return any(worker.ready for worker in self._workers)
+
+    @property
+    def starting(self) -> bool:
+        since = time.monotonic() - _START_S
+        return any(not worker.ready and worker.heard_s > since for worker in self._workers)
 
     @property
     def processes(self) -> list[int]:
