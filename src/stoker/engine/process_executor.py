@@ -11,7 +11,6 @@ died, and whether it had begun a task, says how much that task is to blame.
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, WorkerError
 from ..sizes import counted
+from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
 from .function_wire import pack_work
 from .process_line import Frame, HomeLine, Kind, frame, head, write_block
@@ -92,33 +92,37 @@ class _Process:
         self.known: set[int] = set()  # memory files it was handed
         self.works = 0  # how many it was handed
         self.open: set[int] = set()  # channels
-        self.file = MemoryFile(next(_files))
-        # by thread: the task in its hands, and since when in nanoseconds
-        self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
-        self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
-        self._kills = out_of_memory_kills()
-        own, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        words = json.dumps([sys.path, theirs.fileno(), lifeline, self.stacks, threads])
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, *subprocess._args_from_interpreter_flags(), "-u", "-c", _PROGRAM, words],  # type: ignore[attr-defined]
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lifeline, self.stacks),
-                start_new_session=True,  # Ctrl-C is for this process to decide on
-                env=_environment(),
-            )
-        except BaseException:
-            own.close()
-            os.close(self._lifeline)
-            self.file.close()
-            os.close(self.stacks)
-            raise
-        finally:
-            theirs.close()
-            os.close(lifeline)
-        self.line = HomeLine(own)
-        self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+        with ExitStack() as opened:  # closed again, unless all of it succeeds
+            self.file = MemoryFile(next(_files))
+            opened.callback(self.file.close)
+            # by thread: the task in its hands, and since when in nanoseconds
+            self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
+            self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
+            opened.callback(os.close, self.stacks)
+            self._kills = out_of_memory_kills()
+            own, theirs = socket.socketpair()
+            opened.callback(own.close)
+            with theirs:
+                lifeline, self._lifeline = os.pipe()
+                opened.callback(os.close, self._lifeline)
+                try:
+                    self.process = self._start(theirs.fileno(), lifeline)
+                finally:
+                    os.close(lifeline)
+            self.line = HomeLine(own)
+            self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+            opened.pop_all()
+
+    def _start(self, line: int, lifeline: int) -> subprocess.Popen[bytes]:
+        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(line, lifeline, self.stacks),
+            start_new_session=True,  # Ctrl-C is for this process to decide on
+            env=_environment(),
+        )
 
     def begun(self, before_s: float = float("inf")) -> set[int]:
         """The tasks in its hands, as it has noted them, that it began before some time."""
@@ -194,20 +198,13 @@ class ProcessExecutor(Executor):
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
         self._make_scratch = make_scratch
-        self._arena = Arena(MemoryFile(next(_files)))
-        self._returned: deque[Any] = deque()  # blocks of it that were lent
+        self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
         self._dropped: deque[int] = deque()  # channels that were cancelled
-        self._files: dict[int, MemoryFile] = {}
-        self._book = AddressBook()
-        self._know(self._arena.file)
+        self._files = AddressBook()
         self._poll = select.poll()
         self._by_fd: dict[int, _Process] = {}
-        self._wake_end, self._wake = os.pipe()
-        for end in (self._wake_end, self._wake):
-            os.set_blocking(end, False)
-        self._poll.register(self._wake_end, select.POLLIN)
         self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
         self._reserved: _Process | None = None  # the worker that runs them
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
@@ -217,13 +214,22 @@ class ProcessExecutor(Executor):
         self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
         self._owner = os.getpid()
         self._workers: list[_Process] = []
+        self._wake_end = self._wake = -1
+        self._arena = Arena(MemoryFile(next(_files)))
         _alive.add(self)
-        _hook_in()
+        at_end(_end_all)
         try:
+            self._files[self._arena.file.number] = self._arena.file
+            self._wake_end, self._wake = os.pipe()
+            for end in (self._wake_end, self._wake):
+                os.set_blocking(end, False)
+            self._poll.register(self._wake_end, select.POLLIN)
             for number in range(processes):
                 self._workers.append(self._start(number))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise _cannot_start(error) from error
             raise
 
     # ---- what the engine asks for ----------------------------------------------------------------------------------------------
@@ -326,11 +332,8 @@ class ProcessExecutor(Executor):
         try:
             worker = _Process(number, self._threads)
         except OSError as error:
-            raise ConfigError(
-                f"worker process {number + 1} could not be started ({error.strerror or error}); use fewer, as in "
-                "loader(processes=1), or threads, or raise the limit (`ulimit -u`, `ulimit -n`)"
-            ) from error
-        self._know(worker.file)
+            raise _cannot_start(error) from error
+        self._files[worker.file.number] = worker.file
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if fd >= 0:
                 self._by_fd[fd] = worker
@@ -339,10 +342,6 @@ class ProcessExecutor(Executor):
         worker.attach(self._arena.file)
         worker.line.send(frame(Kind.START, self._make_scratch))
         return worker
-
-    def _know(self, file: MemoryFile) -> None:
-        self._files[file.number] = file
-        self._book.files = list(self._files.values())
 
     def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
         """A worker has ended: tell of its tasks, and put another in its place. One that was ended here is blamed on `stuck`."""
@@ -354,6 +353,7 @@ class ProcessExecutor(Executor):
         worker.kill()  # what functions started in it
         worker.process.wait()
         worker.close()
+        del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
         lost = list(worker.sent.items())
         self._reserved = None if self._reserved is worker else self._reserved
         self._stillborn = 0 if worker.finished else self._stillborn + 1
@@ -431,7 +431,7 @@ class ProcessExecutor(Executor):
         numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
 
         def put(memory: list[memoryview]) -> list[Place]:
-            places = [self._book.place_of(raw) for raw in memory]
+            places = [self._files.place_of(raw) for raw in memory]
             for place in places:
                 if place is not None:
                     worker.attach(self._files[place.extent.file])
@@ -594,6 +594,13 @@ def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:
         alive.drop(number)
 
 
+def _cannot_start(error: OSError) -> ConfigError:
+    return ConfigError(
+        f"worker processes could not be started ({error.strerror or error}); use fewer, as in loader(processes=1), or "
+        "executor='threads', or raise the limit (`ulimit -u`, `ulimit -n`)"
+    )
+
+
 def _environment() -> dict[str, str]:
     """What a worker finds there: libraries are to start no threads of their own, and sets have one order in all workers."""
     limits = {f"{name}_NUM_THREADS": "1" for name in _LIMITED}
@@ -613,16 +620,6 @@ def _new_text(fd: int, start: int, deadline: float) -> str:
     return text or "  (it does not answer: it is stopped, or just beginning)\n"
 
 
-_hooked = False
-
-
-def _hook_in() -> None:
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        atexit.register(_end_all)
-
-
 def _end_all() -> None:
     """At the end of the program; without this the workers would end, too, but unseen."""
     for executor in list(_alive):
@@ -631,8 +628,6 @@ def _end_all() -> None:
 
 def _leave_alone() -> None:
     """In a forked child: keep no worker alive that belongs to another process."""
-    global _hooked
-    _hooked = False
     for executor in list(_alive):
         for worker in executor._workers:
             worker.process.returncode = 0  # it is not a child of this process

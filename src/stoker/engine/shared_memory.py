@@ -178,22 +178,19 @@ class _Returned(weakref.ref["Loan"]):
     place: Place
 
 
-class AddressBook:
-    """Finds where some memory of this process lies in memory files."""
+class AddressBook(dict[int, MemoryFile]):
+    """Memory files by number; finds where some memory of this process lies in them."""
 
-    def __init__(self) -> None:
-        self.files: list[MemoryFile] = []
-        self._maps = -1
-        self._starts: list[int] = []
-        self._extents: list[Extent] = []
+    _known: tuple[int, ...] = ()  # what it was looked up in
+    _starts: list[int]
+    _extents: list[Extent]
 
     def place_of(self, raw: memoryview) -> Place | None:
         """Where these bytes are; None: in no file."""
-        maps = sum(file.maps for file in self.files)
-        if maps != self._maps:
-            self._maps = maps
-            found = sorted(pair for file in self.files for pair in file.mapped)
-            self._starts, self._extents = [start for start, _ in found], [extent for _, extent in found]
+        known = tuple([file.maps << 32 | number for number, file in self.items()])
+        if known != self._known:
+            found = sorted(pair for file in self.values() for pair in file.mapped)
+            self._known, self._starts, self._extents = known, [start for start, _ in found], [extent for _, extent in found]
         address = int(np.frombuffer(raw, np.uint8).__array_interface__["data"][0])
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address + raw.nbytes > self._starts[at] + self._extents[at].nbytes:

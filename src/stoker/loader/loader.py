@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -34,7 +34,7 @@ from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
-from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result
+from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
 from .front import Flow, open_front
@@ -513,6 +513,7 @@ class Loader:
             budget=self._share_bytes,
             watchdog_s=self._watchdog_s,
             first=not self._plan.counted,
+            describe=partial(described, self._work.source),
         )
         return self._feed
 
