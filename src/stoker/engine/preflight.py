@@ -8,8 +8,8 @@ from ..errors import ConfigError
 from ..sizes import counted, show_bytes
 from .machine import Machine
 
-#: descriptors that a worker process takes of this one: a socket, a lifeline, a handle of the process, its memory
-_FILES_PER_WORKER = 4
+#: descriptors that a worker process takes of this one: a socket, a lifeline, a handle of the process, its memory, its stacks
+_FILES_PER_WORKER = 5
 #: descriptors that are left for everything else: slabs, shards, the program's own
 _FILES_SPARE = 32
 #: threads of a worker process beside those that run tasks

@@ -12,6 +12,7 @@ from ..batch.written_rows import Report
 from ..device import Output
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS
+from ..engine.preflight import preflight
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span
 from ..plan.nodes import Image
@@ -96,8 +97,10 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finishing, plan.seed)
 
 
-def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan) -> Executor:
-    """Who does the work; `threads` are those of each process where there are `processes`."""
+def make_executor(
+    name: str, threads: int | None, processes: int | None, plan: Plan, memory: int = 0, pinned: bool = False
+) -> Executor:
+    """Who does the work; `threads` are those of each process where there are `processes`. For the others see `preflight`."""
     call = f"loader(executor={name!r}"
     if processes is not None and name == "auto":
         name = "processes"
@@ -115,7 +118,9 @@ def make_executor(name: str, threads: int | None, processes: int | None, plan: P
         return kind(threads or usual, Scratch)
     # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
     processes = processes or (usual if threads is None and plan.functions else 1)
-    return kind(processes * (threads or max(1, usual // processes)), Scratch, processes)
+    each = threads or max(1, usual // processes)
+    _log.debug("%s", preflight(processes, each, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned).line)
+    return kind(processes * each, Scratch, processes)
 
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:

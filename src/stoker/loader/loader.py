@@ -138,7 +138,7 @@ class Loader:
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, processes, plan)
+        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, device is not None)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
