@@ -155,7 +155,7 @@ class PicklingChannel(Channel[C, R]):
         return True
 
     def _blame(self, task: Task[C], blame: int) -> None:
-        self._blamed.update({place: blame for place in self._places(task)})
+        self._blamed.update(dict.fromkeys(self._places(task), blame))
 
     def _places(self, task: Task[C]) -> list[tuple[int, int]]:
         rows: Any = getattr(task.content, "rows", task.content)

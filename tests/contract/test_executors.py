@@ -179,7 +179,7 @@ def run_of(pipeline: Pipeline, **options: Any) -> tuple[list[str], int, Exceptio
         try:
             for batch in loader:
                 batches.append(hash_of(batch))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return batches, loader.stats().skipped, error
         return batches, loader.stats().skipped, None
 

@@ -211,7 +211,7 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
     running: list[Run] = []
     ready: list[int] = []
     offered = taken = 0
-    rows = {unit: {task: 2 for task in range(tasks)} for unit, (tasks, _) in enumerate(units)}  # rows of each task
+    rows = {unit: dict.fromkeys(range(tasks), 2) for unit, (tasks, _) in enumerate(units)}  # rows of each task
     done: dict[int, int] = {}  # rows of a unit that were answered for since its tasks ran last
     blamed: dict[tuple[int, int], int] = {}
     given_up: set[tuple[int, int]] = set()

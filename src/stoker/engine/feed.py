@@ -95,9 +95,10 @@ class Pace:
     MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
+    MOVING_S = 1.0  # of work in flight, while it may soon move to other workers
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
-        self._workers, self.window = workers, window
+        self.workers, self.window = workers, window
         self._row_s: float | None = None
         self._first_rows = rows
 
@@ -109,10 +110,10 @@ class Pace:
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
         if self._row_s is None:
-            return max(1, min(self._first_rows, -(-unit_rows // self._workers)))
+            return max(1, min(self._first_rows, -(-unit_rows // self.workers)))
         rows = int(self.TASK_S / self._row_s)
         # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
-        rows = max(1, min(rows, self.window * unit_rows // (2 * self._workers)), int(self.LEAST_S / self._row_s))
+        rows = max(1, min(rows, self.window * unit_rows // (2 * self.workers)), int(self.LEAST_S / self._row_s))
         if rows >= unit_rows:
             return max(1, unit_rows)
         tasks = -(-unit_rows // rows)
@@ -122,12 +123,16 @@ class Pace:
         """Rows of small tasks worth handing out together."""
         return self._first_rows if self._row_s is None else max(1, int(self.GROUP_S / self._row_s))
 
+    def units_to_move(self, unit_rows: int) -> int:
+        """Units that are enough for the workers there are, while others may soon take over: what has begun is not moved."""
+        return int(self.workers * self.MOVING_S / max(self._row_s or 0.0, 1e-9) / max(1, unit_rows))
+
     def burst(self, unit_rows: int, window: int) -> int:
         """Units worth handing out together because each alone would be too little."""
         if self._row_s is None:
             return 1
         units = int(self.GROUP_S / (self._row_s * max(1, unit_rows)))
-        return max(1, min(units, window // (self._workers + 1), self.MOST_TASKS))
+        return max(1, min(units, window // (self.workers + 1), self.MOST_TASKS))
 
 
 class Feed(Generic[U, C, R]):
@@ -144,12 +149,14 @@ class Feed(Generic[U, C, R]):
         watchdog_s: float,
         first: bool = False,
         describe: Callable[[Any], str] = repr,
+        resized: Callable[[int], Window] | None = None,
     ) -> None:
         self._describe = describe  # which samples a task's content is, whoever's task it is
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
         self._pace = Pace(executor.workers, window.most)
         self._watchdog_s = watchdog_s
+        self._resized = resized  # the window for another number of workers
         self._first = first  # its tasks go before those of other feeds, because it takes what these give
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
@@ -195,8 +202,13 @@ class Feed(Generic[U, C, R]):
 
     def _fill(self, block: bool) -> None:
         """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
-        schedule = self._schedule
-        window = self._pace.window = schedule.limit(self._usual_bytes, self._usual_rows)
+        schedule, executor = self._schedule, self._executor
+        if executor.workers != self._pace.workers:
+            self._resize(executor.workers)
+        window = schedule.limit(self._usual_bytes, self._usual_rows)
+        if narrow := executor.may_move:
+            window = min(window, max(schedule.window.least, self._pace.units_to_move(self._usual_rows)))
+        self._pace.window = window
         if schedule.in_flight >= window or schedule.in_flight > window - self._pace.burst(self._usual_rows, window):
             return
         commands: list[Command] = []
@@ -217,7 +229,14 @@ class Feed(Generic[U, C, R]):
                 break
             commands += self._offer(unit)
             block = False
+            if narrow and schedule.in_flight >= window:
+                break
         self._run(commands)
+
+    def _resize(self, workers: int) -> None:
+        self._pace.workers = workers
+        if self._resized is not None:
+            self._schedule.window = self._resized(workers)
 
     def _offer(self, unit: U) -> list[Command]:
         number = self._offered

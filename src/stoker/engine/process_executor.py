@@ -47,8 +47,8 @@ R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
-#: workers that end one after another without having finished a task, before nobody believes in the next
-_MOST_STILLBORN = 5
+#: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
+_MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
 _PATIENCE_S = 0.05
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
@@ -85,7 +85,6 @@ class _Process:
     def __init__(self, number: int, threads: int) -> None:
         self.number, self.threads = number, threads
         self.ready = self.tainted = self.recalled = False
-        self.finished = 0  # tasks
         self.heard_s = time.monotonic()
         self.sent: dict[int, _Sent] = {}
         self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
@@ -356,11 +355,9 @@ class ProcessExecutor(Executor):
         del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
         lost = list(worker.sent.items())
         self._reserved = None if self._reserved is worker else self._reserved
-        self._stillborn = 0 if worker.finished else self._stillborn + 1
-        if self._stillborn >= _MOST_STILLBORN:
-            self._broken = (
-                f"a worker process {words}, and so did {self._stillborn - 1} before it that had finished nothing either"
-            )
+        self._stillborn = 0 if worker.ready else self._stillborn + 1
+        if self._stillborn >= _MOST_STILLBORN.get(blame, 1 << 30):
+            self._broken = f"{self._stillborn} worker processes in a row ended before they had begun; the last one {words}"
         else:
             try:
                 self._workers[worker.number] = self._start(worker.number)
@@ -535,7 +532,6 @@ class ProcessExecutor(Executor):
             return
         for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
             sent = self._settle(worker, serial)
-            worker.finished += 1
             number = worker.number * self._threads + seat
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
         self._try_suspects()

@@ -10,11 +10,14 @@ from ..batch.collate import STACK_EQUAL
 from ..batch.slab import Allocate, Layout
 from ..batch.written_rows import Report
 from ..device import Output
+from ..engine.auto_executor import AutoExecutor
+from ..engine.auto_policy import AutoPolicy
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS
 from ..engine.preflight import preflight
+from ..engine.schedule import Window
 from ..errors import ConfigError
-from ..observe.meters import Meters, Span
+from ..observe.meters import ExecutorStats, Meters, Span
 from ..plan.nodes import Image
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
@@ -23,11 +26,13 @@ from ..stage.finish import Finish
 from ..stage.runner import Reader, Runner, make_stages
 from ..storage.scratch import Scratch
 from .batch_units import BatchWork, Observer, SegmentWork
-from .thread_count import default_threads
+from .thread_count import core_share, default_threads
 
 _log = logging.getLogger("stoker")
 #: single samples are worked on this many at a time
 _SAMPLES = 32
+#: memory the automatic look-ahead fills, and the most batches it holds
+_AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 #: small batches are made together, up to so many bytes and so many of them
 _GROUP_BYTES, _GROUP_MOST = 4 << 20, 32
 
@@ -97,13 +102,22 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finishing, plan.seed)
 
 
-def make_executor(
-    name: str, threads: int | None, processes: int | None, plan: Plan, memory: int = 0, pinned: bool = False
-) -> Executor:
-    """Who does the work; `threads` are those of each process where there are `processes`. For the others see `preflight`."""
+def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan, memory: int, pinned: bool) -> Executor:
+    """Who does the work; `threads` are those of each process where there are `processes`.
+
+    `memory` bounds what is in flight; `pinned`: batches lie where a device reads them.
+    """
+
+    def start(processes: int, threads: int, kind: str = "processes") -> Executor:
+        found = preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned)
+        _log.debug("%s", found.line)
+        return EXECUTORS.get(kind, "loader()")(processes * threads, Scratch, processes)
+
     call = f"loader(executor={name!r}"
-    if processes is not None and name == "auto":
-        name = "processes"
+    if name == "auto" and (processes, threads) == (None, None):
+        return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=start)
+    if name == "auto":
+        name = "threads" if processes is None else "processes"  # who says how many has chosen
     kind = EXECUTORS.get(name, f"{call})")
     if processes is not None and kind.shares_memory:
         raise ConfigError(f"{call}, processes={processes}): it has no processes; omit one of the two")
@@ -118,17 +132,37 @@ def make_executor(
         return kind(threads or usual, Scratch)
     # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
     processes = processes or (usual if threads is None and plan.functions else 1)
-    each = threads or max(1, usual // processes)
-    _log.debug("%s", preflight(processes, each, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned).line)
-    return kind(processes * each, Scratch, processes)
+    return start(processes, threads or max(1, usual // processes), name)
+
+
+def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:
+    """Who runs tasks at first."""
+    processes = len(executor.processes)
+    if name == "auto":
+        name = "processes" if processes else "threads"
+    threads = executor.workers // max(1, processes) if executor.ahead else 0
+    return ExecutorStats(name, processes, threads, reason="" if policy is None else policy.reason)
+
+
+def policy_of(executor: Executor, output: Output) -> AutoPolicy | None:
+    """Who decides where work runs; None: the user did."""
+    if not isinstance(executor, AutoExecutor):
+        return None
+    return AutoPolicy(core_share().threads, executor.workers, beside_device=output.beside_device)
+
+
+def window_of(workers: int) -> Window:
+    """Units in flight, unless the user says how many."""
+    # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
+    return Window(2 + workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
 
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:
     """Where slabs get their memory: the output says what kind, unless workers see only what the executor gives."""
-    if executor.shares_memory:
-        return lambda nbytes: (output.allocate(nbytes), None)
 
     def allocate(nbytes: int) -> Any:
+        if executor.shares_memory:  # asked each time: work may move
+            return output.allocate(nbytes), None
         memory, address = executor.allocate(nbytes)
         return output.adopt(memory), address
 

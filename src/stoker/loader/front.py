@@ -190,18 +190,16 @@ class Through(Flow):
         self._inner, self._skipped = inner, skipped
         self._watch, self._counts, self._last = watch, not first, last
         self._failure: BaseException | None = None
-        # A unit is one task: with fewer of them than workers, some would have nothing to do.
-        workers = executor.workers
-        window = Window(workers + 2, 4 * workers + 4, _AHEAD_BYTES) if workers > 1 else Window(2, 2)
         self._feed: Feed[ChunkUnit, Rows, tuple[Chunk, Report]] = Feed(
             _Units(inner, work, observe),
             executor.channel(work),
             executor,
-            window=window,
+            window=_window(executor.workers),
             budget=budget,
             watchdog_s=watchdog_s,
             first=first,
             describe=partial(described, work.source),
+            resized=_window,
         )
 
     def next(self, block: bool) -> Any:
@@ -298,6 +296,11 @@ def open_front(
             flow = Through(flow, work, executor, observers[number], skipped, budget, watchdog_s, number > 0, watch, last)
         flow = Numbered(flow, segment, epoch, watch if last else None)
     return flow
+
+
+def _window(workers: int) -> Window:
+    """Units of a segment in flight. Each is one task: with fewer of them than workers, some would have nothing to do."""
+    return Window(workers + 2, 4 * workers + 4, _AHEAD_BYTES) if workers > 1 else Window(2, 2)
 
 
 def _whole(segment: Segment) -> bool:

@@ -17,6 +17,7 @@ from ..batch.batch import Batch, Sample
 from ..batch.draft import Draft, column_bytes
 from ..batch.slab import SlabPool
 from ..device import check_batches, choose_output
+from ..engine.auto_executor import AutoExecutor
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.resources import queued_seconds, usable_cores
@@ -34,17 +35,28 @@ from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
+from .auto_watch import AutoWatch
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
-from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
+from .build import (
+    compile_work,
+    decodes,
+    executor_stats,
+    finishes,
+    group_of,
+    layout_of,
+    make_executor,
+    observer,
+    policy_of,
+    slab_memory,
+    window_of,
+)
 from .front import Flow, open_front
 from .look_ahead import Forerunner
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
 
-#: memory the automatic look-ahead fills, and the most batches it holds
-_AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
 
@@ -138,12 +150,16 @@ class Loader:
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, device is not None)
+        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
-        self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
+        policy = policy_of(self._executor, self._output)
+        told = executor_stats(executor, self._executor, policy)
+        self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
+        if policy is not None and isinstance(self._executor, AutoExecutor):
+            self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
@@ -485,13 +501,14 @@ class Loader:
     @property
     def _window(self) -> Window:
         """Units in the making or waiting."""
+        return window_of(self._executor.workers) if self._units_ahead is None else Window(self._units_ahead, self._units_ahead)
+
+    @property
+    def _units_ahead(self) -> int | None:
+        """How many units are made ahead, whoever works on them; None: that depends."""
         if not self._executor.ahead:
-            return Window(1, 1)
-        if self._ahead is not None:
-            units = max(1, self._ahead // self._group)
-            return Window(units, units)
-        # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
-        return Window(2 + self._executor.workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
+            return 1
+        return None if self._ahead is None else max(1, self._ahead // self._group)
 
     @property
     def _share_bytes(self) -> int:
@@ -514,6 +531,7 @@ class Loader:
             watchdog_s=self._watchdog_s,
             first=not self._plan.counted,
             describe=partial(described, self._work.source),
+            resized=window_of if self._units_ahead is None else None,
         )
         return self._feed
 

@@ -23,6 +23,21 @@ class Span(NamedTuple):
     stop_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorStats:
+    """Who runs tasks: so many processes of `threads` threads each, or, with 0, threads of this process."""
+
+    name: str = "threads"  # "inline", "threads", "processes", or whatever else there is
+    processes: int = 0
+    threads: int = 0
+    since: int = 0  # batches that had been handed out by then
+    reason: str = ""  # why; empty: the user said so
+    moves: int = 0  # how often work was moved until then
+
+
+_UNKNOWN = ExecutorStats()
+
+
 @dataclass(slots=True)
 class Stats:
     """A snapshot: all times in seconds, all sizes in bytes, since the loader was made."""
@@ -41,6 +56,9 @@ class Stats:
     process_s: float = 0.0  # time on a core of the whole process, from the first batch to the last one handed out
     queued_s: float | None = None  # meanwhile its threads were ready to run and had no core; None: the system does not say
     workers: int = 0
+    earlier_worker_s: float = 0.0  # time that workers had before their number was what it is now
+    resized_s: float = 0.0  # `elapsed_s` by then
+    executor: ExecutorStats = _UNKNOWN
     cores: int = 0  # that this process may use; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
     damaged: int = 0  # images decoded as far as they go, with lenient=True
@@ -72,7 +90,7 @@ class Stats:
     @property
     def busy_share(self) -> float:
         """Share of the workers' time spent in tasks."""
-        spent = self.elapsed_s * self.workers
+        spent = self.earlier_worker_s + (self.elapsed_s - self.resized_s) * self.workers
         return min(1.0, self.task_s / spent) if spent > 0 else 0.0
 
 
@@ -109,8 +127,16 @@ class Meters:
 
     MOST_SPANS = 20_000  # the latest ones; a trace of a long run shows its end
 
-    def __init__(self, workers: int, cores: int = 0, queued: Callable[[], float | None] = lambda: None) -> None:
-        self._stats = Stats(workers=workers, cores=cores)
+    def __init__(
+        self,
+        workers: int,
+        cores: int = 0,
+        queued: Callable[[], float | None] = lambda: None,
+        executor: ExecutorStats = _UNKNOWN,
+    ) -> None:
+        self._stats = Stats(workers=workers, cores=cores, executor=executor)
+        #: called with the statistics so far some times per second while batches are handed out, by the consumer's thread
+        self.watch: Callable[[Meters, Stats], None] | None = None
         self._queued, self._first_queued = queued, 0.0
         self._begun: float | None = None
         self._first: float | None = None
@@ -151,7 +177,15 @@ class Meters:
         if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
             self._next_cpu = now + _CPU_EVERY_S
             stats.process_s = time.process_time() - self._first_cpu
+            if self.watch is not None:
+                self.watch(self, stats)
         self._waits.append((asked_s, now))
+
+    def moved(self, workers: int, executor: ExecutorStats) -> None:
+        """Others run tasks from now on."""
+        stats = self._stats
+        stats.earlier_worker_s += (stats.elapsed_s - stats.resized_s) * stats.workers
+        stats.resized_s, stats.workers, stats.executor = stats.elapsed_s, workers, executor
 
     def task(self, span: Span, cpu_s: float) -> None:
         self._stats.task_s += span.stop_s - span.start_s
