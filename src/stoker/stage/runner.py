@@ -103,7 +103,7 @@ class Runner:
         if rendered is not None:
             first = 2
             chunk, read_s = rendered
-            rows, targets = self._settle(chunk, targets, report)
+            rows, targets = self._settle(chunk, targets, report, self.steps[1])
             report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
         chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
         if self._columns is not None and len(chunk):
@@ -133,13 +133,13 @@ class Runner:
                         raise
                     short = error.with_traceback(None)  # its frames hold memory
                 else:
-                    rows, targets = self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report)
+                    rows, targets = self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at])
             report.seconds[at] += time.perf_counter() - clock
             at += 1
             if short is not None:
                 targets = NO_TARGETS
                 if len(rows) == 1:
-                    rows = self._without_memory(rows, short, report)
+                    rows = self._without_memory(rows, short, report, self.steps[at - 1])
                 else:
                     begin, at = at - 1, next((later for later in range(at, stop) if self._whole[later]), stop)
                     rows = self._one_by_one(begin, at, rows, scratch, report)
@@ -173,7 +173,7 @@ class Runner:
             try:
                 chunk = self._through(first, stop, row, NO_TARGETS, scratch, report).own()
             except MemoryError as error:
-                chunk = self._without_memory(row, error, report)
+                chunk = self._without_memory(row, error, report, self.steps[first])
             failed = report.failure is not earlier
             if isinstance(rows, Places):
                 chunk.slots = chunk.slots + at
@@ -181,9 +181,9 @@ class Runner:
             chunks.append(chunk)
             if failed:
                 break
-        return self._joined(chunks, report)
+        return self._joined(chunks, report, self.steps[stop - 1])
 
-    def _joined(self, chunks: list[Chunk], report: Report) -> Chunk:
+    def _joined(self, chunks: list[Chunk], report: Report, step: str) -> Chunk:
         """Chunks one after another; while there is no memory for them together the largest is a bad sample."""
         while True:
             chunks = [chunk for chunk in chunks if len(chunk)] or chunks[-1:]
@@ -193,22 +193,25 @@ class Runner:
                 short = error.with_traceback(None)
             largest = max(range(len(chunks)), key=lambda at: sum(map(column_bytes, chunks[at].columns.values())))
             beside = f", the largest of {len(chunks):,}"
-            chunks[largest] = self._without_memory(chunks[largest], short, report, beside)
+            chunks[largest] = self._without_memory(chunks[largest], short, report, step, beside)
             if not self._skip:
                 del chunks[largest + 1 :]
 
-    def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, beside: str = "") -> Chunk:
+    def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, step: str, beside: str = "") -> Chunk:
         """The rows without their first, for which there is no memory."""
         if isinstance(rows, Places):
             assert self._read is not None
             rows = self._read.chunk(rows, SourceRows({}))
         rows.fail(0, rows.out_of_memory(0, cause, beside))
-        return self._settle(rows, NO_TARGETS, report)[0]
+        return self._settle(rows, NO_TARGETS, report, step)[0]
 
-    def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
+    def _settle(self, chunk: Chunk, targets: Targets, report: Report, step: str) -> tuple[Chunk, Targets]:
+        """Take the rows that failed in a step out of the chunk, and report them."""
         if not chunk.failures:
             return chunk, targets
         failed = sorted(chunk.failures)
+        for error in chunk.failures.values():
+            error.stage = error.stage or step
         if not self._skip:
             report.failure, report.failed_slot = TaskFault.of(chunk.failures[failed[0]]), int(chunk.slots[failed[0]])
             return chunk.take(np.arange(failed[0])), NO_TARGETS
@@ -316,7 +319,9 @@ class Reader:
             SourceNames(source, indices),
         )
         for row, error in rows.errors.items():
-            chunk.fail(row, error if isinstance(error, SampleError) else _read_error(error, source, int(indices[row])))
+            bad = error if isinstance(error, SampleError) else _read_error(error, source, int(indices[row]))
+            bad.stage = "read"
+            chunk.fail(row, bad)
         return chunk
 
 
