@@ -387,7 +387,9 @@ def test_ranks_may_share_a_list_and_what_all_of_them_meet_is_in_it_once(tmp_path
         assert keys == [4, 14, 24, 34, 44, 54]
 
 
-def test_the_log_has_the_first_bad_sample_with_its_traceback_and_one_line_for_each_epoch(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_first_bad_sample_with_its_traceback_and_one_line_for_each_epoch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     pipeline = numbers().map(x=failing(lambda x: x % 10 == 4)).batch(10).on_error("skip", budget=6)
     for how in HOW:
         caplog.clear()

@@ -44,6 +44,7 @@ class Stats:
     workers: int = 0
     cores: int = 0  # that this process may use; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
+    retried: int = 0  # reads and calls of functions that were tried again, by retry(n)
     damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
@@ -174,6 +175,9 @@ class Meters:
 
     def by_pillow(self, count: int) -> None:
         self._stats.pillow += count
+
+    def retried(self, count: int) -> None:
+        self._stats.retried += count
 
     def damaged(self, count: int) -> None:
         self._stats.damaged += count

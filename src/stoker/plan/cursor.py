@@ -23,7 +23,7 @@ MOST_RECENT = 1000
 class SkipCounts:
     """What one rank has seen of an epoch: so many samples, so many of them bad.
 
-    `recent` are the bad ones in the window of a budget, oldest first, by how many samples were seen from each on, itself included.
+    `recent` are the bad ones in the window of a budget, oldest first: how many samples were seen from each on, itself included.
     """
 
     seen: int = 0

@@ -29,7 +29,7 @@ from ..plan.nodes import (
     Unbatch,
 )
 from ..plan.order import Places
-from ..source.chunk import Chunk, Column, join_chunks, numbers
+from ..source.chunk import Chunk, Column, Ints, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..source.source import Rows as SourceRows
 from ..source.source import Source
@@ -37,6 +37,7 @@ from ..storage.scratch import Scratch
 from .decode import DecodeStage
 from .fields import FieldsStage
 from .image import ImageStage
+from .io_retries import IoRetries, may_pass
 from .map_functions import MapFieldsStage, MapStage
 from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
 from .stage import Stage, Targets
@@ -64,9 +65,12 @@ STAGES: dict[type, type[Stage]] = {
 }
 
 
-def make_stages(steps: Iterable[AnyStep], seed: int) -> list[Stage]:
+def make_stages(steps: Iterable[AnyStep], seed: int, retries: IoRetries | None = None) -> list[Stage]:
     """The steps' doers."""
-    return [STAGES[type(step.node)](step, seed) for step in steps]
+    stages = [STAGES[type(step.node)](step, seed) for step in steps]
+    for stage in stages:
+        stage.retries = retries
+    return stages
 
 
 class Runner:
@@ -133,7 +137,9 @@ class Runner:
                         raise
                     short = error.with_traceback(None)  # its frames hold memory
                 else:
-                    rows, targets = self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at])
+                    rows, targets = self._settle(
+                        chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
+                    )
             report.seconds[at] += time.perf_counter() - clock
             at += 1
             if short is not None:
@@ -160,6 +166,8 @@ class Runner:
         if rendered is None:
             return None
         rows, renderer = rendered
+        if read.retries is not None and any(map(may_pass, rows.errors.values())):
+            return None  # read them, and again
         chunk = read.chunk(places, rows)
         self._renders.settle(chunk, rows, renderer, local, scratch)
         return chunk, renderer.read_s
@@ -301,11 +309,18 @@ def _local(makes: dict[str, str], targets: Targets) -> Targets:
 class Reader:
     """Places in an epoch to a chunk of source rows."""
 
-    def __init__(self, source: Source, wanted: tuple[str, ...]) -> None:
-        self.source, self.wanted = source, wanted
+    def __init__(self, source: Source, wanted: tuple[str, ...], retries: IoRetries | None = None) -> None:
+        self.source, self.wanted, self.retries = source, wanted, retries
 
     def __call__(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
-        return self.chunk(places, self.source.read(places.indices, self.wanted, targets, scratch))
+        indices = places.indices
+        rows = self.source.read(indices, self.wanted, targets, scratch)
+        if rows.errors and self.retries is not None:
+            rows = self.retries.read(rows, len(indices), partial(self._again, indices, scratch), scratch)
+        return self.chunk(places, rows)
+
+    def _again(self, indices: Ints, scratch: Scratch, which: Ints) -> SourceRows:
+        return self.source.read(indices[which], self.wanted, NO_TARGETS, scratch)
 
     def chunk(self, places: Places, rows: SourceRows) -> Chunk:
         """What a source has read, with the names of its samples and the errors among them."""

@@ -54,7 +54,7 @@ def tail_lines(path: AnyPath) -> Iterator[bytes]:
     name = file_name(path)
     if _descriptor(name) is not None or not os.path.isfile(name):  # noqa: PTH113  pathlib takes no bytes
         return
-    with contextlib.suppress(OSError), open(name, "rb") as file:  # noqa: PTH123
+    with contextlib.suppress(OSError), open(name, "rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > _TAIL:
             file.seek(size - _TAIL)
             file.readline()  # from the next whole line on

@@ -189,7 +189,11 @@ class Verifier:
                 counts, sizes, problems = zip(*(self._some_rows(source, indices[at : at + 1]) for at in range(len(indices))))
                 return sum(counts), sum(sizes), [problem for some in problems for problem in some]
             index = int(indices[0])
-            return 1, 0, [Problem(source.key(index), *shard_and_offset(source.origin(index)), "there is not enough memory to read it")]
+            return (
+                1,
+                0,
+                [Problem(source.key(index), *shard_and_offset(source.origin(index)), "there is not enough memory to read it")],
+            )
 
     def _rows_together(self, source: Source, indices: Ints) -> tuple[int, int, list[Problem]]:
         problems: list[Problem] = []
