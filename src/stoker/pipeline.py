@@ -417,6 +417,7 @@ class Pipeline:
         self,
         *,
         threads: int | None = None,
+        processes: int | None = None,
         executor: str = "auto",
         memory: int | str = "2GB",
         ahead: int | None = None,
@@ -428,8 +429,10 @@ class Pipeline:
     ) -> Loader:
         """Set the pipeline in motion.
 
-        `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. `executor`
-        is ``"auto"``, ``"threads"`` or ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
+        `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. With
+        `processes` that many worker processes do the work, of `threads` threads each: as many as cores for functions that hold
+        the interpreter's lock, or one to keep it free for training. `executor` is ``"auto"``, ``"threads"``, ``"processes"`` or
+        ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
         (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
         and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
         nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
@@ -438,6 +441,7 @@ class Pipeline:
         return Loader(
             self.plan,
             threads=threads,
+            processes=processes,
             executor=executor,
             memory=memory,
             ahead=ahead,

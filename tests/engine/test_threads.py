@@ -199,7 +199,7 @@ def test_a_worker_that_never_returns_does_not_hold_up_the_end() -> None:
     executor = ThreadExecutor(2, Scratch)
     channel = executor.channel(lambda content, _: release.wait(30))
     channel.submit([Task(0, 0, None)])
-    while "task 0" not in executor.stacks():
+    while "at None" not in executor.stacks(str):
         time.sleep(0.001)
     begun = time.monotonic()
     executor.close()
@@ -266,14 +266,14 @@ def test_stacks_name_every_worker_and_what_it_does() -> None:
 
     executor = ThreadExecutor(2, Scratch)
     try:
-        executor.channel(sleeping_beauty).submit([Task(5, 1, None)])
+        executor.channel(sleeping_beauty).submit([Task(5, 1, "rows 3 to 7")])
         deadline = time.monotonic() + 20
-        while "sleeping_beauty" not in (told := executor.stacks()) and time.monotonic() < deadline:
+        while "sleeping_beauty" not in (told := executor.stacks(str)) and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert "task 1 of unit 5" in told and "waiting for work" in told
+        assert ", at rows 3 to 7:" in told and "waiting for work" in told
     finally:
         release.set()
         executor.close()
     assert gone()
-    assert "(ended)" in executor.stacks()
+    assert "(ended)" in executor.stacks(str)
     assert sys.getrefcount(executor) < 10

@@ -47,6 +47,7 @@ class Task(Generic[C]):
     unit: int
     number: int
     content: C
+    alone: bool = False  # it is suspected of ending its worker: a worker that may end runs nothing else meanwhile
 
 
 @dataclass(slots=True)
@@ -97,8 +98,8 @@ class Executor(ABC):
     survives_fork: bool = False
 
     @abstractmethod
-    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
-        """Start workers, each with a scratch of its own."""
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
+        """Start workers, each with a scratch of its own, in so many processes where it has processes."""
 
     @property
     def stopped(self) -> bool:
@@ -114,8 +115,16 @@ class Executor(ABC):
         """A new line for one kind of work."""
 
     @abstractmethod
-    def stacks(self) -> str:
-        """What every worker is doing right now, for a stall report."""
+    def stacks(self, describe: Callable[[Any], str]) -> str:
+        """What every worker is doing right now, for a stall report; `describe` names the samples of a task's content."""
+
+    def replace_stuck(self, quiet_s: float) -> bool:
+        """End every worker that has been at one task for `quiet_s` seconds, and start others in their places.
+
+        Whether there was one; never where workers cannot be ended. Tasks that were at it for so long come back as lost with
+        CRASHED, all others of such a worker with NOT_BEGUN: it was not because of them.
+        """
+        return False
 
     @abstractmethod
     def close(self) -> None:

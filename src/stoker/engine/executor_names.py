@@ -10,6 +10,7 @@ EXECUTORS: Registry[type[Executor]] = Registry(
     {
         "auto": ("stoker.engine.threads", "ThreadExecutor", ""),
         "threads": ("stoker.engine.threads", "ThreadExecutor", ""),
+        "processes": ("stoker.engine.process_executor", "ProcessExecutor", ""),
         "inline": ("stoker.engine.inline", "InlineExecutor", ""),
     },
 )

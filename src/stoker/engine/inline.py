@@ -19,14 +19,14 @@ class InlineExecutor(Executor):
     ahead = False
     survives_fork = True
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
         self.workers = workers
         self._scratch = make_scratch()
 
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
         return _InlineChannel(work, self._scratch)
 
-    def stacks(self) -> str:
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         return "tasks run in the caller's thread"
 
     def close(self) -> None:

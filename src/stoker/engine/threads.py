@@ -16,8 +16,9 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ..errors import ConfigError
 from .daemons import Daemons
@@ -28,6 +29,12 @@ _CLOSE_S = 1.0
 C = TypeVar("C")
 R = TypeVar("R")
 _Group = tuple["_ThreadChannel[Any, Any]", list[Task[Any]]]
+
+
+class Outlet(Protocol):
+    """Takes outcomes as they come, in the thread that has them."""
+
+    def put(self, outcomes: list[Outcome[Any, Any]], /) -> None: ...
 
 
 class _TaskQueue:
@@ -49,6 +56,18 @@ class _TaskQueue:
         """One worker is to stop, when it has done what was put before."""
         self._tickets.put(False)
 
+    def take_back(self) -> list[Task[Any]] | None:
+        """A group of the usual ones that nobody has begun, the last of them; None: there is none."""
+        try:
+            ticket = self._tickets.get_nowait()
+        except queue.Empty:
+            return None
+        if ticket and self._usual:
+            with suppress(IndexError):  # somebody took it, who leaves an urgent one
+                return self._usual.pop()[1]
+        self._tickets.put(ticket)
+        return None
+
     def get(self) -> _Group | None:
         """The next group; waits for one. None: stop."""
         if not self._tickets.get():
@@ -61,12 +80,12 @@ class _TaskQueue:
 
 
 class _ThreadChannel(Channel[C, R]):
-    """Outcomes travel through a SimpleQueue of their own: no lock that another loader could hold."""
+    """Outcomes travel through a SimpleQueue of their own, which has no lock that another loader could hold, or to an outlet."""
 
-    def __init__(self, work: TaskWork[C, R], tasks: _TaskQueue) -> None:
+    def __init__(self, work: TaskWork[C, R], tasks: _TaskQueue, outlet: Outlet | None) -> None:
         self.work = work
         self.cancelled = False
-        self.done: queue.SimpleQueue[list[Outcome[C, R]]] = queue.SimpleQueue()
+        self.done: Any = outlet or queue.SimpleQueue()
         self._tasks = tasks
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
@@ -100,7 +119,7 @@ class _Seat:
 class ThreadExecutor(Executor):
     """Worker threads that share one queue of task groups."""
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
         self.workers = workers
         self._tasks = _TaskQueue()
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
@@ -119,18 +138,26 @@ class ThreadExecutor(Executor):
     def stopped(self) -> bool:
         return self._daemons.stopped
 
-    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
-        channel = _ThreadChannel(work, self._tasks)
+    def channel(self, work: TaskWork[C, R], outlet: Outlet | None = None) -> Channel[C, R]:
+        """A new line; with an outlet, lists of outcomes are put there by the threads and are not to be collected."""
+        channel = _ThreadChannel(work, self._tasks, outlet)
         self._channels.add(channel)
         return channel
 
-    def stacks(self) -> str:
+    def take_back(self, groups: int) -> list[list[Task[Any]]]:
+        """Up to so many groups that nobody has begun; they will not be."""
+        taken: list[list[Task[Any]]] = []
+        while len(taken) < groups and (group := self._tasks.take_back()) is not None:
+            taken.append(group)
+        return taken
+
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         frames = sys._current_frames()
         told = []
         for seat in self._seats:
-            thread = seat.thread
+            thread, task = seat.thread, seat.task
             frame = frames.get(thread.ident or 0) if thread else None
-            doing = "waiting for work" if seat.task is None else f"task {seat.task.number} of unit {seat.task.unit}"
+            doing = "waiting for work" if task is None else f"at {describe(task.content)}"
             stack = "".join(traceback.format_stack(frame)) if frame else "  (ended)\n"
             told.append(f"worker {seat.number}, {doing}:\n{stack}")
         return "\n".join(told)
@@ -161,5 +188,5 @@ def _work(seat: _Seat, tasks: _TaskQueue, make_scratch: Callable[[], Any]) -> No
         done, handed = channel.done, [outcomes]
         seat.task = item = channel = group = outcomes = task = None  # type: ignore[assignment]
         done.put(handed.pop())
-        done = None  # type: ignore[assignment]
+        done = None
     scratch.close()

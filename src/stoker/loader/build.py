@@ -98,16 +98,26 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finishing, plan.seed)
 
 
-def make_executor(name: str, threads: int | None, plan: Plan) -> Executor:
-    kind = EXECUTORS.get(name, f"loader(executor={name!r})")
-    if kind.ahead:
-        return kind(threads or default_threads(plan).threads, Scratch)
-    if threads is not None:
-        raise ConfigError(
-            f"loader(executor={name!r}, threads={threads}): it has no threads and runs in the caller's; omit threads, or use "
-            "executor='threads'"
-        )
-    return kind(1, Scratch)
+def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan) -> Executor:
+    """Who does the work; `threads` are those of each process where there are `processes`."""
+    call = f"loader(executor={name!r}"
+    if processes is not None and name == "auto":
+        name = "processes"
+    kind = EXECUTORS.get(name, f"{call})")
+    if processes is not None and kind.shares_memory:
+        raise ConfigError(f"{call}, processes={processes}): it has no processes; omit one of the two")
+    if not kind.ahead:
+        if threads is not None:
+            raise ConfigError(
+                f"{call}, threads={threads}): it has no threads and runs in the caller's; omit threads, or use executor='threads'"
+            )
+        return kind(1, Scratch)
+    usual = default_threads(plan).threads
+    if kind.shares_memory:
+        return kind(threads or usual, Scratch)
+    # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
+    processes = processes or (usual if threads is None and plan.functions else 1)
+    return kind(processes * (threads or max(1, usual // processes)), Scratch, processes)
 
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:

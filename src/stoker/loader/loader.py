@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -35,7 +35,7 @@ from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
 from .bad_samples import BadSamples, kind_of
-from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result
+from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
 from .front import Flow, open_front
@@ -90,6 +90,7 @@ class Loader:
         plan: Plan,
         *,
         threads: int | None = None,
+        processes: int | None = None,
         executor: str = "auto",
         memory: int | str = "2GB",
         ahead: int | None = None,
@@ -103,7 +104,7 @@ class Loader:
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
     ) -> None:
-        for name, count in (("threads", threads), ("ahead", ahead)):
+        for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
                 _check_count(f"loader({name}=", count, 1)
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
@@ -141,7 +142,7 @@ class Loader:
             self._skips = SkipBudget(plan.policy)
             self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, plan)
+        self._executor = make_executor(executor, threads, processes, plan)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
@@ -525,6 +526,7 @@ class Loader:
             budget=self._share_bytes,
             watchdog_s=self._watchdog_s,
             first=not self._plan.counted,
+            describe=partial(described, self._work.source),
         )
         return self._feed
 

@@ -24,7 +24,10 @@ from .nodes import (
     Drop,
     Filter,
     FinishNode,
+    FlatMap,
+    Map,
     MapBatch,
+    MapFields,
     Mix,
     NameNode,
     Node,
@@ -106,6 +109,12 @@ class Plan:
     def counted(self) -> bool:
         """Whether every batch's rows are known by arithmetic."""
         return self.order is not None and not self.segments
+
+    @property
+    def functions(self) -> bool:
+        """Whether functions of the user run in it."""
+        steps = [step for work in (*self.works, self.finishing) for step in work.steps]
+        return any(isinstance(step.node, (Map, MapFields, Filter, FlatMap, MapBatch)) for step in steps)
 
     @property
     def varying(self) -> set[str]:

@@ -1,0 +1,119 @@
+"""What crosses between this process and the workers it started, as bytes: the one place with pickle and cloudpickle.
+
+Only these processes, which are one program and trust each other, use it: nothing read from data, a saved state or a network gets
+here. Functions go by cloudpickle, so lambdas, closures, and functions of a script or a notebook work; functions of modules go by
+name. Memory of arrays does not become part of the bytes: it goes beside them (protocol 5), wherever `beside` puts it.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import sys
+from collections import ChainMap
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..errors import ConfigError, message_of
+from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
+
+#: takes the memory of an array; true: it is to be part of the bytes all the same
+Beside = Callable[[pickle.PickleBuffer], bool]
+_PROTOCOL = 5
+_REFUSED = (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError)
+
+
+def pack_work(work: Any, beside: Beside) -> bytes:
+    """The work of tasks, with the user's functions."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            name = getattr(value, "__module__", None) if callable(value) else None
+            if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):
+                cloudpickle.register_pickle_by_value(sys.modules[name])
+            return super().reducer_override(value)
+
+    try:
+        return _dump(Pickler, work, beside)
+    except _REFUSED as error:
+        raise ConfigError(
+            f"the pipeline cannot be sent to worker processes: {message_of(error)}; make what it holds (an open file, a lock, a "
+            "connection) within the function instead, or use loader(executor='threads')"
+        ) from error
+
+
+def pack(value: Any, beside: Beside) -> bytes:
+    """A value of tasks or of their outcomes; what only cloudpickle can take goes by that, more slowly."""
+    try:
+        return _dump(pickle.Pickler, value, beside)
+    except _REFUSED:
+        import cloudpickle
+
+        return _dump(cloudpickle.Pickler, value, beside)
+
+
+def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
+    """What was packed, around the memory that went beside it."""
+    return pickle.loads(data, buffers=buffers)  # noqa: S301  from a process of this very program
+
+
+def _dump(kind: Any, value: Any, beside: Beside) -> bytes:
+    stream = io.BytesIO()
+    pickler = kind(stream, protocol=_PROTOCOL, buffer_callback=beside)
+    pickler.dispatch_table = ChainMap(
+        _reducers("torch" in sys.modules), getattr(pickler, "dispatch_table", copyreg.dispatch_table)
+    )
+    pickler.dump(value)
+    return stream.getvalue()
+
+
+@lru_cache
+def _reducers(with_torch: bool) -> dict[type, Callable[[Any], Any]]:
+    reducers: dict[type, Callable[[Any], Any]] = {np.memmap: _reduce_memmap}
+    if with_torch:
+        import torch
+
+        reducers[torch.Tensor] = _reduce_tensor
+    return reducers
+
+
+def _reduce_memmap(array: Any) -> Any:
+    """A mapped file is mapped again by whoever gets it."""
+    return _array_of, (portable(array),)
+
+
+def _array_of(sent: ArrayInMemory | ArrayInFile) -> Any:
+    return sent.array()
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """A plain tensor goes as an array; others (on a device, sparse, with a gradient or a type NumPy lacks) as torch does it."""
+    try:
+        plain = tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
+        array = tensor.numpy() if plain and not tensor.is_quantized else None
+    except (TypeError, RuntimeError):
+        array = None
+    return tensor.__reduce_ex__(_PROTOCOL) if array is None else (_tensor_of, (array,))
+
+
+def _tensor_of(array: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(array)
+
+
+@lru_cache
+def _importable(root: str) -> bool:
+    """Whether a fresh interpreter with the same path would find this module."""
+    if root in sys.builtin_module_names or root in sys.stdlib_module_names:
+        return True
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        if find is not None and find(root, None) is not None:
+            return True
+    return False

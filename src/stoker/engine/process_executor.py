@@ -1,0 +1,639 @@
+"""The process executor: worker processes of some threads each, which may die. Nothing is lost with them.
+
+Many processes are for functions that hold the interpreter's lock; one with many threads, a feeder, leaves the interpreter of the
+training loop alone. Workers are fresh interpreters: nothing is forked, so threads and locks of this process do not matter, and a
+script needs no ``if __name__ == "__main__"``.
+
+There is no thread of ours in this process. Whoever submits sends, and whoever collects receives and looks after the workers. Any
+end of a worker is a death, whatever its exit code: it is replaced at once, and its tasks come back as lost, to run again. How it
+died, and whether it had begun a task, says how much that task is to blame.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, WorkerError
+from ..sizes import counted
+from .daemons import at_end
+from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
+from .function_wire import pack_work
+from .process_line import Frame, HomeLine, Kind, frame, head, write_block
+from .process_worker import STACKS
+from .resources import out_of_memory_kills
+from .shared_memory import AddressBook, Arena, Bytes, MemoryFile, Place, SharedAddress, lend
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+#: seconds for all workers to end by themselves, and for one to write its stacks
+_END_S, _STACKS_S = 0.5, 1.0
+#: workers that end one after another without having finished a task, before nobody believes in the next
+_MOST_STILLBORN = 5
+#: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
+_PATIENCE_S = 0.05
+_LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
+
+#: what a worker runs. It finds what this process finds, wherever that was
+_PROGRAM = """
+import json, sys
+words = json.loads(sys.argv[1])
+sys.path[:] = words.pop(0)
+from stoker.engine.process_worker import main
+main(*words)
+"""
+
+_log = logging.getLogger("stoker")
+_files = count()  # numbers of memory files in this process and its workers
+_serials = count(1)  # of tasks
+_alive: weakref.WeakSet[ProcessExecutor] = weakref.WeakSet()
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A task that a worker has, and what is held for it until it is answered."""
+
+    channel: _ProcessChannel[Any, Any]
+    task: Task[Any]
+    first: bool
+    at_s: float
+    blocks: list[Place] = field(default_factory=list)
+
+
+class _Process:
+    """One worker, seen from here."""
+
+    def __init__(self, number: int, threads: int) -> None:
+        self.number, self.threads = number, threads
+        self.ready = self.tainted = self.recalled = False
+        self.finished = 0  # tasks
+        self.heard_s = time.monotonic()
+        self.sent: dict[int, _Sent] = {}
+        self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
+        self.known: set[int] = set()  # memory files it was handed
+        self.works = 0  # how many it was handed
+        self.open: set[int] = set()  # channels
+        with ExitStack() as opened:  # closed again, unless all of it succeeds
+            self.file = MemoryFile(next(_files))
+            opened.callback(self.file.close)
+            # by thread: the task in its hands, and since when in nanoseconds
+            self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
+            self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
+            opened.callback(os.close, self.stacks)
+            self._kills = out_of_memory_kills()
+            own, theirs = socket.socketpair()
+            opened.callback(own.close)
+            with theirs:
+                lifeline, self._lifeline = os.pipe()
+                opened.callback(os.close, self._lifeline)
+                try:
+                    self.process = self._start(theirs.fileno(), lifeline)
+                finally:
+                    os.close(lifeline)
+            self.line = HomeLine(own)
+            self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+            opened.pop_all()
+
+    def _start(self, line: int, lifeline: int) -> subprocess.Popen[bytes]:
+        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(line, lifeline, self.stacks),
+            start_new_session=True,  # Ctrl-C is for this process to decide on
+            env=_environment(),
+        )
+
+    def begun(self, before_s: float = float("inf")) -> set[int]:
+        """The tasks in its hands, as it has noted them, that it began before some time."""
+        return {serial for serial, at in self.board.tolist() if serial in self.sent and at / 1e9 <= before_s}
+
+    def silent_since(self) -> float:
+        """When it last said something, or was given something to answer."""
+        return max(self.heard_s, min((sent.at_s for sent in self.sent.values()), default=self.heard_s))
+
+    def attach(self, file: MemoryFile) -> None:
+        """Make sure that it sees a memory file."""
+        if file.number not in self.known:
+            self.known.add(file.number)
+            own = file is self.file
+            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own)), [file.fd])
+
+    def borrow(self, places: list[Place]) -> list[Bytes]:
+        """Arrays in a block of its memory, which is the first place; it has it back when the last of them is dropped."""
+        block, *inside = places
+        memory = lend(self.file.view(block), block, self.returned)
+        return [memory[start - block.start : start - block.start + nbytes] for _, start, nbytes in inside]
+
+    def free_returned(self) -> None:
+        """Tell it which blocks of its memory are free again."""
+        places = []
+        while self.returned:
+            places.append(self.returned.popleft().place)
+        if places:
+            self.line.send(head(Kind.FREE, places))
+
+    def fate(self) -> tuple[int, str]:
+        """How it ended: how much a task that it had begun is to blame, and in words."""
+        try:
+            status = self.process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            status = self.process.wait()
+        if self.tainted:
+            return NOT_BEGUN, "was given up, because what it said was interrupted"
+        if status >= 0:
+            return CRASHED, f"exited with code {status}"
+        known = -status in signal.Signals._value2member_map_
+        words = f"was killed by signal {-status}" + (f" ({signal.Signals(-status).name})" if known else "")
+        if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
+            return CRASHED, f"{words}, because memory ran out"
+        return (KILLED if -status in (signal.SIGKILL, signal.SIGTERM) else CRASHED), words
+
+    def kill(self) -> None:
+        """End it now, with all that functions started in it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of everything here that belongs to it."""
+        if self._lifeline >= 0:
+            lifeline, self._lifeline = self._lifeline, -1
+            os.close(lifeline)
+            self.line.close()
+            if self.pidfd >= 0:
+                os.close(self.pidfd)
+            os.close(self.stacks)
+            self.file.close()
+
+
+class ProcessExecutor(Executor):
+    """Worker processes, each with threads of its own; `workers` are all threads together."""
+
+    shares_memory = False
+
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise ConfigError("worker processes need Linux; use loader(executor='threads')")
+        self._threads = max(1, workers // processes)
+        self.workers = self._threads * processes
+        self._make_scratch = make_scratch
+        self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
+        self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
+        self._channels = count()
+        self._dropped: deque[int] = deque()  # channels that were cancelled
+        self._files = AddressBook()
+        self._poll = select.poll()
+        self._by_fd: dict[int, _Process] = {}
+        self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
+        self._reserved: _Process | None = None  # the worker that runs them
+        self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
+        self._stillborn = 0
+        self._broken: str | None = None
+        self._closed = False
+        self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
+        self._owner = os.getpid()
+        self._workers: list[_Process] = []
+        self._wake_end = self._wake = -1
+        self._arena = Arena(MemoryFile(next(_files)))
+        _alive.add(self)
+        at_end(_end_all)
+        try:
+            self._files[self._arena.file.number] = self._arena.file
+            self._wake_end, self._wake = os.pipe()
+            for end in (self._wake_end, self._wake):
+                os.set_blocking(end, False)
+            self._poll.register(self._wake_end, select.POLLIN)
+            for number in range(processes):
+                self._workers.append(self._start(number))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _cannot_start(error) from error
+            raise
+
+    # ---- what the engine asks for ----------------------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        return self._closed
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker has begun; others may still be on their way."""
+        return any(worker.ready for worker in self._workers)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the worker processes."""
+        return [worker.process.pid for worker in self._workers]
+
+    def allocate(self, nbytes: int) -> tuple[Bytes, SharedAddress]:
+        self._take_returned()
+        place = self._arena.take(nbytes)
+        return lend(self._arena.view(place), place, self._returned), SharedAddress(place)
+
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
+        for number, (known, _) in enumerate(self._works):
+            if known is work:
+                return _ProcessChannel(self, number)
+        self._works.append((work, frame(Kind.WORK, work, lambda memory: self._put(memory)[1], pack_work)))
+        return _ProcessChannel(self, len(self._works) - 1)
+
+    def stacks(self, describe: Callable[[Any], str]) -> str:
+        """Every worker's Python stacks, as it writes them down itself: also one that is stuck in native code."""
+        before = {}
+        for worker in self._workers:
+            before[worker.number] = os.fstat(worker.stacks).st_size
+            with suppress(ProcessLookupError):
+                worker.process.send_signal(STACKS)
+        deadline = time.monotonic() + _STACKS_S
+        told = []
+        for worker in self._workers:
+            text = _new_text(worker.stacks, before[worker.number], deadline)
+            doing = "; ".join(f"at {describe(worker.sent[serial].task.content)}" for serial in sorted(worker.begun()))
+            told.append(f"worker {worker.number} (pid {worker.process.pid}), {doing or 'waiting for work'}:\n{text}")
+        return "\n".join(told)
+
+    def replace_stuck(self, quiet_s: float) -> bool:
+        with self._lock:
+            before = time.monotonic() - quiet_s
+            found = False
+            for worker in list(self._workers):
+                stuck = worker.begun(before)
+                if stuck or (worker.ready and worker.sent and worker.silent_since() <= before):
+                    found = True
+                    worker.kill()
+                    self._bury(worker, stuck, f"was stuck: it did not finish within {quiet_s:g} s")
+            return found
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner != os.getpid():
+            return  # a forked child: the workers are not its own
+        self._wake_up()
+        mine = self._lock.acquire(timeout=1.0)
+        try:
+            for worker in self._workers:
+                with suppress(OSError):
+                    worker.line.send(head(Kind.END))
+            deadline = time.monotonic() + _END_S
+            for worker in self._workers:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        finally:
+            self._let_go()
+            if mine:
+                self._lock.release()
+
+    def _let_go(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(timeout=_END_S)
+            worker.close()
+        self._arena.file.close()
+        if self._wake >= 0:
+            self._wake, wake = -1, self._wake
+            os.close(wake)
+            os.close(self._wake_end)
+        _alive.discard(self)
+
+    # ---- workers ---------------------------------------------------------------------------------------------------------------
+
+    def _start(self, number: int) -> _Process:
+        if not sys.executable:
+            raise ConfigError(
+                "worker processes need to know where Python is, and sys.executable is empty; set it, or use "
+                "loader(executor='threads')"
+            )
+        try:
+            worker = _Process(number, self._threads)
+        except OSError as error:
+            raise _cannot_start(error) from error
+        self._files[worker.file.number] = worker.file
+        for fd in (worker.line.socket.fileno(), worker.pidfd):
+            if fd >= 0:
+                self._by_fd[fd] = worker
+                self._poll.register(fd, select.POLLIN)
+        worker.attach(worker.file)
+        worker.attach(self._arena.file)
+        worker.line.send(frame(Kind.START, self._make_scratch))
+        return worker
+
+    def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
+        """A worker has ended: tell of its tasks, and put another in its place. One that was ended here is blamed on `stuck`."""
+        for fd in (worker.line.socket.fileno(), worker.pidfd):
+            if self._by_fd.pop(fd, None) is not None:
+                self._poll.unregister(fd)
+        begun = worker.begun() if stuck is None else stuck
+        blame, words = worker.fate() if stuck is None else (CRASHED, cause)
+        worker.kill()  # what functions started in it
+        worker.process.wait()
+        worker.close()
+        del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
+        lost = list(worker.sent.items())
+        self._reserved = None if self._reserved is worker else self._reserved
+        self._stillborn = 0 if worker.finished else self._stillborn + 1
+        if self._stillborn >= _MOST_STILLBORN:
+            self._broken = (
+                f"a worker process {words}, and so did {self._stillborn - 1} before it that had finished nothing either"
+            )
+        else:
+            try:
+                self._workers[worker.number] = self._start(worker.number)
+            except ConfigError as error:
+                self._broken = f"a worker process {words}, and no other could take its place: {error}"
+            again = f", and {counted(len(lost), 'task')} will run again" if lost else ""
+            _log.warning(
+                "worker process %d (pid %d) %s; another takes its place%s", worker.number, worker.process.pid, words, again
+            )
+        for serial, sent in lost:
+            self._settle(worker, serial)
+            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=words))
+        self._try_suspects()
+
+    def _settle(self, worker: _Process, serial: int) -> _Sent:
+        """A task is no longer that worker's."""
+        sent = worker.sent.pop(serial)
+        for place in sent.blocks:
+            self._arena.give(place)
+        return sent
+
+    # ---- sending ---------------------------------------------------------------------------------------------------------------
+
+    def submit(self, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._look_after()
+            if tasks[0].alone and self._threads > 1:
+                self._suspects += [(channel, task, first) for task in tasks]
+                self._try_suspects()
+            else:
+                self._pass_on(channel, tasks, first)
+
+    def _pass_on(self, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        """Give tasks to the worker that has the fewest."""
+        free = [worker for worker in self._workers if worker is not self._reserved]
+        if free:
+            ready = [worker for worker in free if worker.ready]
+            self._give(min(ready or free, key=lambda worker: len(worker.sent)), channel, tasks, first)
+        else:
+            self._held.append((channel, tasks, first))
+
+    def _try_suspects(self) -> None:
+        """Let a worker have the tasks that may end it, one at a time, while it has no other."""
+        if self._suspects and self._reserved is None:
+            self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
+        if self._reserved is None or self._reserved.sent:
+            return
+        if self._suspects:
+            channel, task, first = self._suspects.popleft()
+            self._give(self._reserved, channel, [task], first)
+            return
+        self._reserved = None
+        while self._held:
+            self._pass_on(*self._held.popleft())
+
+    def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        worker.tainted = True  # until this is done: an interruption may leave half of it
+        now = time.monotonic()
+        if channel.number not in worker.open:
+            while worker.works <= channel.work:
+                worker.line.send(self._works[worker.works][1])
+                worker.works += 1
+            worker.open.add(channel.number)
+            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
+        blocks: list[Place] = []
+        numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
+
+        def put(memory: list[memoryview]) -> list[Place]:
+            places = [self._files.place_of(raw) for raw in memory]
+            for place in places:
+                if place is not None:
+                    worker.attach(self._files[place.extent.file])
+            if None not in places:
+                return places  # type: ignore[return-value]
+            block, copied = self._put([raw for raw, place in zip(memory, places) if place is None])
+            blocks.append(block)
+            left = iter(copied)
+            return [next(left) if place is None else place for place in places]
+
+        data = frame(Kind.TASKS, (channel.number, first, numbered), put)
+        for (serial, *_), task in zip(numbered, tasks):
+            worker.sent[serial] = _Sent(channel, task, first, now)
+        worker.sent[numbered[-1][0]].blocks = blocks  # tasks of a group are answered in order
+        worker.free_returned()
+        worker.line.send(data)
+        worker.tainted = False
+
+    def _put(self, memory: list[memoryview]) -> tuple[Place, list[Place]]:
+        """Take arrays to memory that all workers see: a block, and where they are in it."""
+        self._take_returned()
+        return write_block(self._arena, memory)
+
+    def _take_returned(self) -> None:
+        while self._returned:
+            self._arena.give(self._returned.popleft().place)
+
+    def _look_after(self) -> None:
+        """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
+        while self._dropped:
+            number = self._dropped.popleft()
+            data = frame(Kind.CANCEL, number)
+            for worker in self._workers:
+                if number in worker.open:
+                    worker.open.discard(number)
+                    worker.line.send(data)
+        for worker in list(self._workers):
+            if worker.tainted:
+                worker.kill()
+                self._bury(worker)
+
+    def drop(self, number: int) -> None:
+        """A channel has ended. May be called by a finalizer, whatever goes on."""
+        self._dropped.append(number)
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self._wake >= 0:
+            with suppress(OSError):
+                os.write(self._wake, b"w")
+
+    # ---- receiving -------------------------------------------------------------------------------------------------------------
+
+    def pump(self, timeout_s: float, until: Callable[[], object]) -> None:
+        """Receive, and look after workers, until something is there; at most for so long."""
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            while not self._closed:
+                self._look_after()
+                if self._broken is not None:
+                    raise WorkerError(f"{self._broken}; what it wrote to stderr may say why")
+                left = deadline - time.monotonic()
+                wait_s = 0.0 if until() else min(max(left, 0.0), _PATIENCE_S if self._uneven() else 1.0)
+                flushed = not [worker for worker in self._workers if not worker.line.flush()]
+                events = self._poll.poll(1000 * (wait_s if flushed else min(wait_s, 0.01)))
+                for fd, _ in events:
+                    self._heard(fd)
+                if until() or (left <= 0 and not events):
+                    return
+                if not events:
+                    self._even_out()
+
+    def _heard(self, fd: int) -> None:
+        if fd == self._wake_end:
+            with suppress(BlockingIOError):
+                os.read(fd, 4096)
+            return
+        worker = self._by_fd.get(fd)
+        if worker is None:
+            return  # buried by an event before this one
+        worker.tainted = True
+        dead = fd == worker.pidfd
+        for frame_ in worker.line.receive():
+            if frame_ is None:
+                dead = True
+            else:
+                self._handle(worker, frame_)
+        worker.tainted = False
+        if dead:
+            self._bury(worker)
+
+    def _handle(self, worker: _Process, frame_: Frame) -> None:
+        worker.heard_s = time.monotonic()
+        if frame_.kind == Kind.READY:
+            worker.ready = True
+            return
+        value = frame_.value(worker.borrow)
+        if frame_.kind == Kind.RETURNED:
+            worker.recalled = False
+            self._redirect(worker, value)
+            return
+        for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
+            sent = self._settle(worker, serial)
+            worker.finished += 1
+            number = worker.number * self._threads + seat
+            sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
+        self._try_suspects()
+
+    def _uneven(self) -> bool:
+        loads = [len(worker.sent) for worker in self._workers if worker.ready and worker is not self._reserved]
+        return len(loads) > 1 and min(loads) < self._threads and max(loads) > self._threads
+
+    def _even_out(self) -> None:
+        """Ask a worker that has tasks waiting to give some back, for one that has none."""
+        ready = [worker for worker in self._workers if worker.ready and worker is not self._reserved]
+        if not ready:
+            return
+        idle, busy = min(ready, key=lambda w: len(w.sent)), max(ready, key=lambda w: len(w.sent))
+        if len(idle.sent) < self._threads < len(busy.sent) and not busy.recalled:
+            busy.recalled = True
+            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2)))
+
+    def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
+        for serial in serials:
+            sent = self._settle(worker, serial)
+            self._pass_on(sent.channel, [sent.task], sent.first)
+
+
+class _ProcessChannel(Channel[C, R]):
+    def __init__(self, executor: ProcessExecutor, work: int) -> None:
+        self.number, self.work = next(executor._channels), work
+        self._executor = executor
+        self._done: deque[Outcome[C, R]] = deque()
+        self._cancelled = False
+        weakref.finalize(self, _drop, weakref.ref(executor), self.number).atexit = False
+
+    def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
+        self._executor.submit(self, tasks, first)
+
+    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
+        self._executor.pump(timeout_s, lambda: self._done or self._cancelled)
+        outcomes: list[Outcome[C, R]] = []
+        while self._done:
+            outcomes.append(self._done.popleft())
+        return outcomes
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._executor.drop(self.number)
+
+    def answer(self, outcome: Outcome[C, R]) -> None:
+        if not self._cancelled:
+            self._done.append(outcome)
+
+
+def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:
+    alive = executor()
+    if alive is not None:
+        alive.drop(number)
+
+
+def _cannot_start(error: OSError) -> ConfigError:
+    return ConfigError(
+        f"worker processes could not be started ({error.strerror or error}); use fewer, as in loader(processes=1), or "
+        "executor='threads', or raise the limit (`ulimit -u`, `ulimit -n`)"
+    )
+
+
+def _environment() -> dict[str, str]:
+    """What a worker finds there: libraries are to start no threads of their own, and sets have one order in all workers."""
+    limits = {f"{name}_NUM_THREADS": "1" for name in _LIMITED}
+    return {"PYTHONHASHSEED": "0", **os.environ, **limits, "OPENCV_FOR_THREADS_NUM": "1"}
+
+
+def _new_text(fd: int, start: int, deadline: float) -> str:
+    """What is written to a file behind `start`, when no more comes."""
+    size = start
+    while True:
+        now = os.fstat(fd).st_size
+        if (now > start and now == size) or time.monotonic() > deadline:
+            break
+        size = now
+        time.sleep(0.02)
+    text = os.pread(fd, max(0, size - start), start).decode("utf-8", "replace")
+    return text or "  (it does not answer: it is stopped, or just beginning)\n"
+
+
+def _end_all() -> None:
+    """At the end of the program; without this the workers would end, too, but unseen."""
+    for executor in list(_alive):
+        executor.close()
+
+
+def _leave_alone() -> None:
+    """In a forked child: keep no worker alive that belongs to another process."""
+    for executor in list(_alive):
+        for worker in executor._workers:
+            worker.process.returncode = 0  # it is not a child of this process
+            with suppress(OSError):
+                worker.close()
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_leave_alone)

@@ -1,0 +1,227 @@
+"""A worker process, seen from within: runs tasks in its threads until its line ends.
+
+Ctrl-C and SIGTERM are for the process that started it to decide on. It ends with that process, however that ends: the kernel
+kills it when the lifeline closes, whatever its threads are doing at that moment.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import FunctionError, message_of
+from ..faults import TaskFault
+from .executor import Outcome, Task, TaskWork
+from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
+from .shared_memory import Arena, Extent, MemoryFile, Place, attach, attached
+from .threads import ThreadExecutor
+
+#: this signal makes a worker write down what all its threads are doing
+STACKS = signal.SIGUSR1
+_F_SETSIG = 10  # Linux; Python has no name for it
+
+
+def main(line: int, lifeline: int, stacks: int, threads: int) -> NoReturn:
+    """The life of a worker; the first three are descriptors."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_with(lifeline)
+    faulthandler.register(STACKS, file=stacks, all_threads=True)
+    try:
+        _Worker(WorkerLine(line), threads).run()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)  # without waiting for threads; what they do is of no use to anybody now
+
+
+def _end_with(lifeline: int) -> None:
+    """Be killed when the other end of this pipe closes, which only the process that started this one has."""
+    if sys.platform == "linux":
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:
+        os._exit(1)  # it closed before
+
+
+@dataclass(slots=True)
+class _Numbered:
+    """A task's content and its number in this process."""
+
+    serial: int
+    value: Any
+
+
+class _Desk:
+    """One thread's scratch, and where it notes the task in its hands. That can still be read when this process is dead."""
+
+    def __init__(self, scratch: Any, board: NDArray[np.int64], seat: int) -> None:
+        self.scratch, self.board, self.seat = scratch, board, seat
+
+    def close(self) -> None:
+        self.scratch.close()
+
+
+class _NotedWork:
+    """The work of a channel. After its end, what is left of its tasks is not done."""
+
+    def __init__(self, work: TaskWork[Any, Any]) -> None:
+        self._work, self.ended = work, False
+
+    def __call__(self, content: _Numbered, desk: _Desk) -> Any:
+        if self.ended:
+            return None
+        desk.board[desk.seat] = content.serial, time.monotonic_ns()
+        try:
+            return self._work(content.value, desk.scratch)
+        finally:
+            desk.board[desk.seat] = 0
+
+
+class _Outlet:
+    """Where threads put outcomes: they go home."""
+
+    def __init__(self, send: Callable[[list[Outcome[_Numbered, Any]]], None]) -> None:
+        self.put = send
+
+
+class _Worker:
+    def __init__(self, line: WorkerLine, threads: int) -> None:
+        self._line, self._threads = line, threads
+        self._works: dict[int, TaskWork[Any, Any]] = {}
+        self._channels: dict[int, tuple[_NotedWork, Any]] = {}
+        self._arena: Arena | None = None
+        self._board: NDArray[np.int64] | None = None
+        self._executor: ThreadExecutor | None = None
+        self._handlers = {
+            Kind.ATTACH: self._attach,
+            Kind.START: self._start,
+            Kind.WORK: self._take_work,
+            Kind.OPEN: self._open,
+            Kind.TASKS: self._take_tasks,
+            Kind.CANCEL: self._cancel,
+            Kind.FREE: self._free,
+            Kind.RECALL: self._give_back,
+        }
+
+    def run(self) -> None:
+        for frame_ in self._line.receive():
+            if frame_.kind == Kind.END:
+                return
+            self._handlers[frame_.kind](frame_)
+
+    def _attach(self, frame_: Frame) -> None:
+        number, size, own = frame_.value(attached)
+        file = MemoryFile(number, self._line.descriptors.popleft(), size=size)
+        attach(file)
+        if own:  # it begins with the board
+            self._arena = Arena(file)
+            self._board = file.map(Extent(number, 0, size)).view(np.int64).reshape(-1, 2)
+
+    def _start(self, frame_: Frame) -> None:
+        make_scratch, seats = frame_.value(attached), count()
+        board = self._board
+        assert board is not None
+        self._executor = ThreadExecutor(self._threads, lambda: _Desk(make_scratch(), board, next(seats)))
+        self._line.send(head(Kind.READY))
+
+    def _take_work(self, frame_: Frame) -> None:
+        number = len(self._works)
+        try:
+            self._works[number] = frame_.value(_read_only)
+        except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
+            told = FunctionError(
+                f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
+                "it uses must be found by a fresh interpreter with the same sys.path; loader(executor='threads') does without one"
+            )
+            told.__cause__ = error
+            self._works[number] = _RefusedWork(TaskFault.of(told))
+
+    def _open(self, frame_: Frame) -> None:
+        channel, work = frame_.value(attached)
+        assert self._executor is not None
+        noted = _NotedWork(self._works[work])
+        self._channels[channel] = noted, self._executor.channel(noted, _Outlet(self._send))
+
+    def _take_tasks(self, frame_: Frame) -> None:
+        channel, first, tasks = frame_.value(attached)
+        group = [Task(unit, number, _Numbered(serial, content)) for serial, unit, number, content in tasks]
+        self._channels[channel][1].submit(group, first=first)
+
+    def _cancel(self, frame_: Frame) -> None:
+        noted, _ = self._channels.pop(frame_.value(attached))
+        noted.ended = True
+
+    def _free(self, frame_: Frame) -> None:
+        assert self._arena is not None
+        for place in frame_.places:
+            self._arena.give(place)
+
+    def _give_back(self, frame_: Frame) -> None:
+        assert self._executor is not None
+        groups = self._executor.take_back(frame_.value(attached))
+        self._line.send(frame(Kind.RETURNED, [task.content.serial for group in groups for task in group]))
+
+    def _send(self, outcomes: list[Outcome[_Numbered, Any]]) -> None:
+        """Send what became of a group of tasks; of one whose result cannot be sent, that it cannot."""
+        try:
+            data = self._framed(outcomes)
+        except Exception:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+            if len(outcomes) > 1:
+                for outcome in outcomes:
+                    self._send([outcome])
+                return
+            data = self._framed([_unsendable(outcome) for outcome in outcomes])
+        self._line.send(data)
+
+    def _framed(self, outcomes: list[Outcome[_Numbered, Any]]) -> bytes:
+        told = [(o.task.content.serial, o.result, o.fault, o.lost, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes]
+        return frame(Kind.OUTCOMES, told, self._put)
+
+    def _put(self, memory: list[memoryview]) -> list[Place]:
+        """Take arrays to memory that lasts as long as somebody at home uses them: the block, and where they are in it."""
+        assert self._arena is not None
+        block, places = write_block(self._arena, memory)
+        return [block, *places]
+
+
+def _read_only(places: list[Place]) -> list[memoryview]:
+    return [view.data.toreadonly() for view in attached(places)]
+
+
+class _RefusedWork:
+    """The work that could not be made here: every task of it fails, with the reason."""
+
+    def __init__(self, fault: TaskFault) -> None:
+        self._fault = fault
+
+    def __call__(self, content: Any, scratch: Any) -> Any:
+        raise self._fault.error()
+
+
+def _unsendable(outcome: Outcome[_Numbered, Any]) -> Outcome[_Numbered, Any]:
+    from .function_wire import pack
+
+    why = "it cannot be pickled"
+    try:
+        pack(outcome.result, lambda buffer: True)
+    except Exception as error:  # noqa: BLE001
+        why = message_of(error)
+    told = FunctionError(
+        f"what a function of the pipeline returned cannot be sent from its worker process: {why}; return arrays, numbers, text "
+        "or bytes, or use loader(executor='threads')"
+    )
+    return Outcome(outcome.task, fault=TaskFault.of(told), start_s=outcome.start_s, stop_s=outcome.stop_s, worker=outcome.worker)

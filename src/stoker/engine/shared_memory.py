@@ -1,0 +1,251 @@
+"""Memory that several processes see: files without a name, which are gone with the last process that has them.
+
+A file grows by extents. Each is reserved when it is made, so that want of memory is an error here and not the end of whoever
+touches it later; and each is mapped once by every process that needs it. There is no size limit as /dev/shm has in containers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import tempfile
+import threading
+import weakref
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+_PAGE = mmap.PAGESIZE
+#: the least that an arena grows by, and what it keeps of memory that nobody uses, beside what was in use lately
+_GROW, _KEEP = 8 << 20, 32 << 20
+#: blocks begin at multiples of this, and sizes are rounded up so that few of them differ: by an eighth at most
+_ALIGN = 64
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1
+
+
+class Extent(NamedTuple):
+    """A stretch of a memory file, and which file."""
+
+    file: int
+    offset: int
+    nbytes: int
+
+
+class Place(NamedTuple):
+    """Some bytes of an extent."""
+
+    extent: Extent
+    start: int
+    nbytes: int
+
+
+class MemoryFile:
+    """One file of memory. Who made it may let it grow; others attach it by a descriptor that was handed to them."""
+
+    def __init__(self, number: int, fd: int | None = None, size: int = 0) -> None:
+        self.number, self.size = number, size
+        self.fd = _nameless() if fd is None else fd
+        self._mapped: dict[Extent, Bytes] = {}
+        self.maps = 0  # how many there ever were
+
+    def extend(self, nbytes: int) -> Extent:
+        """A new extent; raises MemoryError where there is no memory for it."""
+        extent = Extent(self.number, self.size, -(-nbytes // _PAGE) * _PAGE)
+        self.reserve(extent)
+        self.size += extent.nbytes
+        return extent
+
+    def reserve(self, extent: Extent) -> None:
+        """Have memory for an extent, which may have been given back before."""
+        try:
+            os.posix_fallocate(self.fd, extent.offset, extent.nbytes)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG):
+                raise MemoryError(f"there is no memory for {extent.nbytes:,} bytes that processes share") from error
+            raise
+
+    def give_back(self, extent: Extent) -> None:
+        """Let the system have the memory of an extent; its place stays."""
+        _libc.fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(extent.offset), ctypes.c_int64(extent.nbytes))
+
+    def map(self, extent: Extent) -> Bytes:
+        """An extent as this process sees it."""
+        mapped = self._mapped.get(extent)
+        if mapped is None:
+            memory = mmap.mmap(self.fd, extent.nbytes, offset=extent.offset)
+            mapped = self._mapped[extent] = np.frombuffer(memory, np.uint8)
+            self.maps += 1
+        return mapped
+
+    def view(self, place: Place) -> Bytes:
+        """Some bytes of an extent."""
+        return self.map(place.extent)[place.start : place.start + place.nbytes]
+
+    @property
+    def mapped(self) -> list[tuple[int, Extent]]:
+        """What this process has mapped: addresses, and what is there."""
+        return [(array.ctypes.data, extent) for extent, array in self._mapped.items()]
+
+    def close(self) -> None:
+        """Let go of it; what is mapped and used somewhere stays until it is not."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+        self._mapped.clear()
+
+
+class Arena:
+    """Blocks of a memory file, taken and given back in any order.
+
+    Freed blocks are used again for the same size. Beyond some, their memory goes back to the system. Threads may share it.
+    """
+
+    def __init__(self, file: MemoryFile) -> None:
+        self.file = file
+        self._free: dict[int, list[Place]] = {}
+        self._empty: dict[int, list[Place]] = {}  # free, and without memory
+        self._kept = 0  # bytes of the free ones that have memory
+        self._extent: Extent | None = None
+        self._used = 0  # of that extent
+        self._in_use = self._usual = 0  # bytes of blocks; and the most of that, lately
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> Place:
+        """A block of at least so many bytes."""
+        with self._lock:
+            return self._take(block_size(nbytes))
+
+    def _take(self, size: int) -> Place:
+        self._in_use += size
+        self._usual = max(self._usual, self._in_use)
+        if free := self._free.get(size):
+            self._kept -= size
+            return free.pop()
+        if empty := self._empty.get(size):
+            place = empty[-1]
+            self.file.reserve(_own(place))
+            return empty.pop()
+        if size >= _PAGE * 16:
+            extent = self.file.extend(size)  # of its own, so that it can be given back
+            return Place(extent, 0, size)
+        if self._extent is None or self._used + size > self._extent.nbytes:
+            self._extent, self._used = self.file.extend(_GROW), 0
+        place = Place(self._extent, self._used, size)
+        self._used += size
+        return place
+
+    def give(self, place: Place) -> None:
+        """That block is free."""
+        with self._lock:
+            self._in_use -= place.nbytes
+            self._usual += (self._in_use - self._usual) // 1024
+            kept = self._kept + place.nbytes
+            if kept > max(_KEEP, self._usual - self._in_use) and place.nbytes == place.extent.nbytes:
+                self.file.give_back(_own(place))
+                self._empty.setdefault(place.nbytes, []).append(place)
+            else:
+                self._kept += place.nbytes
+                self._free.setdefault(place.nbytes, []).append(place)
+
+    def view(self, place: Place) -> Bytes:
+        return self.file.view(place)
+
+
+def block_size(nbytes: int) -> int:
+    """So many bytes, rounded up."""
+    if nbytes <= 1024:
+        return -(-max(nbytes, 1) // _ALIGN) * _ALIGN
+    step = max(_ALIGN, 1 << (nbytes.bit_length() - 4))
+    if nbytes >= _PAGE * 16:
+        step = max(step, _PAGE)
+    return -(-nbytes // step) * step
+
+
+def _own(place: Place) -> Extent:
+    return Extent(place.extent.file, place.extent.offset + place.start, place.nbytes)
+
+
+class _Returned(weakref.ref["Loan"]):
+    __slots__ = ("place",)
+    place: Place
+
+
+class AddressBook(dict[int, MemoryFile]):
+    """Memory files by number; finds where some memory of this process lies in them."""
+
+    _known: tuple[int, ...] = ()  # what it was looked up in
+    _starts: list[int]
+    _extents: list[Extent]
+
+    def place_of(self, raw: memoryview) -> Place | None:
+        """Where these bytes are; None: in no file."""
+        known = tuple([file.maps << 32 | number for number, file in self.items()])
+        if known != self._known:
+            found = sorted(pair for file in self.values() for pair in file.mapped)
+            self._known, self._starts, self._extents = known, [start for start, _ in found], [extent for _, extent in found]
+        address = int(np.frombuffer(raw, np.uint8).__array_interface__["data"][0])
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or address + raw.nbytes > self._starts[at] + self._extents[at].nbytes:
+            return None
+        return Place(self._extents[at], address - self._starts[at], raw.nbytes)
+
+
+class Loan:
+    """A block of memory in somebody's hands. Arrays are made of it; when the last of them is dropped, `returned` has its place.
+
+    As with a batch's lease, what happens then is one call of a deque's own `append`, which no Ctrl-C can interrupt.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "_returned", "_view")
+
+    def __init__(self, view: Bytes, place: Place, returned: deque[_Returned]) -> None:
+        self._returned = _Returned(self, returned.append)
+        self._returned.place = place
+        self._view = view  # holds the mapping
+        self.__array_interface__ = view.__array_interface__
+
+
+def lend(view: Bytes, place: Place, returned: deque[_Returned]) -> Bytes:
+    """The bytes of a block, on loan."""
+    return np.asarray(Loan(view, place, returned))
+
+
+#: the memory files that this process, a worker, was handed
+_attached: dict[int, MemoryFile] = {}
+
+
+def attach(file: MemoryFile) -> None:
+    _attached[file.number] = file
+
+
+def attached(places: list[Place]) -> list[Bytes]:
+    """The bytes of places in files that were attached."""
+    return [_attached[place.extent.file].view(place) for place in places]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAddress:
+    """Where memory lies, for workers."""
+
+    place: Place
+
+    def open(self) -> Bytes:
+        return attached([self.place])[0]
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("stoker", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+_libc: Any = ctypes.CDLL(None, use_errno=True)
