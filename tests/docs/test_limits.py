@@ -20,7 +20,7 @@ from stoker.image import batch_mixing as mixing
 from stoker.image import normalize as output
 from stoker.kernel import file_reads as files
 from stoker.kernel import native
-from stoker.loader import build, front, loader, thread_count
+from stoker.loader import build, front, thread_count
 from stoker.loader import look_ahead as foresight
 from stoker.observe.meters import Meters
 from stoker.pack.values import example
@@ -102,7 +102,7 @@ ROWS = {
     "worker threads": f"{thread_count._WAITING} more for remote shards",
     "threads that fetch into a cache": f"{foresight._THREADS}",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
-    "batches in flight": f"about {loader._AHEAD_BYTES >> 20} MB worth: at most {loader._AHEAD_MOST} units",
+    "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",
     "samples made together, without `batch`": f"{build._SAMPLES}",
     "time without any progress": f"{default(Pipeline.loader, 'watchdog_s'):g} s",
