@@ -24,12 +24,12 @@
     │   │   └── ImageTooLarge             more pixels or scans than allowed, or than there is memory for
     │   ├── BoxError (ValueError)         its box leaves no pixel
     │   ├── AnnotationError (ValueError)  its annotation could not be read
-    │   └── FunctionError (RuntimeError)  the user's function raised; the cause is the original
+    │   ├── FunctionError (RuntimeError)  the user's function raised; the cause is the original
+    │   └── WorkerError (RuntimeError)    the process that worked on it ended, again and again
     ├── BatchError (ValueError)           rows that cannot become one batch
     ├── DataLossError (RuntimeError)      more samples were bad than `on_error` allows
     ├── StateError (ValueError)           a saved state that does not belong here
     ├── StallError (TimeoutError)         nothing moved for `watchdog_s` seconds
-    ├── WorkerError (RuntimeError)        workers ended in the middle of the same samples, twice
     ├── ClosedError (RuntimeError)        a loader or iterator used after its end
     └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
 
@@ -169,6 +169,13 @@ class FunctionError(SampleError, RuntimeError):
     """The user's function raised on this sample; ``__cause__`` is the original, with its traceback."""
 
 
+class WorkerError(SampleError, RuntimeError):
+    """The processes that worked on this sample ended, one after the other; the message says how.
+
+    Where samples cannot be told apart, as in a function that gets a whole batch, it names all of them, and `key` is empty.
+    """
+
+
 class BatchError(StokerError, ValueError):
     """Rows that cannot become one batch."""
 
@@ -183,10 +190,6 @@ class StateError(StokerError, ValueError):
 
 class StallError(StokerError, TimeoutError):
     """Nothing moved for ``watchdog_s`` seconds; the message holds every worker's stack."""
-
-
-class WorkerError(StokerError, RuntimeError):
-    """Two workers, one after the other, ended in the middle of the same samples; the message names them."""
 
 
 class ClosedError(StokerError, RuntimeError):

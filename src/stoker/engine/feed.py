@@ -6,9 +6,10 @@ all the prefetching there may be; so no thread of its own is needed, and no lock
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ..errors import BatchError, StallError
@@ -16,7 +17,12 @@ from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
 
+_log = logging.getLogger("stoker")
 _NO_MEMORY = "there is not enough memory to put the next samples together; use a smaller batch, or loader(memory='500MB')"
+
+
+#: a worker is stuck that has been at one task for this share of the time in which none has finished: it began a little later
+_STUCK = 0.9
 
 
 class Exhausted(Exception):
@@ -51,9 +57,16 @@ class Unit(ABC, Generic[C, R]):
     def done(self, outcome: Outcome[C, R]) -> int:
         """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
 
+    def pieces(self, content: C) -> list[C]:
+        """The same work in the smallest pieces there are; none where it cannot be cut."""
+        return []
+
     @abstractmethod
-    def give_up(self, content: C | None) -> None:
-        """Fail, because a task, or with None the finishing task, was lost twice."""
+    def give_up(self, content: C | None, causes: Sequence[str]) -> int:
+        """Do without a task, or with None without the finishing task, or fail; returns the bytes that added.
+
+        Workers ended in the middle of it; how, `causes` say: "was killed by signal 11 (SIGSEGV)".
+        """
 
 
 U = TypeVar("U", bound=Unit[Any, Any])
@@ -174,7 +187,8 @@ class Feed(Generic[U, C, R]):
             if self._collect(min(max(left, 0.001), 1.0)):
                 quiet_since = time.monotonic()
             elif left <= 0:
-                raise StallError(self._stall_report())
+                self._stalled()
+                quiet_since = time.monotonic()
 
     def close(self) -> None:
         """Drop everything in flight; a `take()` that waits in another thread ends."""
@@ -240,10 +254,12 @@ class Feed(Generic[U, C, R]):
         if not outcomes:
             return False
         commands: list[Command] = []
+        again: list[Command] = []
         for outcome in outcomes:
             task = outcome.task
             if outcome.lost:
-                commands += self._schedule.handle(Lost(task.unit, task.number))
+                for command in self._lose(outcome):
+                    (commands if isinstance(command, Emit) else again).append(command)
                 continue
             unit = self._units[task.unit]
             added = unit.done(outcome)
@@ -251,12 +267,28 @@ class Feed(Generic[U, C, R]):
                 rows = -(-unit.rows // len(self._contents[task.unit]))
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
+        self._run(again, first=True)  # somebody waits for what was lost
         self._run(commands)
         return True
 
-    def _run(self, commands: list[Command]) -> None:
+    def _lose(self, outcome: Outcome[C, R]) -> list[Command]:
+        """Have a lost task run again, in pieces where it may be what ended its worker; or have its unit do without."""
+        task, unit = outcome.task, self._units[outcome.task.unit]
+        pieces = unit.pieces(task.content) if outcome.blame and task.number != FINISH else []
+        self._contents[task.unit] += pieces
+        commands = self._schedule.handle(Lost(task.unit, task.number, outcome.blame, outcome.cause, len(pieces)))
+        up = commands[0]
+        if isinstance(up, GiveUp):
+            added = unit.give_up(None if task.number == FINISH else task.content, up.causes)
+            return self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
+        if outcome.blame:
+            _log.info("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)
+        return commands
+
+    def _run(self, commands: list[Command], first: bool = False) -> None:
         if not commands:
             return
+        first = first or self._first
         group: list[Task[C]] = []
         rows = 0
         # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
@@ -267,22 +299,30 @@ class Feed(Generic[U, C, R]):
             if isinstance(command, Emit):
                 self._ready.append(command.unit)
                 continue
+            assert isinstance(command, Run)
             unit = self._units[command.unit]
-            if isinstance(command, GiveUp):
-                unit.give_up(None if command.task == FINISH else self._contents[command.unit][command.task])
-                continue
             if command.task == FINISH:
                 # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
-                self._channel.submit([Task(command.unit, FINISH, unit.finisher())], first=True)
+                self._channel.submit([Task(command.unit, FINISH, unit.finisher(), command.alone)], first=True)
                 continue
             contents = self._contents[command.unit]
+            if command.alone:
+                self._channel.submit([Task(command.unit, command.task, contents[command.task], True)], first=True)
+                continue
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)
             if len(group) >= most or rows >= enough:
-                self._channel.submit(group, first=self._first)
+                self._channel.submit(group, first=first)
                 group, rows = [], 0
         if group:
-            self._channel.submit(group, first=self._first)
+            self._channel.submit(group, first=first)
+
+    def _stalled(self) -> None:
+        """Have workers replaced that are stuck, or raise where nobody can do that."""
+        report = self._stall_report()
+        if not self._executor.replace_stuck(_STUCK * self._watchdog_s):
+            raise StallError(report)
+        _log.warning("%s\nworkers that are stuck were ended, and what they were at runs again", report)
 
     def _stall_report(self) -> str:
         waiting = [number for number in self._units if number not in self._ready]

@@ -11,7 +11,6 @@ died, and whether it had begun a task, says how much that task is to blame.
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -34,22 +33,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, WorkerError
+from ..sizes import counted
+from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
 from .function_wire import pack_work
-from .process_line import Frame, HomeLine, Kind, copy_into, frame, head
+from .process_line import Frame, HomeLine, Kind, frame, head, write_block
 from .process_worker import STACKS
-from .shared_memory import Arena, Bytes, MemoryFile, Place, SharedAddress, block_size, lend
+from .resources import out_of_memory_kills
+from .shared_memory import AddressBook, Arena, Bytes, MemoryFile, Place, SharedAddress, lend
 
 C = TypeVar("C")
 R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
-#: workers that end one after another without having finished a task, before nobody believes in the next
-_MOST_STILLBORN = 5
+#: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
+_MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
 _PATIENCE_S = 0.05
-_BOARD = 4096
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
 #: what a worker runs. It finds what this process finds, wherever that was
@@ -74,6 +75,7 @@ class _Sent:
     channel: _ProcessChannel[Any, Any]
     task: Task[Any]
     first: bool
+    at_s: float
     blocks: list[Place] = field(default_factory=list)
 
 
@@ -83,49 +85,64 @@ class _Process:
     def __init__(self, number: int, threads: int) -> None:
         self.number, self.threads = number, threads
         self.ready = self.tainted = self.recalled = False
-        self.finished = 0  # tasks
+        self.heard_s = time.monotonic()
         self.sent: dict[int, _Sent] = {}
         self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
         self.known: set[int] = set()  # memory files it was handed
         self.works = 0  # how many it was handed
         self.open: set[int] = set()  # channels
-        self.file = MemoryFile(next(_files))
-        self.board: NDArray[np.int64] = self.file.map(self.file.extend(_BOARD)).view(np.int64)
-        self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
-        own, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        words = json.dumps([sys.path, theirs.fileno(), lifeline, self.stacks, threads])
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, *subprocess._args_from_interpreter_flags(), "-u", "-c", _PROGRAM, words],  # type: ignore[attr-defined]
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lifeline, self.stacks),
-                start_new_session=True,  # Ctrl-C is for this process to decide on
-                env=_environment(),
-            )
-        except BaseException:
-            own.close()
-            os.close(self._lifeline)
-            self.file.close()
-            os.close(self.stacks)
-            raise
-        finally:
-            theirs.close()
-            os.close(lifeline)
-        self.line = HomeLine(own)
-        self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+        with ExitStack() as opened:  # closed again, unless all of it succeeds
+            self.file = MemoryFile(next(_files))
+            opened.callback(self.file.close)
+            # by thread: the task in its hands, and since when in nanoseconds
+            self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
+            self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
+            opened.callback(os.close, self.stacks)
+            self._kills = out_of_memory_kills()
+            own, theirs = socket.socketpair()
+            opened.callback(own.close)
+            with theirs:
+                lifeline, self._lifeline = os.pipe()
+                opened.callback(os.close, self._lifeline)
+                try:
+                    self.process = self._start(theirs.fileno(), lifeline)
+                finally:
+                    os.close(lifeline)
+            self.line = HomeLine(own)
+            self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+            opened.pop_all()
 
-    @property
-    def begun(self) -> set[int]:
-        """The tasks in its hands, when it last noted them."""
-        return set(self.board[: self.threads].tolist())
+    def _start(self, line: int, lifeline: int) -> subprocess.Popen[bytes]:
+        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(line, lifeline, self.stacks),
+            start_new_session=True,  # Ctrl-C is for this process to decide on
+            env=_environment(),
+        )
+
+    def begun(self, before_s: float = float("inf")) -> set[int]:
+        """The tasks in its hands, as it has noted them, that it began before some time."""
+        return {serial for serial, at in self.board.tolist() if serial in self.sent and at / 1e9 <= before_s}
+
+    def silent_since(self) -> float:
+        """When it last said something, or was given something to answer."""
+        return max(self.heard_s, min((sent.at_s for sent in self.sent.values()), default=self.heard_s))
 
     def attach(self, file: MemoryFile) -> None:
         """Make sure that it sees a memory file."""
         if file.number not in self.known:
             self.known.add(file.number)
             own = file is self.file
-            self.line.send(frame(Kind.ATTACH, (file.number, _BOARD if own else 0, own), _in_band), [file.fd])
+            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own)), [file.fd])
+
+    def borrow(self, places: list[Place]) -> list[Bytes]:
+        """Arrays in a block of its memory, which is the first place; it has it back when the last of them is dropped."""
+        block, *inside = places
+        memory = lend(self.file.view(block), block, self.returned)
+        return [memory[start - block.start : start - block.start + nbytes] for _, start, nbytes in inside]
 
     def free_returned(self) -> None:
         """Tell it which blocks of its memory are free again."""
@@ -145,11 +162,12 @@ class _Process:
         if self.tainted:
             return NOT_BEGUN, "was given up, because what it said was interrupted"
         if status >= 0:
-            return CRASHED, f"ended in the middle, with exit code {status}"
-        name = signal.Signals(-status).name if -status in signal.Signals._value2member_map_ else f"signal {-status}"
-        if -status in (signal.SIGKILL, signal.SIGTERM):
-            return KILLED, f"was killed ({name}), perhaps because memory was short"
-        return CRASHED, f"was killed by {name}"
+            return CRASHED, f"exited with code {status}"
+        known = -status in signal.Signals._value2member_map_
+        words = f"was killed by signal {-status}" + (f" ({signal.Signals(-status).name})" if known else "")
+        if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
+            return CRASHED, f"{words}, because memory ran out"
+        return (KILLED if -status in (signal.SIGKILL, signal.SIGTERM) else CRASHED), words
 
     def kill(self) -> None:
         """End it now, with all that functions started in it."""
@@ -179,31 +197,38 @@ class ProcessExecutor(Executor):
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
         self._make_scratch = make_scratch
-        self._arena = Arena(MemoryFile(next(_files)))
-        self._returned: deque[Any] = deque()  # blocks of it that were lent
+        self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
         self._dropped: deque[int] = deque()  # channels that were cancelled
-        self._files: dict[int, MemoryFile] = {self._arena.file.number: self._arena.file}
+        self._files = AddressBook()
         self._poll = select.poll()
         self._by_fd: dict[int, _Process] = {}
-        self._wake_end, self._wake = os.pipe()
-        for end in (self._wake_end, self._wake):
-            os.set_blocking(end, False)
-        self._poll.register(self._wake_end, select.POLLIN)
+        self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
+        self._reserved: _Process | None = None  # the worker that runs them
+        self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
         self._stillborn = 0
         self._broken: str | None = None
         self._closed = False
         self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
         self._owner = os.getpid()
         self._workers: list[_Process] = []
+        self._wake_end = self._wake = -1
+        self._arena = Arena(MemoryFile(next(_files)))
         _alive.add(self)
-        _hook_in()
+        at_end(_end_all)
         try:
+            self._files[self._arena.file.number] = self._arena.file
+            self._wake_end, self._wake = os.pipe()
+            for end in (self._wake_end, self._wake):
+                os.set_blocking(end, False)
+            self._poll.register(self._wake_end, select.POLLIN)
             for number in range(processes):
                 self._workers.append(self._start(number))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise _cannot_start(error) from error
             raise
 
     # ---- what the engine asks for ----------------------------------------------------------------------------------------------
@@ -231,10 +256,10 @@ class ProcessExecutor(Executor):
         for number, (known, _) in enumerate(self._works):
             if known is work:
                 return _ProcessChannel(self, number)
-        self._works.append((work, frame(Kind.WORK, work, self._put, pack_work)))
+        self._works.append((work, frame(Kind.WORK, work, lambda memory: self._put(memory)[1], pack_work)))
         return _ProcessChannel(self, len(self._works) - 1)
 
-    def stacks(self) -> str:
+    def stacks(self, describe: Callable[[Any], str]) -> str:
         """Every worker's Python stacks, as it writes them down itself: also one that is stuck in native code."""
         before = {}
         for worker in self._workers:
@@ -245,10 +270,21 @@ class ProcessExecutor(Executor):
         told = []
         for worker in self._workers:
             text = _new_text(worker.stacks, before[worker.number], deadline)
-            tasks = [sent.task for serial in sorted(worker.begun) if (sent := worker.sent.get(serial)) is not None]
-            doing = ", ".join(f"task {task.number} of unit {task.unit}" for task in tasks) or "waiting for work"
-            told.append(f"worker process {worker.number} (pid {worker.process.pid}), {doing}:\n{text}")
+            doing = "; ".join(f"at {describe(worker.sent[serial].task.content)}" for serial in sorted(worker.begun()))
+            told.append(f"worker {worker.number} (pid {worker.process.pid}), {doing or 'waiting for work'}:\n{text}")
         return "\n".join(told)
+
+    def replace_stuck(self, quiet_s: float) -> bool:
+        with self._lock:
+            before = time.monotonic() - quiet_s
+            found = False
+            for worker in list(self._workers):
+                stuck = worker.begun(before)
+                if stuck or (worker.ready and worker.sent and worker.silent_since() <= before):
+                    found = True
+                    worker.kill()
+                    self._bury(worker, stuck, f"was stuck: it did not finish within {quiet_s:g} s")
+            return found
 
     def close(self) -> None:
         if self._closed:
@@ -295,10 +331,7 @@ class ProcessExecutor(Executor):
         try:
             worker = _Process(number, self._threads)
         except OSError as error:
-            raise ConfigError(
-                f"worker process {number + 1} could not be started ({error.strerror or error}); use fewer, as in "
-                "loader(processes=1), or threads, or raise the limit (`ulimit -u`, `ulimit -n`)"
-            ) from error
+            raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if fd >= 0:
@@ -306,29 +339,38 @@ class ProcessExecutor(Executor):
                 self._poll.register(fd, select.POLLIN)
         worker.attach(worker.file)
         worker.attach(self._arena.file)
-        worker.line.send(frame(Kind.START, self._make_scratch, _in_band))
+        worker.line.send(frame(Kind.START, self._make_scratch))
         return worker
 
-    def _bury(self, worker: _Process) -> None:
-        """A worker has ended: tell of its tasks, and put another in its place."""
+    def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
+        """A worker has ended: tell of its tasks, and put another in its place. One that was ended here is blamed on `stuck`."""
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if self._by_fd.pop(fd, None) is not None:
                 self._poll.unregister(fd)
-        begun = worker.begun
-        blame, words = worker.fate()
+        begun = worker.begun() if stuck is None else stuck
+        blame, words = worker.fate() if stuck is None else (CRASHED, cause)
         worker.kill()  # what functions started in it
+        worker.process.wait()
         worker.close()
+        del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
         lost = list(worker.sent.items())
-        cause = f"worker process {worker.number} (pid {worker.process.pid}) {words}"
-        self._stillborn = 0 if worker.finished else self._stillborn + 1
-        if self._stillborn >= _MOST_STILLBORN:
-            self._broken = f"{cause}; so did {self._stillborn - 1} before it, none of which had finished a task"
+        self._reserved = None if self._reserved is worker else self._reserved
+        self._stillborn = 0 if worker.ready else self._stillborn + 1
+        if self._stillborn >= _MOST_STILLBORN.get(blame, 1 << 30):
+            self._broken = f"{self._stillborn} worker processes in a row ended before they had begun; the last one {words}"
         else:
-            self._workers[worker.number] = self._start(worker.number)
-            _log.warning("%s; another takes its place, and %d tasks run again", cause, len(lost))
+            try:
+                self._workers[worker.number] = self._start(worker.number)
+            except ConfigError as error:
+                self._broken = f"a worker process {words}, and no other could take its place: {error}"
+            again = f", and {counted(len(lost), 'task')} will run again" if lost else ""
+            _log.warning(
+                "worker process %d (pid %d) %s; another takes its place%s", worker.number, worker.process.pid, words, again
+            )
         for serial, sent in lost:
             self._settle(worker, serial)
-            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=cause))
+            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=words))
+        self._try_suspects()
 
     def _settle(self, worker: _Process, serial: int) -> _Sent:
         """A task is no longer that worker's."""
@@ -344,50 +386,71 @@ class ProcessExecutor(Executor):
             if self._closed:
                 return
             self._look_after()
-            ready = [worker for worker in self._workers if worker.ready] or self._workers
-            self._give(min(ready, key=lambda worker: len(worker.sent)), channel, tasks, first)
+            if tasks[0].alone and self._threads > 1:
+                self._suspects += [(channel, task, first) for task in tasks]
+                self._try_suspects()
+            else:
+                self._pass_on(channel, tasks, first)
+
+    def _pass_on(self, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+        """Give tasks to the worker that has the fewest."""
+        free = [worker for worker in self._workers if worker is not self._reserved]
+        if free:
+            ready = [worker for worker in free if worker.ready]
+            self._give(min(ready or free, key=lambda worker: len(worker.sent)), channel, tasks, first)
+        else:
+            self._held.append((channel, tasks, first))
+
+    def _try_suspects(self) -> None:
+        """Let a worker have the tasks that may end it, one at a time, while it has no other."""
+        if self._suspects and self._reserved is None:
+            self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
+        if self._reserved is None or self._reserved.sent:
+            return
+        if self._suspects:
+            channel, task, first = self._suspects.popleft()
+            self._give(self._reserved, channel, [task], first)
+            return
+        self._reserved = None
+        while self._held:
+            self._pass_on(*self._held.popleft())
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         worker.tainted = True  # until this is done: an interruption may leave half of it
+        now = time.monotonic()
         if channel.number not in worker.open:
             while worker.works <= channel.work:
                 worker.line.send(self._works[worker.works][1])
                 worker.works += 1
             worker.open.add(channel.number)
-            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work), _in_band))
+            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
         blocks: list[Place] = []
         numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
 
-        def put(raw: Any) -> Place:
-            place = self._known_place(raw, worker)
-            if place is None:
-                place = self._put(raw)
-                blocks.append(place._replace(nbytes=block_size(place.nbytes)))
-            return place
+        def put(memory: list[memoryview]) -> list[Place]:
+            places = [self._files.place_of(raw) for raw in memory]
+            for place in places:
+                if place is not None:
+                    worker.attach(self._files[place.extent.file])
+            if None not in places:
+                return places  # type: ignore[return-value]
+            block, copied = self._put([raw for raw, place in zip(memory, places) if place is None])
+            blocks.append(block)
+            left = iter(copied)
+            return [next(left) if place is None else place for place in places]
 
         data = frame(Kind.TASKS, (channel.number, first, numbered), put)
         for (serial, *_), task in zip(numbered, tasks):
-            worker.sent[serial] = _Sent(channel, task, first)
+            worker.sent[serial] = _Sent(channel, task, first, now)
         worker.sent[numbered[-1][0]].blocks = blocks  # tasks of a group are answered in order
         worker.free_returned()
         worker.line.send(data)
         worker.tainted = False
 
-    def _put(self, raw: Any) -> Place:
-        """Take bytes to memory that all workers see."""
+    def _put(self, memory: list[memoryview]) -> tuple[Place, list[Place]]:
+        """Take arrays to memory that all workers see: a block, and where they are in it."""
         self._take_returned()
-        place = self._arena.take(raw.nbytes)
-        copy_into(self._arena.view(place), raw)
-        return place._replace(nbytes=raw.nbytes)
-
-    def _known_place(self, raw: Any, worker: _Process) -> Place | None:
-        """Where bytes lie that a worker has put there; None: in memory of this process alone."""
-        address = np.frombuffer(raw, np.uint8).ctypes.data
-        for file in self._files.values():
-            if (place := file.place_of(address, raw.nbytes)) is not None:
-                worker.attach(file)
-                return place
-        return None
+        return write_block(self._arena, memory)
 
     def _take_returned(self) -> None:
         while self._returned:
@@ -397,7 +460,7 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
-            data = frame(Kind.CANCEL, number, _in_band)
+            data = frame(Kind.CANCEL, number)
             for worker in self._workers:
                 if number in worker.open:
                     worker.open.discard(number)
@@ -448,7 +511,7 @@ class ProcessExecutor(Executor):
             return  # buried by an event before this one
         worker.tainted = True
         dead = fd == worker.pidfd
-        for frame_ in worker.line.receive(self._unlent(worker)):
+        for frame_ in worker.line.receive():
             if frame_ is None:
                 dead = True
             else:
@@ -458,51 +521,39 @@ class ProcessExecutor(Executor):
             self._bury(worker)
 
     def _handle(self, worker: _Process, frame_: Frame) -> None:
+        worker.heard_s = time.monotonic()
         if frame_.kind == Kind.READY:
             worker.ready = True
             return
-        value = frame_.value(
-            lambda place: lend(worker.file.map(place.extent)[place.start : place.start + place.nbytes], place, worker.returned)
-        )
+        value = frame_.value(worker.borrow)
         if frame_.kind == Kind.RETURNED:
             worker.recalled = False
             self._redirect(worker, value)
             return
         for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
             sent = self._settle(worker, serial)
-            worker.finished += 1
             number = worker.number * self._threads + seat
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
-
-    def _unlent(self, worker: _Process) -> Callable[[Place], bytes]:
-        """The body of a frame, which is free again at once."""
-
-        def read(place: Place) -> bytes:
-            data = worker.file.view(place).tobytes()
-            worker.line.send(head(Kind.FREE, [place]))
-            return data
-
-        return read
+        self._try_suspects()
 
     def _uneven(self) -> bool:
-        loads = [len(worker.sent) for worker in self._workers if worker.ready]
+        loads = [len(worker.sent) for worker in self._workers if worker.ready and worker is not self._reserved]
         return len(loads) > 1 and min(loads) < self._threads and max(loads) > self._threads
 
     def _even_out(self) -> None:
         """Ask a worker that has tasks waiting to give some back, for one that has none."""
-        ready = [worker for worker in self._workers if worker.ready]
+        ready = [worker for worker in self._workers if worker.ready and worker is not self._reserved]
         if not ready:
             return
         idle, busy = min(ready, key=lambda w: len(w.sent)), max(ready, key=lambda w: len(w.sent))
         if len(idle.sent) < self._threads < len(busy.sent) and not busy.recalled:
             busy.recalled = True
-            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2), _in_band))
+            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2)))
 
     def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
         for serial in serials:
             sent = self._settle(worker, serial)
-            ready = [other for other in self._workers if other.ready] or self._workers
-            self._give(min(ready, key=lambda other: len(other.sent)), sent.channel, [sent.task], sent.first)
+            self._pass_on(sent.channel, [sent.task], sent.first)
 
 
 class _ProcessChannel(Channel[C, R]):
@@ -539,8 +590,11 @@ def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:
         alive.drop(number)
 
 
-def _in_band(raw: Any) -> None:
-    """Nothing of this goes beside the frame."""
+def _cannot_start(error: OSError) -> ConfigError:
+    return ConfigError(
+        f"worker processes could not be started ({error.strerror or error}); use fewer, as in loader(processes=1), or "
+        "executor='threads', or raise the limit (`ulimit -u`, `ulimit -n`)"
+    )
 
 
 def _environment() -> dict[str, str]:
@@ -562,16 +616,6 @@ def _new_text(fd: int, start: int, deadline: float) -> str:
     return text or "  (it does not answer: it is stopped, or just beginning)\n"
 
 
-_hooked = False
-
-
-def _hook_in() -> None:
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        atexit.register(_end_all)
-
-
 def _end_all() -> None:
     """At the end of the program; without this the workers would end, too, but unseen."""
     for executor in list(_alive):
@@ -580,10 +624,9 @@ def _end_all() -> None:
 
 def _leave_alone() -> None:
     """In a forked child: keep no worker alive that belongs to another process."""
-    global _hooked
-    _hooked = False
     for executor in list(_alive):
         for worker in executor._workers:
+            worker.process.returncode = 0  # it is not a child of this process
             with suppress(OSError):
                 worker.close()
     _alive.clear()

@@ -14,6 +14,7 @@ from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS
+from ..engine.preflight import preflight
 from ..engine.schedule import Window
 from ..errors import ConfigError
 from ..observe.meters import ExecutorStats, Meters, Span
@@ -101,11 +102,20 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finishing, plan.seed)
 
 
-def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan) -> Executor:
-    """Who does the work; `threads` are those of each process where there are `processes`."""
+def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan, memory: int, pinned: bool) -> Executor:
+    """Who does the work; `threads` are those of each process where there are `processes`.
+
+    `memory` bounds what is in flight; `pinned`: batches lie where a device reads them.
+    """
+
+    def start(processes: int, threads: int, kind: str = "processes") -> Executor:
+        found = preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned)
+        _log.debug("%s", found.line)
+        return EXECUTORS.get(kind, "loader()")(processes * threads, Scratch, processes)
+
     call = f"loader(executor={name!r}"
     if name == "auto" and (processes, threads) == (None, None):
-        return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=_start_processes)
+        return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=start)
     if name == "auto":
         name = "threads" if processes is None else "processes"  # who says how many has chosen
     kind = EXECUTORS.get(name, f"{call})")
@@ -122,11 +132,7 @@ def make_executor(name: str, threads: int | None, processes: int | None, plan: P
         return kind(threads or usual, Scratch)
     # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
     processes = processes or (usual if threads is None and plan.functions else 1)
-    return kind(processes * (threads or max(1, usual // processes)), Scratch, processes)
-
-
-def _start_processes(processes: int, threads: int) -> Executor:
-    return EXECUTORS.get("processes", "loader()")(processes * threads, Scratch, processes)
+    return start(processes, threads or max(1, usual // processes), name)
 
 
 def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,9 @@ from ..plan.order import Order
 from ..plan.plan import Plan, Segment
 from ..sizes import counted
 from ..source.chunk import Chunk, chunk_of, join_chunks
-from ..source.source import Source
 from ..source.streams.stream import StreamSource
 from ..stage.tail import Tails
-from .batch_units import ChunkUnit, Observer, Rows, SegmentWork
+from .batch_units import ChunkUnit, Observer, Rows, SegmentWork, described
 
 #: samples a task of a segment takes, when it may choose
 ROWS = 16
@@ -128,12 +128,12 @@ class Regrouped(Flow):
 
 
 class _Units(Supply[ChunkUnit]):
-    def __init__(self, inner: Flow, source: Source | None, observe: Observer) -> None:
-        self._inner, self._source, self._observe = inner, source, observe
+    def __init__(self, inner: Flow, work: SegmentWork, observe: Observer) -> None:
+        self._inner, self._work, self._observe = inner, work, observe
 
     def poll(self, block: bool) -> ChunkUnit | None:
         rows = self._inner.next(block)
-        return None if rows is None else ChunkUnit(rows, self._source, self._observe)
+        return None if rows is None else ChunkUnit(rows, self._work, self._observe)
 
 
 class OutputWatch:
@@ -191,13 +191,14 @@ class Through(Flow):
         self._watch, self._counts, self._last = watch, not first, last
         self._failure: BaseException | None = None
         self._feed: Feed[ChunkUnit, Rows, tuple[Chunk, Report]] = Feed(
-            _Units(inner, work.source, observe),
+            _Units(inner, work, observe),
             executor.channel(work),
             executor,
             window=_window(executor.workers),
             budget=budget,
             watchdog_s=watchdog_s,
             first=first,
+            describe=partial(described, work.source),
             resized=_window,
         )
 

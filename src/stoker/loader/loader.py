@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -36,7 +36,7 @@ from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
 from .auto_watch import AutoWatch
-from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result
+from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import (
     compile_work,
@@ -150,7 +150,7 @@ class Loader:
         self._forerunner: Forerunner | None = None
         self._skips = SkipBudget(plan.policy) if plan.policy else None
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, processes, plan)
+        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         policy = policy_of(self._executor, self._output)
@@ -530,6 +530,7 @@ class Loader:
             budget=self._share_bytes,
             watchdog_s=self._watchdog_s,
             first=not self._plan.counted,
+            describe=partial(described, self._work.source),
             resized=window_of if self._units_ahead is None else None,
         )
         return self._feed

@@ -78,7 +78,7 @@ class Runner:
     """
 
     def __init__(self, work: Work, stages: Sequence[Stage], skip: bool, read: Reader | None = None) -> None:
-        self._skip, self._read = skip, read
+        self.skip, self._read = skip, read
         doing = list(zip(work.steps, stages))
         first = None if read is None else read_with(work.steps, read.source)
         if first is not None:
@@ -92,6 +92,8 @@ class Runner:
             self._acts.insert(0, partial(_run_read, read, self._makes[0]))
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
+        #: whether no stage needs rows together, so that each may go alone
+        self.by_row = not any(self._whole)
         self._columns = work.columns if work.moves else None
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
@@ -194,7 +196,7 @@ class Runner:
             largest = max(range(len(chunks)), key=lambda at: sum(map(column_bytes, chunks[at].columns.values())))
             beside = f", the largest of {len(chunks):,}"
             chunks[largest] = self._without_memory(chunks[largest], short, report, beside)
-            if not self._skip:
+            if not self.skip:
                 del chunks[largest + 1 :]
 
     def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, beside: str = "") -> Chunk:
@@ -209,7 +211,7 @@ class Runner:
         if not chunk.failures:
             return chunk, targets
         failed = sorted(chunk.failures)
-        if not self._skip:
+        if not self.skip:
             report.failure, report.failed_slot = TaskFault.of(chunk.failures[failed[0]]), int(chunk.slots[failed[0]])
             return chunk.take(np.arange(failed[0])), NO_TARGETS
         report.skipped += [TaskFault.of(chunk.failures[row]) for row in failed]
