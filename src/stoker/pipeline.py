@@ -516,10 +516,10 @@ class Pipeline:
 
     def explain(self) -> str:
         """What the pipeline will do, as text."""
-        from .loader.thread_count import default_threads
+        from .loader.thread_count import default_threads, moves_told
         from .observe.explain_plan import explain_plan
 
-        return explain_plan(self.plan, *default_threads(self.plan))
+        return explain_plan(self.plan, *default_threads(self.plan), moves_told(self.plan))
 
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
