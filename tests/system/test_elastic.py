@@ -47,7 +47,9 @@ def steps_of(base: Pipeline, world: int, size: int) -> tuple[list[list[int]], li
         assert None not in batches
         taken.append([x for batch in batches for x in real_ids(batch)])
         rank_states = [rank.state_dict() for rank in ranks]
-        assert all(state == rank_states[0] for state in rank_states), "every rank has the same state"
+        for state, batch in zip(rank_states, batches):
+            assert {**state, "skipped": None} == {**rank_states[0], "skipped": None}, "every rank has the same state"
+            assert "skipped" not in state or state["skipped"]["seen"] >= batch.rows, "but for the samples it has seen itself"
         states.append(rank_states[0])
 
 
