@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import stoker
 from stoker import Pipeline
 from stoker.batch.slab import Layout, Slab, plain_memory
 from stoker.batch.written_rows import WrittenRows
+from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
 from stoker.errors import BatchError, ConfigError, FunctionError, KernelError, SampleError, WorkerError
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandAugment, RandomResizedCrop, Resize
@@ -339,6 +341,38 @@ class TestPickling(LosingExecutorContract):
         assert re.search(r"worked on 8 samples \('24', '25', .*, '31'\) together was ended by the test, twice", str(error))
         wanted, _, _ = run_of(DEADLY_TOGETHER[kind](partial(dies_at_31, fails_at_31)), executor="inline")
         assert batches == wanted
+
+
+class Restless(AutoPolicy):
+    """Moves the work whenever it is asked, between threads and what could be anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self._turns = cycle([Setting(1, 2), Setting(0, 3), Setting(2, 1), Setting(1, 1), Setting(0, 1)])
+
+    def see(self, load: Load) -> Choice:
+        return Choice(next(self._turns), "it is restless")
+
+
+class TestAuto(ExecutorContract):
+    """Work that moves on all the time, half of it to where everything that crosses is pickled."""
+
+    options = {"executor": "auto"}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def _moving(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(EXECUTORS._entries, "processes", ("tests.contract.pickling", "PicklingExecutor", ""))
+        monkeypatch.setattr("stoker.loader.loader.policy_of", lambda executor, output: Restless())
+        monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
+        monkeypatch.setattr("stoker.loader.auto_watch._LOAD_S", 0.0)
+        monkeypatch.setattr("stoker.loader.auto_watch._LOAD_BATCHES", 1)
+
+    def test_it_moves_and_says_so(self) -> None:
+        with numbers(4000).batch(4).loader(**self.options) as loader:
+            seen = {loader.stats().executor for _ in loader}
+        assert {executor.name for executor in seen} == {"threads", "processes"}
+        assert max(executor.moves for executor in seen) > 3
+        assert "it is restless" in loader.why()
 
 
 ELSEWHERE = """
