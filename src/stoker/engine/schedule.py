@@ -11,9 +11,7 @@ cut, and alone, so that the sample that ends its workers is found. What is to bl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Union
 
 from .executor import NOT_BEGUN, POISON
@@ -116,8 +114,8 @@ class Window:
         return max(self.least, min(self.most, self.nbytes // max(1, unit_bytes)))
 
 
-#: of a unit that lost no task
-_NO_LOSSES: Mapping[int, tuple[Lost, ...]] = MappingProxyType({})
+#: of a unit that lost no task; nobody writes to it
+_NO_LOSSES: dict[int, tuple[Lost, ...]] = {}
 
 
 class _Unit:
