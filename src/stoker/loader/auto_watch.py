@@ -23,7 +23,7 @@ _PILLOW = ("image", "decode")
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _TaskCosts:
     """What the meters showed."""
 
     batches: int = 0
@@ -38,7 +38,7 @@ class _Reading:
     steps_s: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stats: Stats) -> _Reading:
+    def of(cls, stats: Stats) -> _TaskCosts:
         return cls(
             stats.batches,
             stats.samples,
@@ -58,7 +58,7 @@ class AutoWatch:
 
     def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool) -> None:
         self._policy, self._executor, self._pool = policy, executor, pool
-        self._last = _Reading()
+        self._last = _TaskCosts()
         self._queued: float | None = None
         self._moves = 0
         self._choice: Choice | None = None
@@ -71,11 +71,11 @@ class AutoWatch:
             return
         last = self._last
         if not last.batches:
-            self._last = _Reading.of(stats)  # where loads begin
+            self._last = _TaskCosts.of(stats)  # where loads begin
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
-        self._last = now = _Reading.of(stats)
+        self._last = now = _TaskCosts.of(stats)
         if self._choice is None:
             self._ask(self._decide(load_between(last, now)))
             self._tell(meters, stats.executor.since)
@@ -110,7 +110,7 @@ class AutoWatch:
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves = stats.batches, self._moves + 1
         self._choice = None
-        self._last = _Reading.of(stats)
+        self._last = _TaskCosts.of(stats)
         self._tell(meters, since)
         return True
 
@@ -124,7 +124,7 @@ class AutoWatch:
         )
 
 
-def load_between(before: _Reading, after: _Reading) -> Load:
+def load_between(before: _TaskCosts, after: _TaskCosts) -> Load:
     """What happened between two readings."""
     worked, pillow = after.worked - before.worked, after.pillow - before.pillow
     steps = {name: seconds - before.steps_s.get(name, 0.0) for name, seconds in after.steps_s.items()}
