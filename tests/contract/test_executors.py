@@ -32,6 +32,7 @@ from stoker.loader.build import compile_work, layout_of
 from stoker.plan.order import Places
 from stoker.source.chunk import BytesColumn
 from stoker.storage.scratch import Scratch
+from tests.contract.deadly_samples import DEADLY, DEADLY_TOGETHER, dies_at_31, fails_at_31
 from tests.contract.pickling import PicklingExecutor, end_worker
 from tests.loader.runs import (
     PIPELINES,
@@ -43,9 +44,7 @@ from tests.loader.runs import (
     numbers,
     odd,
     run_python,
-    samples,
     sha_of_run,
-    spread,
     two_of_three,
 )
 from tests.support import jpeg_bytes
@@ -129,49 +128,6 @@ def told(error: BaseException | None) -> Any:
         return None
     about = [getattr(error, name, None) for name in ("key", "origin", "position", "errno", "filename")]
     return type(error), str(error), about, told(error.__cause__)
-
-
-def dies_at_31(die: Callable[[], Any], x: Any) -> Any:
-    if np.any(np.asarray(x) == 31):
-        die()
-    return x
-
-
-def fails_at_31() -> None:
-    raise ValueError("no such thing")
-
-
-def dies_with_31(act: Callable[[Any], Any], sample: dict[str, Any]) -> bool:
-    return bool(act(sample["x"]) % 3)
-
-
-def grown_with_31(act: Callable[[Any], Any], sample: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"x": act(sample["x"]), "part": part} for part in range(2)]
-
-
-def batch_with_31(act: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
-    return {**columns, "x": act(columns["x"])}
-
-
-#: what a function does at sample 31 -> a pipeline with it at some place
-DEADLY: dict[str, Callable[[Callable[[Any], Any]], Pipeline]] = {
-    "batches": lambda act: numbers().map(x=act).batch(8),
-    "shuffled, last kept": lambda act: numbers().shuffle(seed=2).map(x=act).batch(8, drop_last=False),
-    "whole samples": lambda act: numbers().map(partial(batch_with_31, act)).batch(8, pad={"x": list}),
-    "small batches made together": lambda act: numbers(400).map(x=act).batch(2),
-    "before map_batch": lambda act: numbers().map(x=act).batch(8).map_batch(spread),
-    "single": lambda act: numbers().map(x=act),
-    "before filter": lambda act: numbers().map(x=act).filter(two_of_three).batch(4),
-    "in filter": lambda act: numbers().shuffle(seed=1).filter(partial(dies_with_31, act)).batch(4),
-    "behind filter": lambda act: numbers().filter(odd).map(x=act).batch(4),
-    "flat_map, then window": lambda act: numbers().flat_map(partial(grown_with_31, act)).shuffle(seed=1, window=9).batch(4),
-    "stream": lambda act: stoker.stream(samples).map(x=act).filter(two_of_three),
-}
-#: the same where samples cannot be told apart
-DEADLY_TOGETHER: dict[str, Callable[[Callable[[Any], Any]], Pipeline]] = {
-    "map_batch": lambda act: numbers().batch(8).map_batch(partial(batch_with_31, act)),
-    "inner batch": lambda act: numbers().batch(8).map_batch(partial(batch_with_31, act)).unbatch().batch(4),
-}
 
 
 def run_of(pipeline: Pipeline, **options: Any) -> tuple[list[str], int, Exception | None]:
@@ -335,7 +291,7 @@ class TestThreads(ExecutorContract):
 class TestProcesses(LosingExecutorContract):
     options = {"processes": 2, "threads": 1}  # noqa: RUF012
     die = staticmethod(os.abort)
-    deadly = ("whole samples",)
+    deadly = ("small batches made together",)
 
 
 class TestFeeder(LosingExecutorContract):

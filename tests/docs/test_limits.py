@@ -13,7 +13,7 @@ import pytest
 from stoker import Cache, Patience, Pipeline, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
-from stoker.engine import daemons
+from stoker.engine import daemons, preflight
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
 from stoker.image import batch_mixing as mixing
@@ -100,6 +100,9 @@ ROWS = {
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
     "worker threads": f"{thread_count._WAITING} more for remote shards",
+    "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
+    "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
+    "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",
     "threads that fetch into a cache": f"{foresight._THREADS}",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
     "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",

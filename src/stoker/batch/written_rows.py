@@ -24,7 +24,7 @@ class Report:
     rows: int
     failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int  # the slot of that row
-    notes: Notes  # what happened to pictures
+    notes: Notes  # what happened to pictures, and what was tried again
 
     def __init__(self, steps: int = 0) -> None:
         self.seconds, self.skipped, self.notes = [0.0] * steps, [], NO_NOTES

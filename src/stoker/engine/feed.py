@@ -186,7 +186,7 @@ class Feed(Generic[U, C, R]):
             left = quiet_since + self._watchdog_s - time.monotonic()
             if self._collect(min(max(left, 0.001), 1.0)):
                 quiet_since = time.monotonic()
-            elif left <= 0:
+            elif left <= 0 and not self._executor.starting:
                 self._stalled()
                 quiet_since = time.monotonic()
 

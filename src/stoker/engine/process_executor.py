@@ -47,6 +47,8 @@ R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
+#: seconds in which a worker may start without being taken for stuck
+_START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
@@ -243,6 +245,11 @@ class ProcessExecutor(Executor):
         return any(worker.ready for worker in self._workers)
 
     @property
+    def starting(self) -> bool:
+        since = time.monotonic() - _START_S
+        return any(not worker.ready and worker.heard_s > since for worker in self._workers)
+
+    @property
     def processes(self) -> list[int]:
         """The numbers of the worker processes."""
         return [worker.process.pid for worker in self._workers]
@@ -403,17 +410,15 @@ class ProcessExecutor(Executor):
 
     def _try_suspects(self) -> None:
         """Let a worker have the tasks that may end it, one at a time, while it has no other."""
-        if self._suspects and self._reserved is None:
-            self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
-        if self._reserved is None or self._reserved.sent:
-            return
         if self._suspects:
-            channel, task, first = self._suspects.popleft()
-            self._give(self._reserved, channel, [task], first)
-            return
-        self._reserved = None
-        while self._held:
-            self._pass_on(*self._held.popleft())
+            self._reserved = self._reserved or min(self._workers, key=lambda worker: len(worker.sent))
+            if not self._reserved.sent:
+                channel, task, first = self._suspects.popleft()
+                self._give(self._reserved, channel, [task], first)
+        elif self._reserved is None or not self._reserved.sent:
+            self._reserved = None
+            while self._held:
+                self._pass_on(*self._held.popleft())
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         worker.tainted = True  # until this is done: an interruption may leave half of it
@@ -460,6 +465,7 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
+            self._suspects = deque(suspect for suspect in self._suspects if suspect[0].number != number)
             data = frame(Kind.CANCEL, number)
             for worker in self._workers:
                 if number in worker.open:
@@ -510,7 +516,8 @@ class ProcessExecutor(Executor):
         if worker is None:
             return  # buried by an event before this one
         worker.tainted = True
-        dead = fd == worker.pidfd
+        # Asked, because this may be an event of one that was buried a moment ago, whose descriptor its successor has now.
+        dead = fd == worker.pidfd and worker.process.poll() is not None
         for frame_ in worker.line.receive():
             if frame_ is None:
                 dead = True

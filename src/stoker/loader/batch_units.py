@@ -38,7 +38,7 @@ Cursors = Callable[[int], Cursor]
 #: what a task of a segment starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
 #: keys that an error names
-_MOST_KEYS = 8
+_MOST_KEYS = 16
 
 
 @dataclass(slots=True)
@@ -239,6 +239,11 @@ class BatchUnit(Unit[Content, Result]):
             errors = [by_position[position] for position in own if position in by_position]
         return self._front_skipped + errors
 
+    @property
+    def fronts(self) -> int:
+        """How many of `skipped`, its first, were left out on the way to this unit."""
+        return len(self._front_skipped)
+
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
         slots = {position: slot for slot, position in reversed([*enumerate(self._rows.positions.tolist())])}
@@ -302,6 +307,7 @@ class EpochEnd(Marker):
 
     def __init__(self, epoch: int, skipped: Sequence[SampleError] = (), left: int = 0) -> None:
         self.epoch, self.skipped, self.left = epoch, list(skipped), left
+        self.fronts = len(self.skipped)
 
     def before_skipped(self) -> list[int]:
         return [*range(len(self.skipped))]
@@ -438,13 +444,15 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
         )
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
-    return WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or look at "
-        "it alone with loader(executor='inline')",
+    error = WorkerError(
+        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or "
+        "look at it alone with loader(executor='inline')",
         key=key,
         origin=origin,
         position=position,
     )
+    error.index = names.index(0)
+    return error
 
 
 #: how often the same happened

@@ -23,6 +23,7 @@ from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
 from ..stage.finish import Finish
+from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
 from ..storage.scratch import Scratch
 from .batch_units import BatchWork, Observer, SegmentWork
@@ -76,12 +77,13 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWor
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
     source = plan.source if isinstance(plan.source, Source) else None
-    reader = None if source is None else Reader(source, plan.wanted)
+    retries = IoRetries(plan.retries) if plan.retries else None
+    reader = None if source is None else Reader(source, plan.wanted, retries)
     segments = []
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.work.steps, plan.seed)
+        stages = make_stages(segment.work.steps, plan.seed, retries)
         segments.append(SegmentWork(Runner(segment.work, stages, skip, reader if number == 0 else None), source))
-    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed), skip, reader if plan.counted else None)
+    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed, retries), skip, reader if plan.counted else None)
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
@@ -184,6 +186,8 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
             meters.worked(report.rows + len(report.skipped))
             notes = report.notes
             meters.by_pillow(notes.pillow)
+            if notes.retried:
+                meters.retried(notes.retried)
             if meters.sought(notes.seeks_used, notes.seeks_unfit):
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "

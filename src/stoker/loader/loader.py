@@ -36,6 +36,7 @@ from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
 from .auto_watch import AutoWatch
+from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import (
@@ -148,7 +149,10 @@ class Loader:
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
         self._forerunner: Forerunner | None = None
-        self._skips = SkipBudget(plan.policy) if plan.policy else None
+        self._skips, self._bad_samples = None, None
+        if plan.policy is not None:
+            self._skips = SkipBudget(plan.policy)
+            self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._front_skipped: list[SampleError] = []
         self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
         self._finalizer = weakref.finalize(self, self._executor.close)
@@ -177,8 +181,6 @@ class Loader:
             self._stop_feed()
             self._end_epoch()
         self._progress = _Progress()
-        if self._skips:
-            self._skips.epoch()
         return _EpochIterator(self, self._progress)
 
     def __len__(self) -> int:
@@ -258,6 +260,8 @@ class Loader:
             return None
         if isinstance(unit, EpochEnd):
             self._account(0, unit)
+            if self._bad_samples is not None:
+                self._bad_samples.epoch_ended(unit.epoch)
             self._note_empty(unit)
             return None
         good = None
@@ -284,10 +288,15 @@ class Loader:
         _log.warning(nothing_came(self._plan, self._deal, end.epoch, end.left, len(end.skipped)))
 
     def _account(self, rows: int, unit: BatchUnit | EpochEnd) -> None:
-        if self._skips is not None:
-            skipped = unit.skipped
-            self._meters.skipped(len(skipped))
-            self._skips.count(rows, skipped, unit.epoch, unit.before_skipped)
+        if self._skips is None or self._bad_samples is None:
+            return
+        skipped = unit.skipped
+        if skipped:
+            self._meters.skipped(map(kind_of, skipped))
+            # What fails on the way to a filter or the like fails on all ranks and in all torch workers: one of them lists it.
+            elsewhere = 0 if self._rank.rank == self._part[0] == 0 else unit.fronts
+            self._bad_samples.note(skipped, unit.epoch, elsewhere)
+        self._skips.count(rows, skipped, unit.fronts, unit.epoch, unit.before_skipped, self._cursor)
 
     # ---- state -------------------------------------------------------------------------------------------------------------
 
@@ -339,13 +348,15 @@ class Loader:
         """Where this loader is, as a small JSON value.
 
         Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers. With ``before=True``, the batch handed out last does not count
-        until the next one is asked for: the state to save when training on it may not have been completed.
+        and it can be loaded on any number of ranks and workers. (Only with ``on_error("skip")`` its entry ``"skipped"`` counts
+        the bad samples of this rank.) With ``before=True``, the batch handed out last does not count until the next one is asked
+        for: the state to save when training on it may not have been completed.
         """
         if before is None:
             before = self._trainer.reads_ahead
         cursor = self._before if before and self._before is not None else self._cursor
-        return encode(cursor, self._pipeline_identity())
+        counts = None if self._skips is None else self._skips.counts(cursor, self._deal.world)
+        return encode(cursor, self._pipeline_identity(), counts)
 
     @_in_turn
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
@@ -380,6 +391,8 @@ class Loader:
 
     def _move(self, cursor: Cursor) -> None:
         self._cursor, self._before, self._unsettled = cursor, None, False
+        if self._skips is not None:
+            self._skips.begin(cursor.counts)
 
     @_in_turn
     def _settle(self) -> None:

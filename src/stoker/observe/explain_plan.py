@@ -35,7 +35,8 @@ def explain_plan(plan: Plan, threads: int, reason: str, moves: str) -> str:
     lines.append(f"threads  {threads}: {reason}")
     lines.append(f"executor auto: {moves}")
     lines += [f"finish   {written(node)}" for node in plan.finish]
-    lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
+    again = f"; input and output are tried again, up to {counted(plan.retries, 'time')}" if plan.retries else ""
+    lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}{again}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
     return "\n".join(lines)
 
