@@ -40,7 +40,7 @@ from .function_wire import pack_work
 from .process_line import Frame, HomeLine, Kind, frame, head, write_block
 from .process_worker import STACKS
 from .resources import out_of_memory_kills
-from .shared_memory import AddressBook, Arena, Bytes, MemoryFile, Place, SharedAddress, lend
+from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -216,7 +216,7 @@ class ProcessExecutor(Executor):
         self._owner = os.getpid()
         self._workers: list[_Process] = []
         self._wake_end = self._wake = -1
-        self._arena = Arena(MemoryFile(next(_files)))
+        self._arena = BlockArena(MemoryFile(next(_files)))
         _alive.add(self)
         at_end(_end_all)
         try:

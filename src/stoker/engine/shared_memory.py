@@ -6,7 +6,6 @@ touches it later; and each is mapped once by every process that needs it. There 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -16,7 +15,7 @@ import weakref
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,6 @@ _PAGE = mmap.PAGESIZE
 _GROW, _KEEP = 8 << 20, 32 << 20
 #: blocks begin at multiples of this, and sizes are rounded up so that few of them differ: by an eighth at most
 _ALIGN = 64
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1
 
 
 class Extent(NamedTuple):
@@ -53,6 +51,7 @@ class MemoryFile:
     def __init__(self, number: int, fd: int | None = None, size: int = 0) -> None:
         self.number, self.size = number, size
         self.fd = _nameless() if fd is None else fd
+        self._maps: dict[Extent, mmap.mmap] = {}
         self._mapped: dict[Extent, Bytes] = {}
         self.maps = 0  # how many there ever were
 
@@ -74,13 +73,14 @@ class MemoryFile:
 
     def give_back(self, extent: Extent) -> None:
         """Let the system have the memory of an extent; its place stays."""
-        _libc.fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(extent.offset), ctypes.c_int64(extent.nbytes))
+        self.map(extent)
+        self._maps[extent].madvise(mmap.MADV_REMOVE)
 
     def map(self, extent: Extent) -> Bytes:
         """An extent as this process sees it."""
         mapped = self._mapped.get(extent)
         if mapped is None:
-            memory = mmap.mmap(self.fd, extent.nbytes, offset=extent.offset)
+            memory = self._maps[extent] = mmap.mmap(self.fd, extent.nbytes, offset=extent.offset)
             mapped = self._mapped[extent] = np.frombuffer(memory, np.uint8)
             self.maps += 1
         return mapped
@@ -100,9 +100,10 @@ class MemoryFile:
             fd, self.fd = self.fd, -1
             os.close(fd)
         self._mapped.clear()
+        self._maps.clear()
 
 
-class Arena:
+class BlockArena:
     """Blocks of a memory file, taken and given back in any order.
 
     Freed blocks are used again for the same size. Beyond some, their memory goes back to the system. Threads may share it.
@@ -246,6 +247,3 @@ def _nameless() -> int:
         return os.memfd_create("stoker", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-_libc: Any = ctypes.CDLL(None, use_errno=True)

@@ -107,6 +107,7 @@ def load_between(before: Stats, after: Stats) -> Load:
         cpu_s=after.cpu_s - before.cpu_s,
         function_s=functions_s + by_pillow_s,
         process_s=after.process_s - before.process_s,
+        draws=after.draws > before.draws,
     )
 
 
