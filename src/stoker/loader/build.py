@@ -193,6 +193,8 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
         meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
         if report is not None:
             meters.worked(report.rows + len(report.skipped))
+            if report.draws:
+                meters.drew()
             notes = report.notes
             meters.by_pillow(notes.pillow)
             if notes.retried:
