@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 
 import stoker as library
-from stoker.cli.map import pair_up
+from stoker.cli.map import MapResult, look, pair_up
 from stoker.cli.map_worker import Job, ShardMapper, load_function
+from stoker.cli.progress import Progress
+from stoker.engine.executor import Task
+from stoker.engine.task_notes import TaskNote
 from stoker.errors import ConfigError
 
 from .tar.conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
@@ -57,6 +60,11 @@ def odd(sample):
 def leaves(sample):
     if sample["__key__"] == "d/00008":
         sys.exit(0)
+    return sample
+
+def interrupts(sample):
+    if sample["__key__"] == "d/00008":
+        raise KeyboardInterrupt
     return sample
 
 def dies(sample):
@@ -192,7 +200,8 @@ def test_code_that_changes_while_it_runs_makes_nothing(folder: Path) -> None:
     [
         ("angry", ["in-01.tar", "d/00008", "ValueError: no such luck", "user_maps.py, line 21"]),
         ("leaves", ["in-01.tar", "d/00008", "SystemExit"]),
-        ("dies", ["in-01.tar", "d/00008", "exited with code 0, twice", "2 tries"]),
+        ("interrupts", ["in-01.tar", "d/00008", "KeyboardInterrupt"]),
+        ("dies", ["in-01.tar", "d/00008", "exited with code 0, twice"]),
     ],
 )
 def test_a_shard_that_fails_is_told_and_the_rest_go_on(stoker: Any, folder: Path, function: str, told: list[str]) -> None:
@@ -217,6 +226,28 @@ def test_a_function_that_is_stuck_is_ended(stoker: Any, folder: Path) -> None:
     result = stoker("map", "user_maps:stuck", "in-01.tar", "out.tar", "--timeout", 2)
     assert result.exit_code == 1 and "d/00008" in result.stderr and "--timeout" in result.stderr
     assert not (folder / "out.tar").exists() and not leftovers(folder)
+
+
+class WatchedExecutor:
+    """Tasks that have noted something, so many seconds ago."""
+
+    def __init__(self, *notes: tuple[float, bytes]) -> None:
+        now = time.monotonic()
+        self.tasks = [(Task(0, number, ""), TaskNote(now - quiet_s, 2, 300, at)) for number, (quiet_s, at) in enumerate(notes)]
+        self.replaced: list[int] = []
+
+    def notes(self) -> list[tuple[Task[str], TaskNote]]:
+        return self.tasks
+
+    def replace(self, task: Task[str], cause: str) -> None:
+        self.replaced.append(task.number)
+
+
+def test_a_worker_is_ended_when_a_sample_takes_too_long_but_may_take_its_time_before_the_first() -> None:
+    executor: Any = WatchedExecutor((50.0, b"a"), (70.0, b"b"), (500.0, b""), (700.0, b""))
+    result, meter = MapResult(shards=4), Progress("map", shown=False)
+    look(executor, 60.0, result, meter)
+    assert executor.replaced == [1, 3] and (meter.samples, meter.bytes) == (8, 1200)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

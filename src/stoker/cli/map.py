@@ -84,7 +84,7 @@ def map_(
             # They need no scratch. What the user's function prints is no result of this command.
             closing(ProcessExecutor(workers, BytesIO, workers, stdout=2)) as executor,
         ):
-            for outcome, causes in run_tasks(executor, work, pairs, lambda: _look(executor, timeout, result, meter)):
+            for outcome, causes in run_tasks(executor, work, pairs, lambda: look(executor, timeout, result, meter)):
                 result.add(outcome, causes)
     finally:
         for folder in folders:
@@ -99,7 +99,7 @@ def map_(
         raise typer.Exit(DATA)
 
 
-def _look(executor: ProcessExecutor, timeout: float, result: MapResult, meter: Progress) -> None:
+def look(executor: ProcessExecutor, timeout: float, result: MapResult, meter: Progress) -> None:
     """Show how far it is, and end workers that do not get on."""
     samples = nbytes = 0
     for task, noted in executor.notes():
@@ -126,9 +126,8 @@ class MapResult:
         """What became of one shard; `causes` say how its workers ended, where it is given up because of that."""
         name = told(outcome.task.content[0])
         if causes:
-            at = f"at the sample {printable(outcome.noted)}, " if outcome.noted else ""
-            how = f"{at}the process that worked on it {in_words(causes)}"
-            self.failures.append(f"{name}: {how}; it was given up after {len(causes)} tries")
+            at = f"at the sample {printable(outcome.noted)} " if outcome.noted else ""
+            self.failures.append(f"{name}: {at}the process that worked on it {in_words(causes)}; the shard was given up")
         elif outcome.fault is not None:
             self.failures.append(_text_of(outcome.fault.error(), name))
         elif (made := outcome.result) is not None:

@@ -120,7 +120,7 @@ class ShardMapper:
                 yield _checked(made, sample)
         except StokerError as error:
             raise RecordError(f"{where}: {error}", key=key, origin=url) from error
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             what = f"{type(error).__name__}: {message_of(error)} ({_line_of(error, function)})"
             raise FunctionError(f"{where}: {what}", key=key, origin=url) from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from .executor import Executor, Outcome, Task, TaskWork
-from .schedule import Command, Finished, GiveUp, Lost, Offered, Run, Schedule, Window
+from .schedule import Finished, GiveUp, Lost, Offered, Run, Schedule, Window
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -25,13 +25,12 @@ def run_tasks(
     one unit. Several times per second `look` is called.
     """
     schedule, channel = Schedule(Window(1, 1)), executor.channel(work)
-    waiting: deque[Command] = deque(schedule.handle(Offered(0, len(contents))))
+    waiting = deque(command for command in schedule.handle(Offered(0, len(contents))) if isinstance(command, Run))
     running = 0
     try:
         while running or waiting:
             while waiting and running < executor.workers:
                 run = waiting.popleft()
-                assert isinstance(run, Run)
                 channel.submit([Task(0, run.task, contents[run.task], run.alone)])
                 running += 1
             for outcome in channel.collect(_LOOK_S):
@@ -39,9 +38,10 @@ def run_tasks(
                 causes: tuple[str, ...] = ()
                 if outcome.lost:
                     [command] = schedule.handle(Lost(0, outcome.task.number, outcome.blame, outcome.cause))
-                    if not isinstance(command, GiveUp):
+                    if isinstance(command, Run):
                         waiting.appendleft(command)
                         continue
+                    assert isinstance(command, GiveUp)
                     causes = command.causes
                 schedule.handle(Finished(0, outcome.task.number))
                 yield outcome, causes
