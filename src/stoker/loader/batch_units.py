@@ -16,7 +16,7 @@ from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
 from ..batch.written_rows import Report, WrittenRows
-from ..engine.executor import Outcome
+from ..engine.executor import Outcome, in_words
 from ..engine.feed import Unit
 from ..errors import BatchError, SampleError, WorkerError
 from ..faults import TaskFault
@@ -437,17 +437,16 @@ def _explained(error: BaseException, what: str, rows: int) -> BaseException:
 
 def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerError:
     """The error of rows whose workers ended, one after the other: a sample's, where it is one."""
-    how = f"{causes[0]}{_TIMES.get(len(causes), f', {len(causes)} times')}" if len({*causes}) == 1 else ", then ".join(causes)
-    memory = " (the system does that when it is short of memory)" if "SIGKILL" in how else ""
+    how = in_words(causes)
     if len(rows) > 1:
         return WorkerError(
-            f"the process that worked on {described(source, rows)} together {how}{memory}; find the one that does it with "
+            f"the process that worked on {described(source, rows)} together {how}; find the one that does it with "
             "loader(executor='inline'), and leave it out with filter()"
         )
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
     error = WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or "
+        f"sample {key!r} ({origin}): the process that worked on it {how}; leave it out with .on_error('skip'), or "
         "look at it alone with loader(executor='inline')",
         key=key,
         origin=origin,
@@ -455,7 +454,3 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
     )
     error.index = names.index(0)
     return error
-
-
-#: how often the same happened
-_TIMES = {1: "", 2: ", twice"}
