@@ -25,10 +25,11 @@ class Report:
     failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int  # the slot of that row
     notes: Notes  # what happened to pictures
+    draws: bool  # whether a function draws from the process's random generators, so that only one of it runs at a time
 
     def __init__(self, steps: int = 0) -> None:
         self.seconds, self.skipped, self.notes = [0.0] * steps, [], NO_NOTES
-        self.failure, self.rows, self.failed_slot = None, 0, 0
+        self.failure, self.rows, self.failed_slot, self.draws = None, 0, 0, False
 
     def lap(self, clock: float) -> float:
         """Note the time since `clock` as a step's; returns the new clock."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ..errors import BatchError, StallError
+from ..turns import TURNS
 from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
@@ -164,7 +165,9 @@ class Feed(Generic[U, C, R]):
             if not block:
                 return None
             left = quiet_since + self._watchdog_s - time.monotonic()
-            if self._collect(min(max(left, 0.001), 1.0)):
+            with TURNS.aside():
+                collected = self._collect(min(max(left, 0.001), 1.0))
+            if collected:
                 quiet_since = time.monotonic()
             elif left <= 0:
                 raise StallError(self._stall_report())
@@ -175,6 +178,7 @@ class Feed(Generic[U, C, R]):
         self._channel.cancel()
 
     def _hand_over(self, number: int) -> U:
+        TURNS.awaited = 0
         self._run(self._schedule.handle(Taken(number)))
         self._contents.pop(number, None)
         return self._units.pop(number)

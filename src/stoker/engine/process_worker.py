@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ..errors import FunctionError, message_of
 from ..faults import TaskFault
+from ..turns import TURNS
 from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, copy_into, frame, head
 from .shared_memory import Arena, Extent, MemoryFile, Place, attach, attached, block_size
@@ -39,6 +40,7 @@ def main(line: int, lifeline: int, stacks: int, threads: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with(lifeline)
+    TURNS.private = True
     faulthandler.register(STACKS, file=stacks, all_threads=True)
     try:
         _Worker(WorkerLine(line), threads).run()

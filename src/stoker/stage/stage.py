@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FunctionError, SampleError, message_of
 from ..plan.columns import Step
@@ -15,6 +15,9 @@ from ..source.sample_names import NamedSample
 from ..source.source import Targets as Targets
 from ..storage.scratch import Scratch
 from .pytrees import introduce
+
+if TYPE_CHECKING:
+    from .user_function import UserFunction
 
 
 class Stage(ABC):
@@ -27,6 +30,8 @@ class Stage(ABC):
     name: str
     #: works on the rows of a task together: on all of them, or not at all
     whole = False
+    #: users' functions that it calls
+    functions: tuple[UserFunction, ...] = ()
 
     @abstractmethod
     def __init__(self, step: Step[Any], seed: int) -> None: ...
@@ -46,13 +51,15 @@ def samples_of(chunk: Chunk) -> Callable[[int], NamedSample]:
     return chunk.row
 
 
-def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]:
-    """Call `act` for every row that is still good; one on which it raises is marked as failed, with the original as cause.
+def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function, rows: range | None = None) -> list[Any]:
+    """Call `act` for every row (or for `rows`) that is still good; one on which it raises is marked as failed.
+
+    The original is the cause of its error.
 
     sys.exit() in a function is an error like any other, unless it may be meant for the program: signals come in the main thread.
     """
     results: list[Any] = []
-    for row in range(len(chunk)):
+    for row in range(len(chunk)) if rows is None else rows:
         if row in chunk.failures:
             results.append(None)
             continue
