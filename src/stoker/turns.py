@@ -32,7 +32,7 @@ class Turn:
         """It goes on."""
 
 
-class Turns:
+class TurnTaking:
     """Many beside each other, or one alone. Who wants to be alone comes before those who do not."""
 
     def __init__(self) -> None:
@@ -148,4 +148,4 @@ class Turns:
 
 
 #: of this process
-TURNS = Turns()
+TURNS = TurnTaking()
