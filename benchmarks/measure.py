@@ -295,7 +295,7 @@ class PeakMemory:
         if not _importable("psutil"):
             return
         while not self._stop.wait(_SAMPLE_S):
-            self.peak = max(self.peak or 0, _tree_pss(self._pid))
+            self.peak = max(self.peak or 0, tree_pss(self._pid))
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()
@@ -306,7 +306,8 @@ class PeakMemory:
         self._thread.join()
 
 
-def _tree_pss(pid: int) -> int:
+def tree_pss(pid: int) -> int:
+    """The memory of a process and its children in bytes; pages that several share count once."""
     import psutil
 
     total = 0

@@ -28,6 +28,7 @@ BENCHMARKS = {
     "remote": ("--images",),
     "tools": ("--images",),
     "train_gpu": ("--images",),
+    "worker_memory": ("--peers",),
 }
 
 

@@ -14,7 +14,7 @@
     │   └── CorruptIndex (ValueError)     its index is damaged, or was written by a later version
     ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
     ├── WriteError (OSError)              something could not be written; nothing half-written is left
-    ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
+    ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which, `stage` what found it
     │   ├── ReadError (OSError)           its bytes could not be read, or there is no memory for them
     │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded or split
     │   ├── ImageError (ValueError)       its image could not be decoded
@@ -24,12 +24,12 @@
     │   │   └── ImageTooLarge             more pixels or scans than allowed, or than there is memory for
     │   ├── BoxError (ValueError)         its box leaves no pixel
     │   ├── AnnotationError (ValueError)  its annotation could not be read
-    │   └── FunctionError (RuntimeError)  the user's function raised; the cause is the original
+    │   ├── FunctionError (RuntimeError)  the user's function raised; the cause is the original
+    │   └── WorkerError (RuntimeError)    the process that worked on it ended, again and again
     ├── BatchError (ValueError)           rows that cannot become one batch
     ├── DataLossError (RuntimeError)      more samples were bad than `on_error` allows
     ├── StateError (ValueError)           a saved state that does not belong here
     ├── StallError (TimeoutError)         nothing moved for `watchdog_s` seconds
-    ├── WorkerError (RuntimeError)        workers ended in the middle of the same samples, twice
     ├── ClosedError (RuntimeError)        a loader or iterator used after its end
     └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
 
@@ -115,8 +115,12 @@ class WriteError(StokerError, OSError):
 class SampleError(StokerError):
     """One sample is bad.
 
-    `key` names the sample, `origin` the place it is stored, `position` its place in the epoch (None until it has one).
+    `key` names the sample, `origin` the place it is stored, `index` is its number in its source and `position` its place in the
+    epoch (None until it has one); `stage` is the step of the pipeline that found it bad, as `stats().steps_s` names it.
     """
+
+    index: int | None = None
+    stage: str = ""
 
     def __init__(self, message: str, *, key: str = "", origin: str = "", position: int | None = None) -> None:
         super().__init__(message)
@@ -169,6 +173,13 @@ class FunctionError(SampleError, RuntimeError):
     """The user's function raised on this sample; ``__cause__`` is the original, with its traceback."""
 
 
+class WorkerError(SampleError, RuntimeError):
+    """The processes that worked on this sample ended, one after the other; the message says how.
+
+    Where samples cannot be told apart, as in a function that gets a whole batch, it names all of them, and `key` is empty.
+    """
+
+
 class BatchError(StokerError, ValueError):
     """Rows that cannot become one batch."""
 
@@ -183,10 +194,6 @@ class StateError(StokerError, ValueError):
 
 class StallError(StokerError, TimeoutError):
     """Nothing moved for ``watchdog_s`` seconds; the message holds every worker's stack."""
-
-
-class WorkerError(StokerError, RuntimeError):
-    """Two workers, one after the other, ended in the middle of the same samples; the message names them."""
 
 
 class ClosedError(StokerError, RuntimeError):

@@ -38,6 +38,7 @@ WITH = {
     "soak": (),
     "tools": ("--images", "--only"),
     "train_gpu": ("--images",),
+    "worker_memory": ("--peers",),
 }
 FIGURES = {
     "cifar_tfrecord": {"order", "shuffled", "strings"},
@@ -56,6 +57,7 @@ FIGURES = {
     "soak": {"records", "images", "batches_kept"},
     "tools": {"commands", "killed_and_restarted"},
     "train_gpu": {"delivered", "models", "targets"},
+    "worker_memory": {"total_mb", "per_worker_mb", "beyond_interpreter_mb", "targets"},
 }
 #: what the options of a test are given; some of many stand for all, because each is a process that takes its time to start
 VALUES = {"--peers": "none", "--caches": "none,cold", "--only": "tar cat,tar split", "--sizes": "110KB"}

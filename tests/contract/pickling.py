@@ -1,20 +1,21 @@
-"""An executor whose workers could be anywhere: everything that crosses is pickled, and every seventh task is lost."""
+"""An executor whose workers could be anywhere: everything that crosses is pickled, and tasks are lost in every way."""
 
 from __future__ import annotations
 
 import pickle
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stoker.engine.executor import Channel, Executor, Outcome, Task, TaskWork
+from stoker.engine.executor import CRASHED, NOT_BEGUN, POISON, Channel, Executor, Outcome, Task, TaskWork
 from stoker.engine.run_task import run_task
+from stoker.engine.schedule import FINISH
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -41,20 +42,33 @@ class Sent(Generic[C]):
     wire: bytes
 
 
+class Death(BaseException):
+    """Ends the worker of whoever raises it."""
+
+
+def end_worker() -> None:
+    raise Death
+
+
 class PicklingExecutor(Executor):
     """Runs tasks when asked for outcomes, on copies of everything.
 
-    Every seventh task is lost, but none twice: in turns before it has begun, and after it has written all its rows. One that was
-    cancelled may still be at work, and writes when others have begun.
+    Every seventh task is lost: in turns before it has begun, in the middle of it (killed), and after it has written all its rows
+    (crashed); no sample so often that it is to blame. One that was cancelled may still be at work, and writes when others have
+    begun.
     """
 
     shares_memory = False
-    #: tasks of which this is true are lost whenever they are run
-    deadly: Callable[[Any], bool] | None = None
-    #: tasks that were lost, of all executors
+    #: one of so many tasks is lost; 0: none, but those whose functions end their worker
+    every = 7
+    #: how often each task is lost before it is begun
+    unlucky = 0
+    #: tasks that were lost with blame, of all executors
     lost = 0
+    #: how often functions ended their worker, by channel and unit
+    deaths: ClassVar[Counter[tuple[int, int]]] = Counter()
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any]) -> None:
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
         self.workers = workers
         self.scratch = make_scratch()
         self.begun = 0
@@ -77,9 +91,10 @@ class PicklingExecutor(Executor):
 
 class PicklingChannel(Channel[C, R]):
     def __init__(self, executor: PicklingExecutor, work: TaskWork[C, R]) -> None:
-        self._executor, self._work = executor, work
+        self._executor, self._work, self._number = executor, work, next(_numbers)
         self._queue: deque[Sent[C]] = deque()
-        self._lost: set[tuple[int, int]] = set()
+        self._blamed: Counter[tuple[int, int]] = Counter()  # by unit and position
+        self._waited: Counter[tuple[int, int]] = Counter()
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         sent = [Sent(task, pickle.dumps(task)) for task in tasks]
@@ -99,9 +114,12 @@ class PicklingChannel(Channel[C, R]):
             self._executor.late.append(lambda: self._ran(begun))
         self._queue.clear()
 
-    def _ran(self, sent: Sent[C]) -> bytes:
+    def _ran(self, sent: Sent[C]) -> bytes | None:
+        """What comes back; None: nothing, because the worker has ended."""
         task: Task[C] = pickle.loads(sent.wire)  # noqa: S301
         outcome = run_task(self._work, task, self._executor.scratch, 0)
+        if outcome.fault is not None and isinstance(outcome.fault.live, Death):
+            return None
         outcome.task = Task(task.unit, task.number, None)  # type: ignore[arg-type]  # what was sent need not come back
         return pickle.dumps(outcome)
 
@@ -109,13 +127,36 @@ class PicklingChannel(Channel[C, R]):
         executor, task = self._executor, sent.task
         executor.begun += 1
         place = (task.unit, task.number)
-        deadly = executor.deadly is not None and executor.deadly(task.content)
-        if deadly or (executor.begun % 7 == 0 and place not in self._lost):
-            self._lost.add(place)
-            type(executor).lost += 1
-            if executor.begun % 2:
-                self._ran(sent)
-            return Outcome(task, lost=True)
-        outcome: Outcome[C, R] = pickle.loads(self._ran(sent))  # noqa: S301
+        if self._waited[place] < executor.unlucky:
+            self._waited[place] += 1
+            return Outcome(task, lost=True, blame=NOT_BEGUN, cause="was killed while it waited")
+        if executor.every and executor.begun % executor.every == 0:
+            turn = executor.begun // executor.every % 3
+            if turn and self._may_blame(task, turn):
+                type(executor).lost += 1
+                if turn == CRASHED:
+                    self._ran(sent)
+                return Outcome(task, lost=True, blame=turn, cause=("was killed", "crashed")[turn - 1])
+            return Outcome(task, lost=True, blame=NOT_BEGUN)
+        returned = self._ran(sent)
+        if returned is None:
+            executor.deaths[self._number, task.unit] += 1
+            self._blame(task, CRASHED)
+            return Outcome(task, lost=True, blame=CRASHED, cause="was ended by the test")
+        outcome: Outcome[C, R] = pickle.loads(returned)  # noqa: S301
         outcome.task = task
         return outcome
+
+    def _may_blame(self, task: Task[C], blame: int) -> bool:
+        """Whether none of the task's samples would be to blame for so much that it is given up; if so, they are blamed."""
+        if any(self._blamed[place] + blame >= POISON for place in self._places(task)):
+            return False
+        self._blame(task, blame)
+        return True
+
+    def _blame(self, task: Task[C], blame: int) -> None:
+        self._blamed.update(dict.fromkeys(self._places(task), blame))
+
+    def _places(self, task: Task[C]) -> list[tuple[int, int]]:
+        rows: Any = getattr(task.content, "rows", task.content)
+        return [(task.unit, position) for position in ([FINISH] if task.number == FINISH else rows.positions.tolist())]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import pickle
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import stoker
 from stoker import Pipeline
 from stoker.batch.slab import Layout, Slab, plain_memory
 from stoker.batch.written_rows import WrittenRows
+from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
 from stoker.errors import BatchError, ConfigError, FunctionError, KernelError, SampleError, WorkerError
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandAugment, RandomResizedCrop, Resize
@@ -27,7 +32,8 @@ from stoker.loader.build import compile_work, layout_of
 from stoker.plan.order import Places
 from stoker.source.chunk import BytesColumn
 from stoker.storage.scratch import Scratch
-from tests.contract.pickling import PicklingExecutor
+from tests.contract.deadly_samples import DEADLY, DEADLY_TOGETHER, dies_at_31, fails_at_31
+from tests.contract.pickling import PicklingExecutor, end_worker
 from tests.loader.runs import (
     PIPELINES,
     SINGLES,
@@ -124,9 +130,21 @@ def told(error: BaseException | None) -> Any:
     return type(error), str(error), about, told(error.__cause__)
 
 
-def holds_33(content: Any) -> bool:
-    """Whether a task has the sample at position 33."""
-    return 33 in getattr(content, "rows", content).positions
+def run_of(pipeline: Pipeline, **options: Any) -> tuple[list[str], int, Exception | None]:
+    """Hashes of the batches that come, how many samples were left out, and the error that ends it."""
+    batches: list[str] = []
+    with pipeline.loader(**options) as loader:
+        try:
+            for batch in loader:
+                batches.append(hash_of(batch))
+        except Exception as error:
+            return batches, loader.stats().skipped, error
+        return batches, loader.stats().skipped, None
+
+
+def place_of(error: Exception | None) -> Any:
+    assert isinstance(error, SampleError)
+    return error.key, error.origin, error.position
 
 
 class ExecutorContract:
@@ -218,25 +236,30 @@ class ExecutorContract:
 
 
 class LosingExecutorContract(ExecutorContract):
-    """The same for executors whose workers may end before their tasks do."""
+    """The same for executors whose workers may end before their tasks do. `die` is what a function does that ends its worker."""
 
-    def test_a_task_that_is_lost_runs_again(self) -> None:
-        before = PicklingExecutor.lost
-        sha_of_run(numbers().batch(4).map_batch(dict), **self.options)
-        assert PicklingExecutor.lost > before
+    die: Callable[[], Any]
+    deadly: Sequence[str] = tuple(DEADLY)
 
-    @pytest.mark.parametrize(
-        "pipeline", [numbers().batch(4), numbers().filter(odd).batch(2), numbers()], ids=["counted", "filter", "single"]
-    )
-    def test_a_task_that_is_always_lost_names_its_samples_after_all_before_it(
-        self, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(PicklingExecutor, "deadly", staticmethod(holds_33))
-        batches: list[str] = []
-        with pipeline.loader(**self.options) as loader, pytest.raises(WorkerError, match=r"a worker ended twice .*'3[0-3]'"):
-            batches += (hash_of(batch) for batch in loader)
-        with pipeline.loader(executor="inline") as loader:
-            assert batches == [hash_of(batch) for batch, _ in zip(loader, batches)]
+    def killer(self) -> Callable[[Any], Any]:
+        return partial(dies_at_31, type(self).__dict__["die"].__func__)
+
+    def test_the_sample_that_ends_its_worker_is_named_in_its_place(self) -> None:
+        for kind in self.deadly:
+            batches, _, error = run_of(DEADLY[kind](self.killer()), **self.options)
+            wanted, _, failed = run_of(DEADLY[kind](partial(dies_at_31, fails_at_31)), executor="inline")
+            assert (batches, place_of(error)) == (wanted, place_of(failed)), kind
+            assert isinstance(error, WorkerError) and "31" in error.key and f"({error.origin})" in str(error), kind
+
+    def test_the_sample_that_ends_its_worker_is_left_out_and_no_other(self, tmp_path: Path) -> None:
+        for kind in self.deadly:
+            bad = tmp_path / f"{kind}.jsonl"
+            skipping = {"budget": 3, "fill": "repeat" if kind == "batches" else None}
+            pipeline = DEADLY[kind](self.killer()).on_error("skip", quarantine=str(bad), **skipping)
+            forgiven = DEADLY[kind](partial(dies_at_31, fails_at_31)).on_error("skip", **skipping)
+            assert run_of(pipeline, **self.options) == run_of(forgiven, executor="inline"), kind
+            (entry,) = [json.loads(line) for line in bad.read_text().splitlines()]
+            assert "31" in entry["key"] and entry["error"] == "WorkerError", kind
 
 
 class TestInline(ExecutorContract):
@@ -265,22 +288,91 @@ class TestThreads(ExecutorContract):
             assert [int(x) for batch in batches for x in batch["x"]] == list(range(80))
 
 
-class TestProcesses(ExecutorContract):
+class TestProcesses(LosingExecutorContract):
     options = {"processes": 2, "threads": 1}  # noqa: RUF012
+    die = staticmethod(os.abort)
+    deadly = ("small batches made together",)
 
 
-class TestFeeder(ExecutorContract):
+class TestFeeder(LosingExecutorContract):
     options = {"processes": 1, "threads": 2}  # noqa: RUF012
+    die = staticmethod(partial(os._exit, 0))
+    deadly = ("in filter",)
 
 
 class TestPickling(LosingExecutorContract):
     options = {"executor": "pickling", "threads": 3}  # noqa: RUF012
+    die = staticmethod(end_worker)
 
     @pytest.fixture(autouse=True)
     def _registered(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         entry = ("tests.contract.pickling", "PicklingExecutor", "")
         monkeypatch.setitem(EXECUTORS._entries, "pickling", entry)
         yield
+
+    def test_a_task_that_is_lost_runs_again(self) -> None:
+        before = PicklingExecutor.lost
+        sha_of_run(numbers().batch(4).map_batch(dict), **self.options)
+        assert PicklingExecutor.lost > before
+
+    def test_a_task_that_is_lost_before_it_begins_is_never_to_blame(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(PicklingExecutor, "unlucky", 50)
+        for kind in ("map_batch", "two segments", "single"):
+            assert sha_of_run(pipeline_named(kind), epochs=1, **self.options) == sha_of_run(
+                pipeline_named(kind), epochs=1, executor="inline"
+            )
+
+    @pytest.mark.parametrize("policy", ["skip", "raise"])
+    def test_a_sample_that_ends_its_workers_ends_two_of_them(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(PicklingExecutor, "every", 0)
+        for kind, make in DEADLY.items():
+            PicklingExecutor.deaths.clear()
+            run_of(make(self.killer()).on_error(policy), **self.options)
+            assert max(PicklingExecutor.deaths.values()) == 2, kind  # by unit: the next epoch is begun, too
+
+    @pytest.mark.parametrize("policy", ["skip", "raise"])
+    @pytest.mark.parametrize("kind", DEADLY_TOGETHER)
+    def test_samples_that_cannot_be_told_apart_are_named_together(
+        self, kind: str, policy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(PicklingExecutor, "every", 0)
+        batches, _, error = run_of(DEADLY_TOGETHER[kind](self.killer()).on_error(policy), **self.options)
+        assert isinstance(error, WorkerError) and error.key == ""
+        assert re.search(r"worked on 8 samples \('24', '25', .*, '31'\) together was ended by the test, twice", str(error))
+        wanted, _, _ = run_of(DEADLY_TOGETHER[kind](partial(dies_at_31, fails_at_31)), executor="inline")
+        assert batches == wanted
+
+
+class Restless(AutoPolicy):
+    """Moves the work whenever it is asked, between threads and what could be anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self._turns = cycle([Setting(1, 2), Setting(0, 3), Setting(2, 1), Setting(1, 1), Setting(0, 1)])
+
+    def see(self, load: Load) -> Choice:
+        return Choice(next(self._turns), "it is restless")
+
+
+class TestAuto(ExecutorContract):
+    """Work that moves on all the time, half of it to where everything that crosses is pickled."""
+
+    options = {"executor": "auto"}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def _moving(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(EXECUTORS._entries, "processes", ("tests.contract.pickling", "PicklingExecutor", ""))
+        monkeypatch.setattr("stoker.loader.loader.policy_of", lambda executor, output: Restless())
+        monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
+        monkeypatch.setattr("stoker.loader.auto_watch._LOAD_S", 0.0)
+        monkeypatch.setattr("stoker.loader.auto_watch._LOAD_BATCHES", 1)
+
+    def test_it_moves_and_says_so(self) -> None:
+        with numbers(4000).batch(4).loader(**self.options) as loader:
+            seen = {loader.stats().executor for _ in loader}
+        assert {executor.name for executor in seen} == {"threads", "processes"}
+        assert max(executor.moves for executor in seen) > 3
+        assert "it is restless" in loader.why()
 
 
 ELSEWHERE = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -33,7 +32,7 @@ from stoker.source.source import Source
 from stoker.storage.local import LocalBlob
 from stoker.storage.scratch import Scratch
 from tests.source.making import example, sample_tar, tfrecord, write_lmdb
-from tests.support import jpeg_bytes, read, value, values
+from tests.support import jpeg_bytes, read, sent, value, values
 
 PICTURES = [jpeg_bytes(40 + 3 * seed, 50, seed=seed) for seed in range(12)]
 
@@ -165,11 +164,15 @@ class SourceContract:
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(work, range(8)))
 
-    def test_it_travels_to_another_process_and_stays_the_same(self, source: Source) -> None:
-        copy = pickle.loads(pickle.dumps(source))  # noqa: S301 - its own bytes
-        assert copy.fingerprint() == source.fingerprint()
-        assert copy.key(1) == source.key(1)
-        assert values(read(copy, [1]), 0) == values(read(source, [1]), 0)
+    @pytest.mark.parametrize("go", [sent, lambda source: sent(sent(source)[0])], ids=["once", "twice"])
+    def test_it_travels_to_another_process_and_stays_the_same(self, source: Source, go: Callable[[Any], Any]) -> None:
+        copy, _ = go(source)
+        assert (len(copy), copy.fingerprint(), copy.describe()) == (len(source), source.fingerprint(), source.describe())
+        assert (copy.fields, copy.classes, copy.waits) == (source.fields, source.classes, source.waits)
+        for index in range(len(source)):
+            assert (copy.key(index), copy.origin(index)) == (source.key(index), source.origin(index))
+        theirs, ours = read(copy), read(source)
+        assert [values(theirs, row) for row in range(len(source))] == [values(ours, row) for row in range(len(source))]
 
     @pytest.mark.parametrize("spoil", [remove, replace_by_folder, replace_by_dangling_link, replace_by_circular_link])
     def test_a_sample_that_cannot_be_read_is_reported_and_costs_no_other(self, source: Source, spoil: Any) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from stoker.engine.executor import Channel, Executor, Outcome, Task
+from stoker.engine.executor import CRASHED, NOT_BEGUN, Channel, Executor, Outcome, Task
 from stoker.engine.feed import Exhausted, Feed, Pace, Supply, Unit
 from stoker.engine.inline import InlineExecutor
 from stoker.engine.schedule import FINISH, Window
@@ -47,8 +47,12 @@ class Numbers(Unit[Any, Any]):
             self.results.append(outcome.result)
         return 0
 
-    def give_up(self, content: Any) -> None:
-        self.given_up.append(content)
+    def pieces(self, content: Any) -> list[Any]:
+        return [] if len(content) == 3 else [(*content, row) for row in range(2)]
+
+    def give_up(self, content: Any, causes: Sequence[str]) -> int:
+        self.given_up.append((content, *causes))
+        return 0
 
     def __str__(self) -> str:
         return f"unit {self.number}"
@@ -189,34 +193,51 @@ def test_a_task_that_raises_reaches_its_unit_and_no_other(executor: Executor, er
     assert taken[2].errors[0] is error
 
 
-def test_a_unit_is_told_which_of_its_tasks_was_lost_twice() -> None:
-    class Losing(Channel[Any, Any]):
-        """Loses every task of unit 1, and the first of unit 2 once."""
+class Losing(Channel[Any, Any]):
+    """Loses the tasks whose contents it is told, each as often and with such blame as it is told; notes what runs alone."""
 
-        def __init__(self, inner: Channel[Any, Any]) -> None:
-            self.inner, self.left = inner, {(1, 0): 2, (1, 4): 2, (2, 0): 1}
+    def __init__(self, inner: Channel[Any, Any], losses: dict[Any, list[int]]) -> None:
+        self.inner, self.losses = inner, losses
+        self.alone: list[Any] = []
 
-        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
-            self.inner.submit(tasks, first=first)
+    def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
+        assert first or not any(task.alone for task in tasks)
+        assert len(tasks) == 1 or not any(task.alone for task in tasks)
+        self.alone += [task.content for task in tasks if task.alone]
+        self.inner.submit(tasks, first=first)
 
-        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
-            outcomes = self.inner.collect(timeout_s)
-            for outcome in outcomes:
-                left = self.left.get(outcome.task.content, 0)
-                self.left[outcome.task.content] = left - 1
-                outcome.lost = left > 0
-            return outcomes
+    def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+        return [
+            Outcome(outcome.task, lost=True, blame=losses.pop(0), cause="ended")
+            if (losses := self.losses.get(outcome.task.content))
+            else outcome
+            for outcome in self.inner.collect(timeout_s)
+        ]
 
-        def cancel(self) -> None:
-            self.inner.cancel()
+    def cancel(self) -> None:
+        self.inner.cancel()
 
+
+def losing(losses: dict[Any, list[int]], units: list[Numbers]) -> tuple[list[Numbers], Losing]:
     executor = InlineExecutor(1, Scratch)
-    channel = Losing(executor.channel(lambda content, _: content))
-    units = Listed([Numbers(n, rows=8) for n in range(4)])
-    taken = take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0))
+    channel = Losing(executor.channel(lambda content, _: content), losses)
+    return take_all(Feed(Listed(units), channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0)), channel
+
+
+def test_a_lost_task_runs_again_in_pieces_alone_until_the_piece_that_ends_workers_is_given_up() -> None:
+    losses = {(1, 0): [NOT_BEGUN] * 50 + [CRASHED], (1, 0, 1): [NOT_BEGUN, CRASHED], (2, 0): [NOT_BEGUN]}
+    taken, channel = losing(losses, [Numbers(n, rows=8) for n in range(4)])
     assert [unit.number for unit in taken] == [0, 1, 2, 3]
-    assert [unit.given_up for unit in taken] == [[], [(1, 0)], [], []]
-    assert [len(unit.results) for unit in taken] == [1, 0, 1, 1]
+    assert [unit.given_up for unit in taken] == [[], [((1, 0, 1), "ended", "ended")], [], []]
+    assert [unit.results for unit in taken] == [[(0, 0)], [(1, 0, 0)], [(2, 0)], [(3, 0)]]
+    assert channel.alone == [(1, 0, 0), (1, 0, 1), (1, 0, 1)]
+
+
+def test_a_lost_finishing_task_is_not_cut_and_given_up_for_all() -> None:
+    taken, channel = losing({(1, "finish"): [CRASHED, CRASHED]}, [Numbers(n, finish=True) for n in range(3)])
+    assert [unit.given_up for unit in taken] == [[], [(None, "ended", "ended")], []]
+    assert taken[1].results == [(1, 0), (1, 0)], "its parts ran again"
+    assert channel.alone == [(1, "finish")]
 
 
 def test_an_error_of_the_supply_is_told_after_the_units_before_it(executor: Executor) -> None:
@@ -310,6 +331,81 @@ def test_a_stall_is_told_with_the_unit_and_every_workers_stack() -> None:
     finally:
         release.set()
         executor.close()
+
+
+def test_workers_that_are_stuck_are_replaced_where_that_can_be_and_what_is_stuck_again_is_given_up(
+    caplog: pytest.LogCaptureFixture, passing: Passing
+) -> None:
+    class Replacing(InlineExecutor):
+        """Its worker is stuck in tasks of unit 1 until it is replaced."""
+
+        def __init__(self) -> None:
+            super().__init__(1, Scratch)
+            self.stuck: list[Task[Any]] = []
+            self.replaced = 0
+
+        def channel(self, work: Any) -> Channel[Any, Any]:
+            return Stuck(self)
+
+        def stacks(self, describe: Callable[[Any], str]) -> str:
+            return "".join(f"worker 0, at {describe(task.content)}: wait_for_godot" for task in self.stuck)
+
+        def replace_stuck(self, quiet_s: float) -> bool:
+            assert quiet_s == 0.9 * 30
+            self.replaced += 1
+            return True
+
+    class Stuck(Channel[Any, Any]):
+        def __init__(self, executor: Replacing) -> None:
+            self.executor, self.waiting = executor, list[Task[Any]]()
+
+        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
+            self.waiting += tasks
+
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+            stuck = self.executor.stuck
+            if stuck and self.executor.replaced:
+                self.executor.replaced = 0
+                return [Outcome(stuck.pop(), lost=True, blame=CRASHED, cause="was stuck")]
+            for task in self.waiting if not stuck else ():
+                self.waiting.remove(task)
+                if task.content in {(1, 0), (1, 0, 1)}:
+                    stuck.append(task)
+                    break
+                return [Outcome(task, task.content)]
+            passing.sleep(timeout_s)
+            return []
+
+        def cancel(self) -> None:
+            self.waiting.clear()
+
+    with caplog.at_level("WARNING", "stoker"):
+        taken = take_all(feed_of(Replacing(), [Numbers(n, rows=8) for n in range(3)], describe=lambda content: f"<{content}>"))
+    assert [unit.given_up for unit in taken] == [[], [((1, 0, 1), "was stuck", "was stuck")], []]
+    assert [unit.results for unit in taken] == [[(0, 0)], [(1, 0, 0)], [(2, 0)]]
+    reports = [record.getMessage() for record in caplog.records if "no task finished for 30 s" in record.getMessage()]
+    assert ["<(1, 0)>: wait_for_godot" in report for report in reports] == [True, False]
+    assert "<(1, 0, 1)>: wait_for_godot" in reports[1] and "what they were at runs again" in reports[1]
+
+
+def test_nothing_is_stuck_while_a_worker_is_starting(passing: Passing) -> None:
+    class Starting(InlineExecutor):
+        @property
+        def starting(self) -> bool:
+            return passing.now < 100
+
+        def channel(self, work: Any) -> Channel[Any, Any]:
+            return Late(super().channel(work))
+
+    class Late(Losing):
+        def __init__(self, inner: Channel[Any, Any]) -> None:
+            super().__init__(inner, {})
+
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+            passing.sleep(timeout_s)
+            return super().collect(timeout_s) if passing.now >= 100 else []
+
+    assert len(take_all(feed_of(Starting(1, Scratch), [Numbers(0)], watchdog_s=30.0))) == 1
 
 
 def test_work_that_is_slow_but_moves_is_no_stall(passing: Passing) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker.engine.executor import CRASHED, KILLED, NOT_BEGUN, POISON
 from stoker.engine.schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
 
 
@@ -60,26 +61,65 @@ def test_a_lost_task_runs_again_and_counts_once() -> None:
     assert schedule.handle(Finished(0, 1)) == [Emit(0), Emit(1)]
 
 
-def test_a_task_lost_twice_is_given_up_and_its_unit_comes_in_its_place_without_a_finish() -> None:
+def test_a_task_that_was_never_begun_runs_again_as_often_as_it_takes() -> None:
     schedule = of(4)
     schedule.handle(Offered(0, 1))
-    schedule.handle(Offered(1, 2, finish=True))
-    assert schedule.handle(Lost(1, 0)) == [Run(1, 0)]
-    assert schedule.handle(Lost(1, 1)) == [Run(1, 1)], "another task, lost for the first time"
-    assert schedule.handle(Lost(1, 0)) == [GiveUp(1, 0)]
-    assert schedule.handle(Finished(1, 1)) == []
-    assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)]
+    for _ in range(200):
+        assert schedule.handle(Lost(0, 0, NOT_BEGUN)) == [Run(0, 0)]
+    assert schedule.handle(Finished(0, 0)) == [Emit(0)]
+
+
+def test_what_ends_its_workers_runs_alone_and_is_given_up_when_it_is_to_blame_for_enough() -> None:
+    for blames in ([CRASHED, CRASHED], [KILLED] * 4, [KILLED, CRASHED, KILLED], [KILLED, KILLED, KILLED, CRASHED]):
+        schedule = of(4)
+        schedule.handle(Offered(0, 1))
+        schedule.handle(Offered(1, 2, finish=True))
+        for number, blame in enumerate(blames[:-1]):
+            assert schedule.handle(Lost(1, 0, blame, f"end {number}")) == [Run(1, 0, alone=True)]
+            assert schedule.handle(Lost(1, 0)) == [Run(1, 0, alone=True)], "it only waited, and stays suspected"
+        assert schedule.handle(Lost(1, 1, CRASHED)) == [Run(1, 1, alone=True)], "another task has a blame of its own"
+        causes = tuple(f"end {number}" for number in range(len(blames)))
+        assert schedule.handle(Lost(1, 0, blames[-1], causes[-1])) == [GiveUp(1, 0, causes)]
+        assert schedule.handle(Finished(1, 0, failed=True)) == []
+        assert schedule.handle(Finished(1, 1)) == []
+        assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)], "in its place, without a finish"
+
+
+def test_a_lost_task_that_can_be_cut_comes_back_in_pieces_which_inherit_its_blame() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 2, finish=True))
+    assert schedule.handle(Lost(0, 0, CRASHED, "a", pieces=3)) == [Run(0, piece, alone=True) for piece in (2, 3, 4)]
+    assert schedule.handle(Finished(0, 2)) == []
+    assert schedule.handle(Lost(0, 3, CRASHED, "b")) == [GiveUp(0, 3, ("a", "b"))]
+    assert schedule.handle(Finished(0, 3)) == []
+    assert schedule.handle(Finished(0, 1)) == []
+    assert schedule.handle(Finished(0, 4)) == [Run(0, FINISH)], "the unit can do without what was given up"
+    assert schedule.handle(Lost(0, FINISH, KILLED)) == [Run(0, 1), Run(0, 2), Run(0, 4)], "neither what was cut nor what kills"
 
 
 def test_a_lost_finishing_task_has_the_others_run_again_because_it_works_in_their_memory() -> None:
     schedule = of(4)
     schedule.handle(Offered(0, 2, finish=True))
+    schedule.handle(Lost(0, 0, CRASHED))
     schedule.handle(Finished(0, 0))
     assert schedule.handle(Finished(0, 1)) == [Run(0, FINISH)]
-    assert schedule.handle(Lost(0, FINISH)) == [Run(0, 0), Run(0, 1)]
+    assert schedule.handle(Lost(0, FINISH)) == [Run(0, FINISH)], "it had not begun"
+    assert schedule.handle(Lost(0, FINISH, CRASHED, "a")) == [Run(0, 0), Run(0, 1)]
+    assert schedule.handle(Lost(0, 0, CRASHED)) == [Run(0, 0, alone=True)], "it was done once: its first loss does not count"
     schedule.handle(Finished(0, 1))
+    assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH, alone=True)]
+    assert schedule.handle(Lost(0, FINISH, CRASHED, "b")) == [GiveUp(0, FINISH, ("a", "b"))]
+    assert schedule.handle(Finished(0, FINISH, failed=True)) == [Emit(0)]
+
+
+def test_a_lost_finishing_task_of_a_unit_whose_tasks_were_all_given_up_runs_again() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 1, finish=True))
+    schedule.handle(Lost(0, 0, CRASHED))
+    schedule.handle(Lost(0, 0, CRASHED))
     assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH)]
-    assert schedule.handle(Lost(0, FINISH)) == [GiveUp(0, FINISH), Emit(0)]
+    assert schedule.handle(Lost(0, FINISH, KILLED)) == [Run(0, FINISH, alone=True)]
+    assert schedule.handle(Finished(0, FINISH)) == [Emit(0)]
 
 
 def test_a_failed_unit_is_not_finished_and_keeps_its_place() -> None:
@@ -162,40 +202,72 @@ def test_one_unit_is_always_let_in_however_large() -> None:
     assert schedule.room(1000)
 
 
-@settings(max_examples=200, deadline=None)
-@given(data=st.data(), window=st.integers(1, 5), units=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=15))
-def test_whatever_order_tasks_end_in_units_come_out_once_and_in_order(
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), window=st.integers(1, 5), units=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
+def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_and_in_order(
     data: st.DataObject, window: int, units: list[tuple[int, bool]]
 ) -> None:
-    schedule, running, ready = of(window), [], []
+    schedule = of(window)
+    running: list[Run] = []
+    ready: list[int] = []
     offered = taken = 0
-    ran: list[Command] = []
+    rows = {unit: dict.fromkeys(range(tasks), 2) for unit, (tasks, _) in enumerate(units)}  # rows of each task
+    done: dict[int, int] = {}  # rows of a unit that were answered for since its tasks ran last
+    blamed: dict[tuple[int, int], int] = {}
+    given_up: set[tuple[int, int]] = set()
 
     def obey(commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, Emit):
                 ready.append(command.unit)
             else:
-                ran.append(command)
+                assert isinstance(command, Run) and command not in running, "no task is run twice at a time"
+                assert command.task == FINISH or (command.unit, command.task) not in given_up
                 running.append(command)
 
+    def lose(task: Run) -> None:
+        unit, place = task.unit, (task.unit, task.task)
+        blame = data.draw(st.sampled_from([NOT_BEGUN, NOT_BEGUN, KILLED, CRASHED]))
+        cut = blame and task.task != FINISH and rows[unit][task.task] == 2
+        total = blamed[place] = blamed.get(place, 0) + blame
+        if cut:
+            first = len(rows[unit])
+            rows[unit] |= {first: 1, first + 1: 1, task.task: 0}
+            blamed.update({(unit, first): total, (unit, first + 1): total})
+        commands = schedule.handle(Lost(unit, task.task, blame, pieces=2 if cut else 0))
+        if total >= POISON:
+            assert [type(command) for command in commands] == [GiveUp]
+            given_up.add(place)
+            finish(task)
+            return
+        if task.task == FINISH and blame:
+            done[unit] = sum(rows[unit][one] for number, one in given_up if number == unit)
+            blamed.update({place: 0 for place in blamed if place[0] == unit and place[1] != FINISH})
+        assert all(isinstance(command, Run) for command in commands)
+        obey(commands)
+
+    def finish(task: Run) -> None:
+        if task.task != FINISH:
+            done[task.unit] = done.get(task.unit, 0) + rows[task.unit][task.task]
+        obey(schedule.handle(Finished(task.unit, task.task, nbytes=3)))
+
     while taken < len(units):
-        choices = [*(["offer"] if offered < len(units) and schedule.room() else []), *(["end"] if running else [])]
+        choices = [*(["offer"] if offered < len(units) and schedule.room() else []), *(["end", "lose"] if running else [])]
         choice = data.draw(st.sampled_from([*choices, *(["take"] if ready else [])]))
         if choice == "offer":
-            tasks, finish = units[offered]
-            obey(schedule.handle(Offered(offered, tasks, finish=finish and tasks > 0)))
+            tasks, finishes = units[offered]
+            obey(schedule.handle(Offered(offered, tasks, finish=finishes and tasks > 0)))
             offered += 1
-        elif choice == "end":
-            task = running.pop(data.draw(st.integers(0, len(running) - 1)))
-            obey(schedule.handle(Finished(task.unit, task.task, failed=data.draw(st.booleans()), nbytes=3)))
-        else:
+        elif choice == "take":
             assert ready.pop(0) == taken, "in order"
+            assert done.get(taken, 0) == 2 * units[taken][0], "with every row"
             schedule.handle(Taken(taken))
             taken += 1
+        else:
+            task = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            finish(task) if choice == "end" else lose(task)
         assert schedule.in_flight <= window
         assert schedule.nbytes >= 0
-    assert len(set(ran)) == len(ran), "no task runs twice"
     assert not running and not ready and schedule.in_flight == 0 and schedule.nbytes == 0
 
 

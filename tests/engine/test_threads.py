@@ -270,7 +270,7 @@ def test_stacks_name_every_worker_and_what_it_does() -> None:
         deadline = time.monotonic() + 20
         while "sleeping_beauty" not in (told := executor.stacks(str)) and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert "worker 0, at rows 3 to 7" in told.replace("worker 1", "worker 0") and "waiting for work" in told
+        assert ", at rows 3 to 7:" in told and "waiting for work" in told
     finally:
         release.set()
         executor.close()

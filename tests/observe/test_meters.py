@@ -11,7 +11,7 @@ import pytest
 import stoker
 from stoker.engine.resources import usable_cores
 from stoker.image import CenterCrop
-from stoker.observe.meters import Meters, Span, Stats
+from stoker.observe.meters import ExecutorStats, Meters, Span, Stats
 
 from ..loader.runs import numbers, odd
 from ..support import Passing, image_bytes
@@ -19,7 +19,7 @@ from ..support import Passing, image_bytes
 
 def test_what_was_handed_out_is_counted() -> None:
     with numbers().batch(7, drop_last=False).loader(threads=2) as loader:
-        assert loader.stats() == Stats(workers=2, cores=usable_cores())
+        assert loader.stats() == Stats(workers=2, cores=usable_cores(), executor=ExecutorStats("threads", 0, 2))
         list(loader)
         list(loader)
         stats = loader.stats()

@@ -67,11 +67,11 @@ class SlabView(NamedTuple):
 class Slab:
     """The memory of one batch, and its fields' arrays for the workers to write to. It is pickled as its address."""
 
-    __slots__ = ("address", "arrays", "interface", "layout", "memory")
+    __slots__ = ("address", "arrays", "interface", "kind", "layout", "memory")
 
-    def __init__(self, layout: Layout, raw: NDArray[np.uint8], address: Openable | None = None) -> None:
+    def __init__(self, layout: Layout, raw: NDArray[np.uint8], address: Openable | None = None, kind: int = 0) -> None:
         start = -raw.ctypes.data % _ALIGN
-        self.layout, self.address = layout, address
+        self.layout, self.address, self.kind = layout, address, kind
         self.memory = raw[start : start + layout.nbytes]
         self.arrays = layout.arrays(self.memory)
         self.interface = self.memory.__array_interface__  # made once: asking NumPy for it costs microseconds
@@ -145,18 +145,25 @@ class SlabPool:
 
     def __init__(self, layout: Layout, keep: int, allocate: Allocate = plain_memory) -> None:
         self.layout = layout
-        self._allocate = allocate
+        self._allocate, self._kind = allocate, 0
         self._free: deque[Returned] = deque(maxlen=keep)  # a full deque lets the oldest go
         self.give = self._free.append
+
+    def start_over(self) -> None:
+        """Use no slab again that there is now, leased ones included: the memory of new ones is of another kind."""
+        self._kind += 1
+        self._free.clear()
 
     def take(self) -> Slab:
         try:
             slab = self._free.pop().slab  # the last one back is the warmest in cache
+            while slab.kind != self._kind:
+                slab = self._free.pop().slab
         except (IndexError, AttributeError):  # none is there; or one whose lease was interrupted before it began
             slab = None
         # Not where that error is handled: what goes wrong here, or interrupts it, would be shown as a consequence of it.
         try:
-            return slab or Slab(self.layout, *self._allocate(self.layout.nbytes + _ALIGN))
+            return slab or Slab(self.layout, *self._allocate(self.layout.nbytes + _ALIGN), self._kind)
         except (MemoryError, ValueError) as error:  # the latter, of NumPy, where no computer could have as much
             rows, nbytes = counted(self.layout.rows, "sample"), show_bytes(self.layout.nbytes)
             raise BatchError(

@@ -24,7 +24,7 @@ class Report:
     rows: int
     failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int  # the slot of that row
-    notes: Notes  # what happened to pictures
+    notes: Notes  # what happened to pictures, and what was tried again
     draws: bool  # whether a function draws from the process's random generators, so that only one of it runs at a time
 
     def __init__(self, steps: int = 0) -> None:

@@ -17,6 +17,9 @@ def choose_numpy_output(device: None) -> Output:
 class Output:
     """NumPy: the slab's own arrays, as they are."""
 
+    #: whether batches go to a device that a training loop of this process drives
+    beside_device: bool = False
+
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory for a slab."""
         return plain_memory(nbytes)[0]

@@ -33,6 +33,8 @@ _BUSY_S, _LOOK_S = 10.0, 0.1
 _running: dict[threading.Thread, Daemons] = {}
 _hooked = False
 _ending = False
+#: what else is to be ended with the program
+_enders: list[Callable[[], None]] = []
 
 
 class Daemons:
@@ -93,6 +95,13 @@ class Daemons:
             _running.pop(threading.current_thread(), None)
 
 
+def at_end(end: Callable[[], None]) -> None:
+    """Call this when the program ends and the threads have been told; from the moment that something is there to be ended."""
+    if end not in _enders:
+        _enders.append(end)
+    _hook_in()
+
+
 def ended() -> BaseException:
     """What to raise where something is asked of threads that were stopped.
 
@@ -126,6 +135,8 @@ def _stop_all() -> None:
     try:
         for daemons in running.values():
             daemons.stop()
+        for end in _enders:
+            end()
         _join(running, _EXIT_S)
         _join_busy(running)
     except KeyboardInterrupt:

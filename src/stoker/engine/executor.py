@@ -90,6 +90,8 @@ class Executor(ABC):
 
     #: how many tasks run at once
     workers: int
+    #: whether work may soon move to other workers: then few tasks are to wait for those it has
+    may_move: bool = False
     #: whether it has workers that run tasks before their outcomes are asked for; else the thread that asks runs them
     ahead: bool = True
     #: whether workers see the memory of this process; else they see what `allocate` gives
@@ -104,6 +106,21 @@ class Executor(ABC):
     @property
     def stopped(self) -> bool:
         """Whether its workers were stopped, by `close` or because the program is ending: then no more outcomes come."""
+        return False
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of its worker processes."""
+        return []
+
+    @property
+    def ready(self) -> bool:
+        """Whether its workers can begin at once; else they are still being started."""
+        return True
+
+    @property
+    def starting(self) -> bool:
+        """Whether some worker is only just starting: until it has, nobody can say that work has come to a halt."""
         return False
 
     def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:

@@ -8,7 +8,7 @@ from .executor import Executor
 EXECUTORS: Registry[type[Executor]] = Registry(
     "executor",
     {
-        "auto": ("stoker.engine.threads", "ThreadExecutor", ""),
+        "auto": ("stoker.engine.auto_executor", "AutoExecutor", ""),
         "threads": ("stoker.engine.threads", "ThreadExecutor", ""),
         "processes": ("stoker.engine.process_executor", "ProcessExecutor", ""),
         "inline": ("stoker.engine.inline", "InlineExecutor", ""),

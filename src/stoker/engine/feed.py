@@ -6,9 +6,10 @@ all the prefetching there may be; so no thread of its own is needed, and no lock
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ..errors import BatchError, StallError
@@ -17,7 +18,12 @@ from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
 
+_log = logging.getLogger("stoker")
 _NO_MEMORY = "there is not enough memory to put the next samples together; use a smaller batch, or loader(memory='500MB')"
+
+
+#: a worker is stuck that has been at one task for this share of the time in which none has finished: it began a little later
+_STUCK = 0.9
 
 
 class Exhausted(Exception):
@@ -52,9 +58,16 @@ class Unit(ABC, Generic[C, R]):
     def done(self, outcome: Outcome[C, R]) -> int:
         """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
 
+    def pieces(self, content: C) -> list[C]:
+        """The same work in the smallest pieces there are; none where it cannot be cut."""
+        return []
+
     @abstractmethod
-    def give_up(self, content: C | None) -> None:
-        """Fail, because a task, or with None the finishing task, was lost twice."""
+    def give_up(self, content: C | None, causes: Sequence[str]) -> int:
+        """Do without a task, or with None without the finishing task, or fail; returns the bytes that added.
+
+        Workers ended in the middle of it; how, `causes` say: "was killed by signal 11 (SIGSEGV)".
+        """
 
 
 U = TypeVar("U", bound=Unit[Any, Any])
@@ -83,9 +96,10 @@ class Pace:
     MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
+    MOVING_S = 1.0  # of work in flight, while it may soon move to other workers
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
-        self._workers, self.window = workers, window
+        self.workers, self.window = workers, window
         self._row_s: float | None = None
         self._first_rows = rows
 
@@ -97,10 +111,10 @@ class Pace:
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
         if self._row_s is None:
-            return max(1, min(self._first_rows, -(-unit_rows // self._workers)))
+            return max(1, min(self._first_rows, -(-unit_rows // self.workers)))
         rows = int(self.TASK_S / self._row_s)
         # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
-        rows = max(1, min(rows, self.window * unit_rows // (2 * self._workers)), int(self.LEAST_S / self._row_s))
+        rows = max(1, min(rows, self.window * unit_rows // (2 * self.workers)), int(self.LEAST_S / self._row_s))
         if rows >= unit_rows:
             return max(1, unit_rows)
         tasks = -(-unit_rows // rows)
@@ -110,12 +124,16 @@ class Pace:
         """Rows of small tasks worth handing out together."""
         return self._first_rows if self._row_s is None else max(1, int(self.GROUP_S / self._row_s))
 
+    def units_to_move(self, unit_rows: int) -> int:
+        """Units that are enough for the workers there are, while others may soon take over: what has begun is not moved."""
+        return int(self.workers * self.MOVING_S / max(self._row_s or 0.0, 1e-9) / max(1, unit_rows))
+
     def burst(self, unit_rows: int, window: int) -> int:
         """Units worth handing out together because each alone would be too little."""
         if self._row_s is None:
             return 1
         units = int(self.GROUP_S / (self._row_s * max(1, unit_rows)))
-        return max(1, min(units, window // (self._workers + 1), self.MOST_TASKS))
+        return max(1, min(units, window // (self.workers + 1), self.MOST_TASKS))
 
 
 class Feed(Generic[U, C, R]):
@@ -132,12 +150,14 @@ class Feed(Generic[U, C, R]):
         watchdog_s: float,
         first: bool = False,
         describe: Callable[[Any], str] = repr,
+        resized: Callable[[int], Window] | None = None,
     ) -> None:
         self._describe = describe  # which samples a task's content is, whoever's task it is
         self._supply, self._channel, self._executor = supply, channel, executor
         self._schedule = Schedule(window, budget)
         self._pace = Pace(executor.workers, window.most)
         self._watchdog_s = watchdog_s
+        self._resized = resized  # the window for another number of workers
         self._first = first  # its tasks go before those of other feeds, because it takes what these give
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
@@ -169,8 +189,9 @@ class Feed(Generic[U, C, R]):
                 collected = self._collect(min(max(left, 0.001), 1.0))
             if collected:
                 quiet_since = time.monotonic()
-            elif left <= 0:
-                raise StallError(self._stall_report())
+            elif left <= 0 and not self._executor.starting:
+                self._stalled()
+                quiet_since = time.monotonic()
 
     def close(self) -> None:
         """Drop everything in flight; a `take()` that waits in another thread ends."""
@@ -185,8 +206,13 @@ class Feed(Generic[U, C, R]):
 
     def _fill(self, block: bool) -> None:
         """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
-        schedule = self._schedule
-        window = self._pace.window = schedule.limit(self._usual_bytes, self._usual_rows)
+        schedule, executor = self._schedule, self._executor
+        if executor.workers != self._pace.workers:
+            self._resize(executor.workers)
+        window = schedule.limit(self._usual_bytes, self._usual_rows)
+        if narrow := executor.may_move:
+            window = min(window, max(schedule.window.least, self._pace.units_to_move(self._usual_rows)))
+        self._pace.window = window
         if schedule.in_flight >= window or schedule.in_flight > window - self._pace.burst(self._usual_rows, window):
             return
         commands: list[Command] = []
@@ -207,7 +233,14 @@ class Feed(Generic[U, C, R]):
                 break
             commands += self._offer(unit)
             block = False
+            if narrow and schedule.in_flight >= window:
+                break
         self._run(commands)
+
+    def _resize(self, workers: int) -> None:
+        self._pace.workers = workers
+        if self._resized is not None:
+            self._schedule.window = self._resized(workers)
 
     def _offer(self, unit: U) -> list[Command]:
         number = self._offered
@@ -225,10 +258,12 @@ class Feed(Generic[U, C, R]):
         if not outcomes:
             return False
         commands: list[Command] = []
+        again: list[Command] = []
         for outcome in outcomes:
             task = outcome.task
             if outcome.lost:
-                commands += self._schedule.handle(Lost(task.unit, task.number))
+                for command in self._lose(outcome):
+                    (commands if isinstance(command, Emit) else again).append(command)
                 continue
             unit = self._units[task.unit]
             added = unit.done(outcome)
@@ -236,12 +271,28 @@ class Feed(Generic[U, C, R]):
                 rows = -(-unit.rows // len(self._contents[task.unit]))
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
+        self._run(again, first=True)  # somebody waits for what was lost
         self._run(commands)
         return True
 
-    def _run(self, commands: list[Command]) -> None:
+    def _lose(self, outcome: Outcome[C, R]) -> list[Command]:
+        """Have a lost task run again, in pieces where it may be what ended its worker; or have its unit do without."""
+        task, unit = outcome.task, self._units[outcome.task.unit]
+        pieces = unit.pieces(task.content) if outcome.blame and task.number != FINISH else []
+        self._contents[task.unit] += pieces
+        commands = self._schedule.handle(Lost(task.unit, task.number, outcome.blame, outcome.cause, len(pieces)))
+        up = commands[0]
+        if isinstance(up, GiveUp):
+            added = unit.give_up(None if task.number == FINISH else task.content, up.causes)
+            return self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
+        if outcome.blame:
+            _log.info("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)
+        return commands
+
+    def _run(self, commands: list[Command], first: bool = False) -> None:
         if not commands:
             return
+        first = first or self._first
         group: list[Task[C]] = []
         rows = 0
         # Enough rows to be worth a hand-over, but never so many that one worker gets what several could share.
@@ -252,22 +303,30 @@ class Feed(Generic[U, C, R]):
             if isinstance(command, Emit):
                 self._ready.append(command.unit)
                 continue
+            assert isinstance(command, Run)
             unit = self._units[command.unit]
-            if isinstance(command, GiveUp):
-                unit.give_up(None if command.task == FINISH else self._contents[command.unit][command.task])
-                continue
             if command.task == FINISH:
                 # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
-                self._channel.submit([Task(command.unit, FINISH, unit.finisher())], first=True)
+                self._channel.submit([Task(command.unit, FINISH, unit.finisher(), command.alone)], first=True)
                 continue
             contents = self._contents[command.unit]
+            if command.alone:
+                self._channel.submit([Task(command.unit, command.task, contents[command.task], True)], first=True)
+                continue
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)
             if len(group) >= most or rows >= enough:
-                self._channel.submit(group, first=self._first)
+                self._channel.submit(group, first=first)
                 group, rows = [], 0
         if group:
-            self._channel.submit(group, first=self._first)
+            self._channel.submit(group, first=first)
+
+    def _stalled(self) -> None:
+        """Have workers replaced that are stuck, or raise where nobody can do that."""
+        report = self._stall_report()
+        if not self._executor.replace_stuck(_STUCK * self._watchdog_s):
+            raise StallError(report)
+        _log.warning("%s\nworkers that are stuck were ended, and what they were at runs again", report)
 
     def _stall_report(self) -> str:
         waiting = [number for number in self._units if number not in self._ready]

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import copyreg
 import io
-import mmap
 import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import ConfigError, message_of
+from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 
 #: takes the memory of an array; true: it is to be part of the bytes all the same
 Beside = Callable[[pickle.PickleBuffer], bool]
@@ -84,22 +83,12 @@ def _reducers(with_torch: bool) -> dict[type, Callable[[Any], Any]]:
 
 
 def _reduce_memmap(array: Any) -> Any:
-    """A mapped file is mapped again by whoever gets it; what is not one stretch of it goes by value."""
-    mapped = array
-    while isinstance(mapped.base, np.memmap):
-        mapped = mapped.base
-    if array.filename is None or not array.flags.c_contiguous or not isinstance(mapped.base, mmap.mmap):
-        return np.array(array).__reduce_ex__(_PROTOCOL)
-    offset = mapped.offset + array.ctypes.data - mapped.ctypes.data
-    stat = Path(array.filename).stat()
-    return _map_file, (str(array.filename), array.dtype, offset, array.shape, stat.st_size, stat.st_mtime_ns)
+    """A mapped file is mapped again by whoever gets it."""
+    return _array_of, (portable(array),)
 
 
-def _map_file(name: str, dtype: Any, offset: int, shape: tuple[int, ...], size: int, mtime_ns: int) -> Any:
-    stat = Path(name).stat()
-    if (stat.st_size, stat.st_mtime_ns) != (size, mtime_ns):
-        raise ConfigError(f"{name}: the file has changed since it was mapped; make the pipeline again")
-    return np.memmap(name, dtype, "r", offset, shape)
+def _array_of(sent: ArrayInMemory | ArrayInFile) -> Any:
+    return sent.array()
 
 
 def _reduce_tensor(tensor: Any) -> Any:

@@ -11,7 +11,6 @@ died, and whether it had begun a task, says how much that task is to blame.
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -35,20 +34,23 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, WorkerError
 from ..sizes import counted
+from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
 from .function_wire import pack_work
-from .process_line import Frame, HomeLine, Kind, copy_into, frame, head
+from .process_line import Frame, HomeLine, Kind, frame, head, write_block
 from .process_worker import STACKS
 from .resources import out_of_memory_kills
-from .shared_memory import Arena, Bytes, MemoryFile, Place, SharedAddress, block_size, lend
+from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
 
 C = TypeVar("C")
 R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
-#: workers that end one after another without having finished a task, before nobody believes in the next
-_MOST_STILLBORN = 5
+#: seconds in which a worker may start without being taken for stuck
+_START_S = 60.0
+#: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
+_MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
 _PATIENCE_S = 0.05
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
@@ -85,40 +87,43 @@ class _Process:
     def __init__(self, number: int, threads: int) -> None:
         self.number, self.threads = number, threads
         self.ready = self.tainted = self.recalled = False
-        self.finished = 0  # tasks
         self.heard_s = time.monotonic()
         self.sent: dict[int, _Sent] = {}
         self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
         self.known: set[int] = set()  # memory files it was handed
         self.works = 0  # how many it was handed
         self.open: set[int] = set()  # channels
-        self.file = MemoryFile(next(_files))
-        # by thread: the task in its hands, and since when in nanoseconds
-        self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
-        self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
-        self._kills = out_of_memory_kills()
-        own, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        words = json.dumps([sys.path, theirs.fileno(), lifeline, self.stacks, threads])
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, *subprocess._args_from_interpreter_flags(), "-u", "-c", _PROGRAM, words],  # type: ignore[attr-defined]
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lifeline, self.stacks),
-                start_new_session=True,  # Ctrl-C is for this process to decide on
-                env=_environment(),
-            )
-        except BaseException:
-            own.close()
-            os.close(self._lifeline)
-            self.file.close()
-            os.close(self.stacks)
-            raise
-        finally:
-            theirs.close()
-            os.close(lifeline)
-        self.line = HomeLine(own)
-        self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+        with ExitStack() as opened:  # closed again, unless all of it succeeds
+            self.file = MemoryFile(next(_files))
+            opened.callback(self.file.close)
+            # by thread: the task in its hands, and since when in nanoseconds
+            self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
+            self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
+            opened.callback(os.close, self.stacks)
+            self._kills = out_of_memory_kills()
+            own, theirs = socket.socketpair()
+            opened.callback(own.close)
+            with theirs:
+                lifeline, self._lifeline = os.pipe()
+                opened.callback(os.close, self._lifeline)
+                try:
+                    self.process = self._start(theirs.fileno(), lifeline)
+                finally:
+                    os.close(lifeline)
+            self.line = HomeLine(own)
+            self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+            opened.pop_all()
+
+    def _start(self, line: int, lifeline: int) -> subprocess.Popen[bytes]:
+        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        return subprocess.Popen(
+            [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(line, lifeline, self.stacks),
+            start_new_session=True,  # Ctrl-C is for this process to decide on
+            env=_environment(),
+        )
 
     def begun(self, before_s: float = float("inf")) -> set[int]:
         """The tasks in its hands, as it has noted them, that it began before some time."""
@@ -133,7 +138,13 @@ class _Process:
         if file.number not in self.known:
             self.known.add(file.number)
             own = file is self.file
-            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own), _in_band), [file.fd])
+            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own)), [file.fd])
+
+    def borrow(self, places: list[Place]) -> list[Bytes]:
+        """Arrays in a block of its memory, which is the first place; it has it back when the last of them is dropped."""
+        block, *inside = places
+        memory = lend(self.file.view(block), block, self.returned)
+        return [memory[start - block.start : start - block.start + nbytes] for _, start, nbytes in inside]
 
     def free_returned(self) -> None:
         """Tell it which blocks of its memory are free again."""
@@ -188,18 +199,13 @@ class ProcessExecutor(Executor):
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
         self._make_scratch = make_scratch
-        self._arena = Arena(MemoryFile(next(_files)))
-        self._returned: deque[Any] = deque()  # blocks of it that were lent
+        self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
         self._dropped: deque[int] = deque()  # channels that were cancelled
-        self._files: dict[int, MemoryFile] = {self._arena.file.number: self._arena.file}
+        self._files = AddressBook()
         self._poll = select.poll()
         self._by_fd: dict[int, _Process] = {}
-        self._wake_end, self._wake = os.pipe()
-        for end in (self._wake_end, self._wake):
-            os.set_blocking(end, False)
-        self._poll.register(self._wake_end, select.POLLIN)
         self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
         self._reserved: _Process | None = None  # the worker that runs them
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
@@ -209,13 +215,22 @@ class ProcessExecutor(Executor):
         self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
         self._owner = os.getpid()
         self._workers: list[_Process] = []
+        self._wake_end = self._wake = -1
+        self._arena = BlockArena(MemoryFile(next(_files)))
         _alive.add(self)
-        _hook_in()
+        at_end(_end_all)
         try:
+            self._files[self._arena.file.number] = self._arena.file
+            self._wake_end, self._wake = os.pipe()
+            for end in (self._wake_end, self._wake):
+                os.set_blocking(end, False)
+            self._poll.register(self._wake_end, select.POLLIN)
             for number in range(processes):
                 self._workers.append(self._start(number))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise _cannot_start(error) from error
             raise
 
     # ---- what the engine asks for ----------------------------------------------------------------------------------------------
@@ -228,6 +243,11 @@ class ProcessExecutor(Executor):
     def ready(self) -> bool:
         """Whether a worker has begun; others may still be on their way."""
         return any(worker.ready for worker in self._workers)
+
+    @property
+    def starting(self) -> bool:
+        since = time.monotonic() - _START_S
+        return any(not worker.ready and worker.heard_s > since for worker in self._workers)
 
     @property
     def processes(self) -> list[int]:
@@ -243,7 +263,7 @@ class ProcessExecutor(Executor):
         for number, (known, _) in enumerate(self._works):
             if known is work:
                 return _ProcessChannel(self, number)
-        self._works.append((work, frame(Kind.WORK, work, self._put, pack_work)))
+        self._works.append((work, frame(Kind.WORK, work, lambda memory: self._put(memory)[1], pack_work)))
         return _ProcessChannel(self, len(self._works) - 1)
 
     def stacks(self, describe: Callable[[Any], str]) -> str:
@@ -318,10 +338,7 @@ class ProcessExecutor(Executor):
         try:
             worker = _Process(number, self._threads)
         except OSError as error:
-            raise ConfigError(
-                f"worker process {number + 1} could not be started ({error.strerror or error}); use fewer, as in "
-                "loader(processes=1), or threads, or raise the limit (`ulimit -u`, `ulimit -n`)"
-            ) from error
+            raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if fd >= 0:
@@ -329,7 +346,7 @@ class ProcessExecutor(Executor):
                 self._poll.register(fd, select.POLLIN)
         worker.attach(worker.file)
         worker.attach(self._arena.file)
-        worker.line.send(frame(Kind.START, self._make_scratch, _in_band))
+        worker.line.send(frame(Kind.START, self._make_scratch))
         return worker
 
     def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
@@ -342,13 +359,12 @@ class ProcessExecutor(Executor):
         worker.kill()  # what functions started in it
         worker.process.wait()
         worker.close()
+        del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
         lost = list(worker.sent.items())
         self._reserved = None if self._reserved is worker else self._reserved
-        self._stillborn = 0 if worker.finished else self._stillborn + 1
-        if self._stillborn >= _MOST_STILLBORN:
-            self._broken = (
-                f"a worker process {words}, and so did {self._stillborn - 1} before it that had finished nothing either"
-            )
+        self._stillborn = 0 if worker.ready else self._stillborn + 1
+        if self._stillborn >= _MOST_STILLBORN.get(blame, 1 << 30):
+            self._broken = f"{self._stillborn} worker processes in a row ended before they had begun; the last one {words}"
         else:
             try:
                 self._workers[worker.number] = self._start(worker.number)
@@ -394,17 +410,15 @@ class ProcessExecutor(Executor):
 
     def _try_suspects(self) -> None:
         """Let a worker have the tasks that may end it, one at a time, while it has no other."""
-        if self._suspects and self._reserved is None:
-            self._reserved = min(self._workers, key=lambda worker: len(worker.sent))
-        if self._reserved is None or self._reserved.sent:
-            return
         if self._suspects:
-            channel, task, first = self._suspects.popleft()
-            self._give(self._reserved, channel, [task], first)
-            return
-        self._reserved = None
-        while self._held:
-            self._pass_on(*self._held.popleft())
+            self._reserved = self._reserved or min(self._workers, key=lambda worker: len(worker.sent))
+            if not self._reserved.sent:
+                channel, task, first = self._suspects.popleft()
+                self._give(self._reserved, channel, [task], first)
+        elif self._reserved is None or not self._reserved.sent:
+            self._reserved = None
+            while self._held:
+                self._pass_on(*self._held.popleft())
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         worker.tainted = True  # until this is done: an interruption may leave half of it
@@ -414,16 +428,21 @@ class ProcessExecutor(Executor):
                 worker.line.send(self._works[worker.works][1])
                 worker.works += 1
             worker.open.add(channel.number)
-            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work), _in_band))
+            worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
         blocks: list[Place] = []
         numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
 
-        def put(raw: Any) -> Place:
-            place = self._known_place(raw, worker)
-            if place is None:
-                place = self._put(raw)
-                blocks.append(place._replace(nbytes=block_size(place.nbytes)))
-            return place
+        def put(memory: list[memoryview]) -> list[Place]:
+            places = [self._files.place_of(raw) for raw in memory]
+            for place in places:
+                if place is not None:
+                    worker.attach(self._files[place.extent.file])
+            if None not in places:
+                return places  # type: ignore[return-value]
+            block, copied = self._put([raw for raw, place in zip(memory, places) if place is None])
+            blocks.append(block)
+            left = iter(copied)
+            return [next(left) if place is None else place for place in places]
 
         data = frame(Kind.TASKS, (channel.number, first, numbered), put)
         for (serial, *_), task in zip(numbered, tasks):
@@ -433,21 +452,10 @@ class ProcessExecutor(Executor):
         worker.line.send(data)
         worker.tainted = False
 
-    def _put(self, raw: Any) -> Place:
-        """Take bytes to memory that all workers see."""
+    def _put(self, memory: list[memoryview]) -> tuple[Place, list[Place]]:
+        """Take arrays to memory that all workers see: a block, and where they are in it."""
         self._take_returned()
-        place = self._arena.take(raw.nbytes)
-        copy_into(self._arena.view(place), raw)
-        return place._replace(nbytes=raw.nbytes)
-
-    def _known_place(self, raw: Any, worker: _Process) -> Place | None:
-        """Where bytes lie that a worker has put there; None: in memory of this process alone."""
-        address = np.frombuffer(raw, np.uint8).ctypes.data
-        for file in self._files.values():
-            if (place := file.place_of(address, raw.nbytes)) is not None:
-                worker.attach(file)
-                return place
-        return None
+        return write_block(self._arena, memory)
 
     def _take_returned(self) -> None:
         while self._returned:
@@ -457,7 +465,8 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
-            data = frame(Kind.CANCEL, number, _in_band)
+            self._suspects = deque(suspect for suspect in self._suspects if suspect[0].number != number)
+            data = frame(Kind.CANCEL, number)
             for worker in self._workers:
                 if number in worker.open:
                     worker.open.discard(number)
@@ -507,8 +516,9 @@ class ProcessExecutor(Executor):
         if worker is None:
             return  # buried by an event before this one
         worker.tainted = True
-        dead = fd == worker.pidfd
-        for frame_ in worker.line.receive(self._unlent(worker)):
+        # Asked, because this may be an event of one that was buried a moment ago, whose descriptor its successor has now.
+        dead = fd == worker.pidfd and worker.process.poll() is not None
+        for frame_ in worker.line.receive():
             if frame_ is None:
                 dead = True
             else:
@@ -522,29 +532,16 @@ class ProcessExecutor(Executor):
         if frame_.kind == Kind.READY:
             worker.ready = True
             return
-        value = frame_.value(
-            lambda place: lend(worker.file.map(place.extent)[place.start : place.start + place.nbytes], place, worker.returned)
-        )
+        value = frame_.value(worker.borrow)
         if frame_.kind == Kind.RETURNED:
             worker.recalled = False
             self._redirect(worker, value)
             return
         for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
             sent = self._settle(worker, serial)
-            worker.finished += 1
             number = worker.number * self._threads + seat
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
         self._try_suspects()
-
-    def _unlent(self, worker: _Process) -> Callable[[Place], bytes]:
-        """The body of a frame, which is free again at once."""
-
-        def read(place: Place) -> bytes:
-            data = worker.file.view(place).tobytes()
-            worker.line.send(head(Kind.FREE, [place]))
-            return data
-
-        return read
 
     def _uneven(self) -> bool:
         loads = [len(worker.sent) for worker in self._workers if worker.ready and worker is not self._reserved]
@@ -558,7 +555,7 @@ class ProcessExecutor(Executor):
         idle, busy = min(ready, key=lambda w: len(w.sent)), max(ready, key=lambda w: len(w.sent))
         if len(idle.sent) < self._threads < len(busy.sent) and not busy.recalled:
             busy.recalled = True
-            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2), _in_band))
+            busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2)))
 
     def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
         for serial in serials:
@@ -600,8 +597,11 @@ def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:
         alive.drop(number)
 
 
-def _in_band(raw: Any) -> None:
-    """Nothing of this goes beside the frame."""
+def _cannot_start(error: OSError) -> ConfigError:
+    return ConfigError(
+        f"worker processes could not be started ({error.strerror or error}); use fewer, as in loader(processes=1), or "
+        "executor='threads', or raise the limit (`ulimit -u`, `ulimit -n`)"
+    )
 
 
 def _environment() -> dict[str, str]:
@@ -623,16 +623,6 @@ def _new_text(fd: int, start: int, deadline: float) -> str:
     return text or "  (it does not answer: it is stopped, or just beginning)\n"
 
 
-_hooked = False
-
-
-def _hook_in() -> None:
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        atexit.register(_end_all)
-
-
 def _end_all() -> None:
     """At the end of the program; without this the workers would end, too, but unseen."""
     for executor in list(_alive):
@@ -641,8 +631,6 @@ def _end_all() -> None:
 
 def _leave_alone() -> None:
     """In a forked child: keep no worker alive that belongs to another process."""
-    global _hooked
-    _hooked = False
     for executor in list(_alive):
         for worker in executor._workers:
             worker.process.returncode = 0  # it is not a child of this process

@@ -12,14 +12,14 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .function_wire import Beside, pack, unpack
-from .shared_memory import Extent, Place
+from .shared_memory import BlockArena, Extent, Place
 
 _HEAD = struct.Struct("<IIQ")
 _PLACE = struct.Struct("<qqqqq")
@@ -29,6 +29,7 @@ SMALL, _LARGE = 4096, 1 << 16
 #: marks a kind whose last place is the body
 _BODY_BESIDE = 1 << 16
 _DESCRIPTORS = 4
+_ALIGN = 64
 _BUFFER = 1 << 20
 
 
@@ -50,35 +51,51 @@ class Kind(IntEnum):
     REFUSED = 13  # a work that cannot be made here
 
 
+#: the memory of some places, as this process sees it
+Views = Callable[[list[Place]], list[Any]]
+#: takes the memory of arrays to where the other process sees it
+Put = Callable[[list[memoryview]], list[Place]]
+
+
 class Frame(NamedTuple):
     kind: Kind
     places: list[Place]
-    body: Any
+    body: bytes
+    beside: bool  # the body is in the last place
 
-    def value(self, view: Callable[[Place], Any]) -> Any:
-        """What it says; `view` gives the memory of its places."""
-        return unpack(self.body, [view(place) for place in self.places])
+    def value(self, views: Views) -> Any:
+        """What it says."""
+        if not self.places:
+            return unpack(self.body)
+        buffers = views(self.places)
+        body = buffers.pop() if self.beside else self.body
+        return unpack(body, buffers)
 
 
-def frame(kind: Kind, value: Any, put: Callable[[Any], Place | None], packer: Callable[[Any, Beside], bytes] = pack) -> bytes:
-    """A frame with a value. `put` takes the memory of an array to where the other process sees it; None: it is to be sent."""
-    places: list[Place] = []
+def frame(kind: Kind, value: Any, put: Put | None = None, packer: Callable[[Any, Beside], bytes] = pack) -> bytes:
+    """A frame with a value, whose arrays `put` takes beside it; None: they are part of it."""
+    if put is None:
+        return head(kind, body=packer(value, _part_of_it))
+    memory: list[memoryview] = []
 
     def beside(buffer: Any) -> bool:
         raw = buffer.raw()
-        place = put(raw) if raw.nbytes >= SMALL else None
-        if place is None:
+        if raw.nbytes < SMALL:
             return True
-        places.append(place)
+        memory.append(raw)
         return False
 
     body = packer(value, beside)
-    if len(body) >= _LARGE and (place := put(memoryview(body))) is not None:
-        return head(kind | _BODY_BESIDE, [*places, place], b"")
-    return head(kind, places, body)
+    if len(body) >= _LARGE:
+        return head(kind | _BODY_BESIDE, put([*memory, memoryview(body)]))
+    return head(kind, put(memory) if memory else (), body)
 
 
-def head(kind: int, places: list[Place] = [], body: bytes = b"") -> bytes:  # noqa: B006  never changed
+def _part_of_it(_: Any) -> bool:
+    return True
+
+
+def head(kind: int, places: Sequence[Place] = (), body: bytes = b"") -> bytes:
     """A frame of bytes."""
     packed = b"".join([_PLACE.pack(*extent, start, nbytes) for extent, start, nbytes in places])
     return b"".join((_HEAD.pack(kind, len(places), len(body)), packed, body))
@@ -90,7 +107,7 @@ class Frames:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def add(self, data: bytes, view: Callable[[Place], Any]) -> Iterator[Frame]:
+    def add(self, data: bytes) -> Iterator[Frame]:
         """Take in a piece; gives the frames that are whole now."""
         self._data += data
         at = 0
@@ -100,16 +117,26 @@ class Frames:
             stop = first + count * _PLACE.size + nbytes
             if len(self._data) < stop:
                 break
-            places = [
-                Place(Extent(*fields[:3]), *fields[3:])
-                for fields in _PLACE.iter_unpack(bytes(self._data[first : first + count * _PLACE.size]))
-            ]
-            body: Any = bytes(self._data[stop - nbytes : stop])
+            packed = bytes(self._data[first : stop - nbytes])
+            places = [Place(Extent(file, offset, size), *span) for file, offset, size, *span in _PLACE.iter_unpack(packed)]
+            body = bytes(self._data[stop - nbytes : stop])
             at = stop
-            if kind & _BODY_BESIDE:
-                body = view(places.pop())
-            yield Frame(Kind(kind & ~_BODY_BESIDE), places, body)
+            yield Frame(Kind(kind & ~_BODY_BESIDE), places, body, bool(kind & _BODY_BESIDE))
         del self._data[:at]
+
+
+def write_block(arena: BlockArena, memory: list[memoryview]) -> tuple[Place, list[Place]]:
+    """Put arrays into a block, one after another; the block, and where each of them is."""
+    starts, size = [], 0
+    for raw in memory:
+        starts.append(size)
+        size += -(-raw.nbytes // _ALIGN) * _ALIGN
+    block = arena.take(size)
+    view, places = arena.view(block), []
+    for raw, start in zip(memory, starts):
+        view[start : start + raw.nbytes] = np.frombuffer(raw, np.uint8)
+        places.append(Place(block.extent, block.start + start, raw.nbytes))
+    return block, places
 
 
 class HomeLine:
@@ -147,7 +174,7 @@ class HomeLine:
                 self._waiting[0] = (data[sent:], [])
         return True
 
-    def receive(self, view: Callable[[Place], Any]) -> Iterator[Frame | None]:
+    def receive(self) -> Iterator[Frame | None]:
         """All frames that have come; None last when the worker's end is closed."""
         while True:
             try:
@@ -159,7 +186,7 @@ class HomeLine:
             if not data:
                 yield None
                 return
-            yield from self._frames.add(data, view)
+            yield from self._frames.add(data)
 
     def close(self) -> None:
         self.socket.close()
@@ -179,10 +206,10 @@ class WorkerLine:
         with self._lock:
             self._socket.sendall(data)
 
-    def receive(self, view: Callable[[Place], Any]) -> Iterator[Frame]:
+    def receive(self) -> Iterator[Frame]:
         """Frames until the other end is closed."""
         while data := self._read():
-            yield from self._frames.add(data, view)
+            yield from self._frames.add(data)
 
     def _read(self) -> bytes:
         size = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
@@ -198,8 +225,3 @@ class WorkerLine:
                     os.set_inheritable(fd, False)
                     self.descriptors.append(fd)
         return data
-
-
-def copy_into(target: Any, raw: Any) -> None:
-    """Put the memory of an array where it belongs."""
-    target[: raw.nbytes] = np.frombuffer(raw, np.uint8)

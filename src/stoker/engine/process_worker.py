@@ -12,9 +12,10 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
@@ -26,8 +27,8 @@ from ..errors import FunctionError, message_of
 from ..faults import TaskFault
 from ..turns import TURNS
 from .executor import Outcome, Task, TaskWork
-from .process_line import Frame, Kind, WorkerLine, copy_into, frame, head
-from .shared_memory import Arena, Extent, MemoryFile, Place, attach, attached, block_size
+from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
+from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
 from .threads import ThreadExecutor
 
 #: this signal makes a worker write down what all its threads are doing
@@ -42,12 +43,16 @@ def main(line: int, lifeline: int, stacks: int, threads: int) -> NoReturn:
     _end_with(lifeline)
     TURNS.private = True
     faulthandler.register(STACKS, file=stacks, all_threads=True)
+    code = 1
     try:
         _Worker(WorkerLine(line), threads).run()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
+        code = 0
+    except BaseException:  # noqa: BLE001  a mistake of ours; whoever started this hears that it ended
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
             stream.flush()
-        os._exit(0)  # without waiting for threads; what they do is of no use to anybody now
+    os._exit(code)  # without waiting for threads: what they do is of no use to anybody now
 
 
 def _end_with(lifeline: int) -> None:
@@ -106,8 +111,7 @@ class _Worker:
         self._line, self._threads = line, threads
         self._works: dict[int, TaskWork[Any, Any]] = {}
         self._channels: dict[int, tuple[_NotedWork, Any]] = {}
-        self._arena: Arena | None = None
-        self._lock = threading.Lock()  # of the arena
+        self._arena: BlockArena | None = None
         self._board: NDArray[np.int64] | None = None
         self._executor: ThreadExecutor | None = None
         self._handlers = {
@@ -122,7 +126,7 @@ class _Worker:
         }
 
     def run(self) -> None:
-        for frame_ in self._line.receive(attached):
+        for frame_ in self._line.receive():
             if frame_.kind == Kind.END:
                 return
             self._handlers[frame_.kind](frame_)
@@ -132,7 +136,7 @@ class _Worker:
         file = MemoryFile(number, self._line.descriptors.popleft(), size=size)
         attach(file)
         if own:  # it begins with the board
-            self._arena = Arena(file)
+            self._arena = BlockArena(file)
             self._board = file.map(Extent(number, 0, size)).view(np.int64).reshape(-1, 2)
 
     def _start(self, frame_: Frame) -> None:
@@ -145,7 +149,7 @@ class _Worker:
     def _take_work(self, frame_: Frame) -> None:
         number = len(self._works)
         try:
-            self._works[number] = frame_.value(lambda place: attached(place).data.toreadonly())
+            self._works[number] = frame_.value(_read_only)
         except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
             told = FunctionError(
                 f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
@@ -171,14 +175,13 @@ class _Worker:
 
     def _free(self, frame_: Frame) -> None:
         assert self._arena is not None
-        with self._lock:
-            for extent, start, nbytes in frame_.places:
-                self._arena.give(Place(extent, start, block_size(nbytes)))
+        for place in frame_.places:
+            self._arena.give(place)
 
     def _give_back(self, frame_: Frame) -> None:
         assert self._executor is not None
         groups = self._executor.take_back(frame_.value(attached))
-        self._line.send(frame(Kind.RETURNED, [task.content.serial for group in groups for task in group], lambda raw: None))
+        self._line.send(frame(Kind.RETURNED, [task.content.serial for group in groups for task in group]))
 
     def _send(self, outcomes: list[Outcome[_Numbered, Any]]) -> None:
         """Send what became of a group of tasks; of one whose result cannot be sent, that it cannot."""
@@ -193,26 +196,18 @@ class _Worker:
         self._line.send(data)
 
     def _framed(self, outcomes: list[Outcome[_Numbered, Any]]) -> bytes:
-        taken: list[Place] = []
-
-        def put(raw: Any) -> Place:
-            assert self._arena is not None
-            with self._lock:
-                place = self._arena.take(raw.nbytes)
-                taken.append(place)
-                view = self._arena.view(place)
-            copy_into(view, raw)
-            return place._replace(nbytes=raw.nbytes)
-
         told = [(o.task.content.serial, o.result, o.fault, o.lost, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes]
-        try:
-            return frame(Kind.OUTCOMES, told, put)
-        except BaseException:
-            assert self._arena is not None
-            with self._lock:
-                for place in taken:
-                    self._arena.give(place)
-            raise
+        return frame(Kind.OUTCOMES, told, self._put)
+
+    def _put(self, memory: list[memoryview]) -> list[Place]:
+        """Take arrays to memory that lasts as long as somebody at home uses them: the block, and where they are in it."""
+        assert self._arena is not None
+        block, places = write_block(self._arena, memory)
+        return [block, *places]
+
+
+def _read_only(places: list[Place]) -> list[memoryview]:
+    return [view.data.toreadonly() for view in attached(places)]
 
 
 class _RefusedWork:

@@ -25,7 +25,7 @@ def _allowed() -> int:
 
 def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
     """How long the threads of this process were ready to run and had no core; None where the system does not say."""
-    delays = [words[1] for task in _entries(tasks) if len(words := _text(task / "schedstat").split()) == 3]
+    delays = [words[1] for task in _entries(tasks) if len(words := text_of(task / "schedstat").split()) == 3]
     return sum(map(int, delays)) / 1e9 if delays else None
 
 
@@ -38,32 +38,36 @@ def _entries(folder: Path) -> list[Path]:
 
 def _quota(root: Path, own_group: Path) -> float | None:
     """The tightest CPU quota on the way from this process's cgroup to the root, in cores."""
-    quotas = [quota for folder in _groups(root, own_group) if (quota := _quota_v2(folder)) is not None]
+    quotas = [quota for folder in groups_of(root, own_group) if (quota := _quota_v2(folder)) is not None]
     if not quotas and (quota := _quota_v1(root / "cpu")) is not None:
         quotas.append(quota)
     return min(quotas, default=None)
 
 
-def _groups(root: Path, own_group: Path) -> list[Path]:
+def groups_of(root: Path, own_group: Path, controller: str = "") -> list[Path]:
+    """The folders of this process's cgroup and of those it is in; of cgroup v1, in the hierarchy of a controller."""
     name = ""
-    for line in _text(own_group).splitlines():
-        if line.startswith("0::"):
-            name = line[3:].strip().lstrip("/")
+    for line in text_of(own_group).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controller in controllers.split(","):
+            name = path.strip().lstrip("/")
     folder = root / name
     return [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
 
 
 def _quota_v2(folder: Path) -> float | None:
-    words = _text(folder / "cpu.max").split()
+    words = text_of(folder / "cpu.max").split()
     return int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdigit() else None
 
 
 def _quota_v1(folder: Path) -> float | None:
-    quota, period = _text(folder / "cpu.cfs_quota_us").strip(), _text(folder / "cpu.cfs_period_us").strip()
+    quota, period = text_of(folder / "cpu.cfs_quota_us").strip(), text_of(folder / "cpu.cfs_period_us").strip()
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(quota) > 0 else None
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What stands in a file; nothing where it cannot be read."""
     try:
         return path.read_text()
     except OSError:

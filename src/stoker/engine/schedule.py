@@ -4,14 +4,19 @@ Events go in, commands come out, so it is tested in microseconds and can be repl
 become batches) are numbered in delivery order; tasks of a unit may finish in any order, on any worker.
 
 Invariant: a unit is emitted once, in order, after all its tasks have finished; a unit counts against the window from its offer
-until it is taken. A task that is lost runs again; lost twice, it is given up, and its unit with it.
+until it is taken. A task that is lost runs again, however often, unless it is to blame: then it runs in pieces, where it can be
+cut, and alone, so that the sample that ends its workers is found. What is to blame for too much is given up.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Union
+
+from .executor import NOT_BEGUN, POISON
 
 #: the task that joins a unit's rows when all others are done
 FINISH = -1
@@ -43,10 +48,16 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A task's worker has ended before the task did."""
+    """A task's worker has ended before the task did. `blame` says how likely the task is why, `cause` how the worker ended.
+
+    It comes back as `pieces` tasks, numbered after all others of its unit; 0: as it is.
+    """
 
     unit: int
     task: int
+    blame: int = NOT_BEGUN
+    cause: str = ""
+    pieces: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +69,20 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Give this task to a worker."""
+    """Give this task to a worker; `alone`, where it may be what ended others."""
 
     unit: int
     task: int
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Tell the unit that this task cannot be done: it was lost twice. It counts as failed."""
+    """Tell the unit that this task cannot be done, because its workers ended, as `causes` say; then it is `Finished`."""
 
     unit: int
     task: int
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +109,18 @@ class Window:
         return max(self.least, min(self.most, self.nbytes // max(1, unit_bytes)))
 
 
+#: of a unit that lost no task
+_NO_LOSSES: Mapping[int, tuple[Lost, ...]] = MappingProxyType({})
+
+
 class _Unit:
-    __slots__ = ("added", "done", "expected", "failed", "finish", "left", "lost", "nbytes", "rows", "tasks")
+    __slots__ = ("added", "done", "expected", "failed", "finish", "gone", "left", "losses", "nbytes", "rows", "tasks")
 
     def __init__(self, event: Offered, expected: int) -> None:
         self.left = self.tasks = event.tasks
         self.nbytes, self.finish, self.rows = event.nbytes, event.finish, event.rows
-        self.lost: frozenset[int] = frozenset()
+        self.losses = _NO_LOSSES  # those that tasks are to blame for, by task; of pieces, those of what they were cut from too
+        self.gone: frozenset[int] = frozenset()  # tasks that are not run again: in pieces now, or given up
         self.expected, self.added = expected, 0
         self.done = self.failed = False
 
@@ -174,20 +192,35 @@ class Schedule:
         return [] if unit.left else self._complete(event.unit, unit)
 
     def _lost(self, event: Lost) -> list[Command]:
-        unit = self._units[event.unit]
-        if event.task in unit.lost:
-            return [GiveUp(event.unit, event.task), *self._finished(Finished(event.unit, event.task, failed=True))]
-        unit.lost |= {event.task}
-        if event.task != FINISH:
-            return [Run(event.unit, event.task)]
-        # It works in the memory that the other tasks have filled, and may have done half of that: they fill it again.
-        unit.finish, unit.left = True, unit.tasks
-        return [Run(event.unit, task) for task in range(unit.tasks)]
+        number, task, unit = event.unit, event.task, self._units[event.unit]
+        if event.blame == NOT_BEGUN:
+            return [Run(number, task, task in unit.losses)]
+        losses = (*unit.losses.get(task, ()), event)
+        if event.pieces:
+            first, unit.tasks = unit.tasks, unit.tasks + event.pieces
+            unit.left += event.pieces - 1
+            unit.gone |= {task}
+            unit.losses = {**unit.losses, **dict.fromkeys(range(first, unit.tasks), losses)}
+            return [Run(number, piece, True) for piece in range(first, unit.tasks)]
+        if sum(loss.blame for loss in losses) >= POISON:
+            unit.gone |= {task}
+            return [GiveUp(number, task, tuple(loss.cause for loss in losses))]
+        if task != FINISH:
+            unit.losses = {**unit.losses, task: losses}
+            return [Run(number, task, True)]
+        # It works in the memory that the other tasks have filled, and may have done half of that: they fill it again. They have
+        # been done once, so whatever they were suspected of was not theirs.
+        unit.losses = {FINISH: losses}
+        parts = [part for part in range(unit.tasks) if part not in unit.gone]
+        if not parts:
+            return [Run(number, FINISH, True)]
+        unit.finish, unit.left = True, len(parts)
+        return [Run(number, part) for part in parts]
 
     def _complete(self, number: int, unit: _Unit) -> list[Command]:
         if unit.finish and not unit.failed:
             unit.finish, unit.left = False, 1
-            return [Run(number, FINISH)]
+            return [Run(number, FINISH, FINISH in unit.losses)]
         self.nbytes -= unit.counted
         unit.done = True
         self.nbytes += unit.counted

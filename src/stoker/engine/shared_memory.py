@@ -6,15 +6,16 @@ touches it later; and each is mapped once by every process that needs it. There 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 import tempfile
+import threading
 import weakref
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,10 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 _PAGE = mmap.PAGESIZE
-#: the least that an arena grows by, and what it keeps of memory that nobody uses
+#: the least that an arena grows by, and what it keeps of memory that nobody uses, beside what was in use lately
 _GROW, _KEEP = 8 << 20, 32 << 20
 #: blocks begin at multiples of this, and sizes are rounded up so that few of them differ: by an eighth at most
 _ALIGN = 64
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1
 
 
 class Extent(NamedTuple):
@@ -51,7 +51,9 @@ class MemoryFile:
     def __init__(self, number: int, fd: int | None = None, size: int = 0) -> None:
         self.number, self.size = number, size
         self.fd = _nameless() if fd is None else fd
+        self._maps: dict[Extent, mmap.mmap] = {}
         self._mapped: dict[Extent, Bytes] = {}
+        self.maps = 0  # how many there ever were
 
     def extend(self, nbytes: int) -> Extent:
         """A new extent; raises MemoryError where there is no memory for it."""
@@ -71,27 +73,26 @@ class MemoryFile:
 
     def give_back(self, extent: Extent) -> None:
         """Let the system have the memory of an extent; its place stays."""
-        _libc.fallocate(self.fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(extent.offset), ctypes.c_int64(extent.nbytes))
+        self.map(extent)
+        self._maps[extent].madvise(mmap.MADV_REMOVE)
 
     def map(self, extent: Extent) -> Bytes:
         """An extent as this process sees it."""
         mapped = self._mapped.get(extent)
         if mapped is None:
-            memory = mmap.mmap(self.fd, extent.nbytes, offset=extent.offset)
+            memory = self._maps[extent] = mmap.mmap(self.fd, extent.nbytes, offset=extent.offset)
             mapped = self._mapped[extent] = np.frombuffer(memory, np.uint8)
+            self.maps += 1
         return mapped
 
     def view(self, place: Place) -> Bytes:
         """Some bytes of an extent."""
         return self.map(place.extent)[place.start : place.start + place.nbytes]
 
-    def place_of(self, address: int, nbytes: int) -> Place | None:
-        """Where bytes of this process's memory lie in this file; None: elsewhere."""
-        for extent, mapped in self._mapped.items():
-            start = address - mapped.ctypes.data
-            if 0 <= start <= extent.nbytes - nbytes:
-                return Place(extent, start, nbytes)
-        return None
+    @property
+    def mapped(self) -> list[tuple[int, Extent]]:
+        """What this process has mapped: addresses, and what is there."""
+        return [(array.ctypes.data, extent) for extent, array in self._mapped.items()]
 
     def close(self) -> None:
         """Let go of it; what is mapped and used somewhere stays until it is not."""
@@ -99,12 +100,13 @@ class MemoryFile:
             fd, self.fd = self.fd, -1
             os.close(fd)
         self._mapped.clear()
+        self._maps.clear()
 
 
-class Arena:
+class BlockArena:
     """Blocks of a memory file, taken and given back in any order.
 
-    Freed blocks are used again for the same size. Beyond some, their memory goes back to the system.
+    Freed blocks are used again for the same size. Beyond some, their memory goes back to the system. Threads may share it.
     """
 
     def __init__(self, file: MemoryFile) -> None:
@@ -114,10 +116,17 @@ class Arena:
         self._kept = 0  # bytes of the free ones that have memory
         self._extent: Extent | None = None
         self._used = 0  # of that extent
+        self._in_use = self._usual = 0  # bytes of blocks; and the most of that, lately
+        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Place:
         """A block of at least so many bytes."""
-        size = block_size(nbytes)
+        with self._lock:
+            return self._take(block_size(nbytes))
+
+    def _take(self, size: int) -> Place:
+        self._in_use += size
+        self._usual = max(self._usual, self._in_use)
         if free := self._free.get(size):
             self._kept -= size
             return free.pop()
@@ -136,12 +145,16 @@ class Arena:
 
     def give(self, place: Place) -> None:
         """That block is free."""
-        if self._kept + place.nbytes > _KEEP and place.nbytes == place.extent.nbytes:
-            self.file.give_back(_own(place))
-            self._empty.setdefault(place.nbytes, []).append(place)
-        else:
-            self._kept += place.nbytes
-            self._free.setdefault(place.nbytes, []).append(place)
+        with self._lock:
+            self._in_use -= place.nbytes
+            self._usual += (self._in_use - self._usual) // 1024
+            kept = self._kept + place.nbytes
+            if kept > max(_KEEP, self._usual - self._in_use) and place.nbytes == place.extent.nbytes:
+                self.file.give_back(_own(place))
+                self._empty.setdefault(place.nbytes, []).append(place)
+            else:
+                self._kept += place.nbytes
+                self._free.setdefault(place.nbytes, []).append(place)
 
     def view(self, place: Place) -> Bytes:
         return self.file.view(place)
@@ -164,6 +177,26 @@ def _own(place: Place) -> Extent:
 class _Returned(weakref.ref["Loan"]):
     __slots__ = ("place",)
     place: Place
+
+
+class AddressBook(dict[int, MemoryFile]):
+    """Memory files by number; finds where some memory of this process lies in them."""
+
+    _known: tuple[int, ...] = ()  # what it was looked up in
+    _starts: list[int]
+    _extents: list[Extent]
+
+    def place_of(self, raw: memoryview) -> Place | None:
+        """Where these bytes are; None: in no file."""
+        known = tuple([file.maps << 32 | number for number, file in self.items()])
+        if known != self._known:
+            found = sorted(pair for file in self.values() for pair in file.mapped)
+            self._known, self._starts, self._extents = known, [start for start, _ in found], [extent for _, extent in found]
+        address = int(np.frombuffer(raw, np.uint8).__array_interface__["data"][0])
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or address + raw.nbytes > self._starts[at] + self._extents[at].nbytes:
+            return None
+        return Place(self._extents[at], address - self._starts[at], raw.nbytes)
 
 
 class Loan:
@@ -194,9 +227,9 @@ def attach(file: MemoryFile) -> None:
     _attached[file.number] = file
 
 
-def attached(place: Place) -> Bytes:
-    """The bytes of a place in a file that was attached."""
-    return _attached[place.extent.file].view(place)
+def attached(places: list[Place]) -> list[Bytes]:
+    """The bytes of places in files that were attached."""
+    return [_attached[place.extent.file].view(place) for place in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +239,7 @@ class SharedAddress:
     place: Place
 
     def open(self) -> Bytes:
-        return attached(self.place)
+        return attached([self.place])[0]
 
 
 def _nameless() -> int:
@@ -214,6 +247,3 @@ def _nameless() -> int:
         return os.memfd_create("stoker", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-_libc: Any = ctypes.CDLL(None, use_errno=True)

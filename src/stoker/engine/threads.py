@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, Protocol, TypeVar
 
 from ..errors import ConfigError
@@ -120,16 +121,15 @@ class ThreadExecutor(Executor):
     """Worker threads that share one queue of task groups."""
 
     def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
-        self.workers = workers
+        self.workers = 0
+        self._make_scratch = make_scratch
         self._tasks = _TaskQueue()
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_ThreadChannel[Any, Any]] = weakref.WeakSet()
-        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, workers))
-        self._seats = [_Seat(number) for number in range(workers)]
+        self._seats: list[_Seat] = []
+        self._daemons = Daemons(partial(_dismiss, self._channels, self._tasks, self._seats))
         try:
-            for seat in self._seats:
-                what, name = f"worker thread {seat.number + 1} of {workers}", f"stoker-{seat.number}"
-                seat.thread = self._daemons.start(what, name, _work, seat, self._tasks, make_scratch)
+            self.resize(workers)
         except ConfigError:
             self.close()
             raise
@@ -137,6 +137,20 @@ class ThreadExecutor(Executor):
     @property
     def stopped(self) -> bool:
         return self._daemons.stopped
+
+    def resize(self, workers: int) -> None:
+        """Have so many workers. Those that are too many end when they have done what is queued."""
+        self._seats[:] = [seat for seat in self._seats if seat.thread is None or seat.thread.is_alive()]
+        free = (number for number in count() if number not in {seat.number for seat in self._seats})
+        while self.workers < workers:
+            seat = _Seat(next(free))
+            what, name = f"worker thread {self.workers + 1} of {workers}", f"stoker-{seat.number}"
+            seat.thread = self._daemons.start(what, name, _work, seat, self._tasks, self._make_scratch)
+            self._seats.append(seat)
+            self.workers += 1
+        while self.workers > workers:
+            self._tasks.end()
+            self.workers -= 1
 
     def channel(self, work: TaskWork[C, R], outlet: Outlet | None = None) -> Channel[C, R]:
         """A new line; with an outlet, lists of outcomes are put there by the threads and are not to be collected."""
@@ -166,10 +180,10 @@ class ThreadExecutor(Executor):
         self._daemons.close(_CLOSE_S)
 
 
-def _dismiss(channels: Iterable[_ThreadChannel[Any, Any]], tasks: _TaskQueue, workers: int) -> None:
+def _dismiss(channels: Iterable[_ThreadChannel[Any, Any]], tasks: _TaskQueue, seats: Iterable[_Seat]) -> None:
     for channel in list(channels):
         channel.cancel()
-    for _ in range(workers):
+    for _ in seats:
         tasks.end()
 
 

@@ -23,7 +23,8 @@ from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
 from ..sizes import counted
-from ..source.chunk import Chunk, FieldSpec, Ints
+from ..source.chunk import Chunk, FieldSpec, Ints, join_chunks, numbers
+from ..source.sample_names import ListedNames, Names, SourceNames
 from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.ragged import Keys
@@ -37,7 +38,7 @@ Cursors = Callable[[int], Cursor]
 #: what a task of a segment starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
 #: keys that an error names
-_MOST_KEYS = 4
+_MOST_KEYS = 16
 
 
 @dataclass(slots=True)
@@ -189,9 +190,22 @@ class BatchUnit(Unit[Content, Result]):
         self._added += added
         return added
 
-    def give_up(self, content: Content | None) -> None:
+    def pieces(self, content: Content) -> list[Content]:
+        if not isinstance(content, BatchPart) or not self._work.runner.by_row or len(content.rows) == 1:
+            return []
+        rows, first, slab = content.rows, content.first, content.slab
+        return [BatchPart(rows.part(at, at + 1), first + at, slab) for at in range(len(rows))]
+
+    def give_up(self, content: Content | None, causes: Sequence[str]) -> int:
         rows, first = (content.rows, content.first) if isinstance(content, BatchPart) else (self._rows, 0)
-        self._fail(first, _lost(str(self), rows, self._work.source))
+        error = _ended(rows, self._work.source, causes)
+        if not isinstance(content, BatchPart) or len(rows) > 1 or not self._work.runner.skip:
+            self._fail(first, error)
+            return 0
+        assert self.draft is not None
+        report = Report()
+        report.skipped.append(TaskFault.of(error))
+        return self.draft.add(first, WrittenRows(numbers(0), {}, 0, ListedNames([], [], []), report))
 
     def _fail(self, row: int, error: BaseException) -> None:
         self.failed = True
@@ -224,6 +238,11 @@ class BatchUnit(Unit[Content, Result]):
             own = self._rows.positions[: self.rows - self._padded].tolist()
             errors = [by_position[position] for position in own if position in by_position]
         return self._front_skipped + errors
+
+    @property
+    def fronts(self) -> int:
+        """How many of `skipped`, its first, were left out on the way to this unit."""
+        return len(self._front_skipped)
 
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
@@ -279,7 +298,7 @@ class Marker(Unit[Content, Result]):
     def done(self, outcome: Outcome[Content, Result]) -> int:
         return 0
 
-    def give_up(self, content: Content | None) -> None:
+    def give_up(self, content: Content | None, causes: Sequence[str]) -> int:
         raise AssertionError("it has no task that could be lost")
 
 
@@ -288,6 +307,7 @@ class EpochEnd(Marker):
 
     def __init__(self, epoch: int, skipped: Sequence[SampleError] = (), left: int = 0) -> None:
         self.epoch, self.skipped, self.left = epoch, list(skipped), left
+        self.fronts = len(self.skipped)
 
     def before_skipped(self) -> list[int]:
         return [*range(len(self.skipped))]
@@ -305,36 +325,103 @@ FedUnit = Union[BatchUnit, EpochEnd, Failure]
 
 
 class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
-    """Some samples on their way through a segment: one task, one chunk out."""
+    """Some samples on their way through a segment: one task, one chunk out; or, when that was lost, a task for each sample."""
 
-    def __init__(self, rows: Rows, source: Source | None, observe: Observer) -> None:
+    def __init__(self, rows: Rows, work: SegmentWork, observe: Observer) -> None:
         self.start = rows
         self.rows = len(rows)
         self.chunk: Chunk | None = None
         self.error: BaseException | None = None
         self.skipped: list[SampleError] = []
-        self._source, self._observe = source, observe
+        self._work, self._observe = work, observe
+        self._cut = False
+        self._passed: dict[int, tuple[Chunk | None, list[SampleError], BaseException | None]] = {}  # by position, once it is cut
 
     def split(self, rows: int) -> list[Rows]:
         return [self.start]
 
+    def pieces(self, content: Rows) -> list[Rows]:
+        if not self._work.runner.by_row or len(content) == 1:
+            return []
+        self._cut = True
+        return [content.part(at, at + 1) for at in range(len(content))]
+
     def done(self, outcome: Outcome[Rows, tuple[Chunk, Report]]) -> int:
-        report = None
+        chunk: Chunk | None = None
+        report: Report | None = None
+        skipped: list[SampleError] = []
+        error: BaseException | None = None
         if outcome.result is not None:
-            self.chunk, report = outcome.result
-            self.chunk.names = self.chunk.names.bound(self._source)
-            self.skipped = [error for fault in report.skipped if isinstance(error := fault.error(), SampleError)]
+            chunk, report = outcome.result
+            chunk.names = chunk.names.bound(self._work.source)
+            skipped = [bad for fault in report.skipped if isinstance(bad := fault.error(), SampleError)]
         fault = report.failure if report is not None else outcome.fault
         if fault is not None:
-            self.error = _explained(fault.error(), "the samples that are filtered or expanded together", self.rows)
+            error = _explained(fault.error(), _TOGETHER, self.rows)
         self._observe(outcome, report)
-        return sum(column_bytes(column) for column in self.chunk.columns.values()) if self.chunk else 0
+        self._take_in(outcome.task.content, chunk, skipped, error)
+        return sum(column_bytes(column) for column in chunk.columns.values()) if chunk else 0
 
-    def give_up(self, content: Rows | None) -> None:
-        self.error = _lost("the samples that are filtered or expanded together", self.start, self._source)
+    def give_up(self, content: Rows | None, causes: Sequence[str]) -> int:
+        assert content is not None  # it has no finishing task
+        error = _ended(content, self._work.source, causes)
+        if len(content) > 1 or not self._work.runner.skip:
+            self._take_in(content, None, [], error)
+        else:
+            none = numbers(0)
+            self._take_in(content, Chunk({}, none, none, none, content.epoch, ListedNames([], [], [])), [error], None)
+        return 0
+
+    def _take_in(self, rows: Rows, chunk: Chunk | None, skipped: list[SampleError], error: BaseException | None) -> None:
+        if not self._cut:
+            self.chunk, self.skipped, self.error = chunk, skipped, error
+            return
+        self._passed[int(rows.positions[0])] = chunk, skipped, error
+        if len(self._passed) == self.rows:
+            self._join()
+
+    def _join(self) -> None:
+        """Make one chunk of those of the samples; it ends before the first that failed."""
+        chunks = []
+        for at, (_, (chunk, skipped, error)) in enumerate(sorted(self._passed.items())):
+            if chunk is not None:
+                chunk.slots = chunk.slots + at
+                chunks.append(chunk)
+            self.skipped += skipped
+            if error is not None:
+                self.error = error
+                break
+        self._passed = {}
+        try:
+            self.chunk = join_chunks(chunks) if chunks else None
+        except (BatchError, MemoryError) as error:
+            self.error = _explained(error, _TOGETHER, self.rows)
 
     def __str__(self) -> str:
         return "samples that are to be filtered or expanded"
+
+
+#: what a chunk on its way is to users
+_TOGETHER = "the samples that are filtered or expanded together"
+
+
+def described(source: Source | None, content: Any) -> str:
+    """Which samples a task is about, whatever its content."""
+    if isinstance(content, BatchJoin):
+        return f"the batch of {_listed(content.keys(source)())}"
+    rows = content.rows if isinstance(content, BatchPart) else content
+    names = _names(rows, source)
+    return _listed([names.key(row) for row in range(len(rows))])
+
+
+def _listed(keys: list[str]) -> str:
+    """So many samples, some of them by name."""
+    named = ", ".join(map(repr, keys[:_MOST_KEYS])) + (" ..." if len(keys) > _MOST_KEYS else "")
+    return f"sample {named}" if len(keys) == 1 else f"{counted(len(keys), 'sample')} ({named})"
+
+
+def _names(rows: Rows, source: Source | None) -> Names:
+    return rows.names.bound(source) if isinstance(rows, Chunk) else SourceNames(source, rows.indices)
 
 
 def _explained(error: BaseException, what: str, rows: int) -> BaseException:
@@ -346,16 +433,27 @@ def _explained(error: BaseException, what: str, rows: int) -> BaseException:
     return short
 
 
-def _lost(what: str, rows: Rows, source: Source | None) -> WorkerError:
-    """The error of rows whose worker has ended twice."""
-    some = range(min(len(rows), _MOST_KEYS))
-    if isinstance(rows, Chunk):
-        keys = [rows.name(row) for row in some]
-    else:
-        assert source is not None
-        keys = [source.key(int(rows.indices[row])) for row in some]
-    named = ", ".join(map(repr, keys)) + (" ..." if len(rows) > len(keys) else "")
-    return WorkerError(
-        f"{what}: a worker ended twice in the middle of {counted(len(rows), 'sample')} ({named}); one of them may end the "
-        "process or need more memory than there is: find it with loader(executor='inline'), and leave it out with filter()"
+def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerError:
+    """The error of rows whose workers ended, one after the other: a sample's, where it is one."""
+    how = f"{causes[0]}{_TIMES.get(len(causes), f', {len(causes)} times')}" if len({*causes}) == 1 else ", then ".join(causes)
+    memory = " (the system does that when it is short of memory)" if "SIGKILL" in how else ""
+    if len(rows) > 1:
+        return WorkerError(
+            f"the process that worked on {described(source, rows)} together {how}{memory}; find the one that does it with "
+            "loader(executor='inline'), and leave it out with filter()"
+        )
+    names = _names(rows, source)
+    key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
+    error = WorkerError(
+        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or "
+        "look at it alone with loader(executor='inline')",
+        key=key,
+        origin=origin,
+        position=position,
     )
+    error.index = names.index(0)
+    return error
+
+
+#: how often the same happened
+_TIMES = {1: "", 2: ", twice"}

@@ -10,23 +10,30 @@ from ..batch.collate import STACK_EQUAL
 from ..batch.slab import Allocate, Layout
 from ..batch.written_rows import Report
 from ..device import Output
+from ..engine.auto_executor import AutoExecutor
+from ..engine.auto_policy import AutoPolicy
 from ..engine.executor import Executor, Outcome
 from ..engine.executor_names import EXECUTORS
+from ..engine.preflight import preflight
+from ..engine.schedule import Window
 from ..errors import ConfigError
-from ..observe.meters import Meters, Span
+from ..observe.meters import ExecutorStats, Meters, Span
 from ..plan.nodes import Image
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
 from ..stage.finish import Finish
+from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
 from ..storage.scratch import Scratch
 from .batch_units import BatchWork, Observer, SegmentWork
-from .thread_count import default_threads
+from .thread_count import core_share, default_threads
 
 _log = logging.getLogger("stoker")
 #: single samples are worked on this many at a time
 _SAMPLES = 32
+#: memory the automatic look-ahead fills, and the most batches it holds
+_AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 #: small batches are made together, up to so many bytes and so many of them
 _GROUP_BYTES, _GROUP_MOST = 4 << 20, 32
 
@@ -70,12 +77,13 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWor
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
     source = plan.source if isinstance(plan.source, Source) else None
-    reader = None if source is None else Reader(source, plan.wanted)
+    retries = IoRetries(plan.retries) if plan.retries else None
+    reader = None if source is None else Reader(source, plan.wanted, retries)
     segments = []
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.work.steps, plan.seed)
+        stages = make_stages(segment.work.steps, plan.seed, retries)
         segments.append(SegmentWork(Runner(segment.work, stages, skip, reader if number == 0 else None), source))
-    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed), skip, reader if plan.counted else None)
+    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed, retries), skip, reader if plan.counted else None)
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
@@ -96,11 +104,22 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finishing, plan.seed)
 
 
-def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan) -> Executor:
-    """Who does the work; `threads` are those of each process where there are `processes`."""
+def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan, memory: int, pinned: bool) -> Executor:
+    """Who does the work; `threads` are those of each process where there are `processes`.
+
+    `memory` bounds what is in flight; `pinned`: batches lie where a device reads them.
+    """
+
+    def start(processes: int, threads: int, kind: str = "processes") -> Executor:
+        found = preflight(processes, threads, memory=memory, batch_bytes=batch_bytes(plan), pinned=pinned)
+        _log.debug("%s", found.line)
+        return EXECUTORS.get(kind, "loader()")(processes * threads, Scratch, processes)
+
     call = f"loader(executor={name!r}"
-    if processes is not None and name == "auto":
-        name = "processes"
+    if name == "auto" and (processes, threads) == (None, None):
+        return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=start)
+    if name == "auto":
+        name = "threads" if processes is None else "processes"  # who says how many has chosen
     kind = EXECUTORS.get(name, f"{call})")
     if processes is not None and kind.shares_memory:
         raise ConfigError(f"{call}, processes={processes}): it has no processes; omit one of the two")
@@ -115,15 +134,37 @@ def make_executor(name: str, threads: int | None, processes: int | None, plan: P
         return kind(threads or usual, Scratch)
     # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
     processes = processes or (usual if threads is None and plan.functions else 1)
-    return kind(processes * (threads or max(1, usual // processes)), Scratch, processes)
+    return start(processes, threads or max(1, usual // processes), name)
+
+
+def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:
+    """Who runs tasks at first."""
+    processes = len(executor.processes)
+    if name == "auto":
+        name = "processes" if processes else "threads"
+    threads = executor.workers // max(1, processes) if executor.ahead else 0
+    return ExecutorStats(name, processes, threads, reason="" if policy is None else policy.reason)
+
+
+def policy_of(executor: Executor, output: Output) -> AutoPolicy | None:
+    """Who decides where work runs; None: the user did."""
+    if not isinstance(executor, AutoExecutor):
+        return None
+    return AutoPolicy(core_share().threads, executor.workers, beside_device=output.beside_device)
+
+
+def window_of(workers: int) -> Window:
+    """Units in flight, unless the user says how many."""
+    # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
+    return Window(2 + workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
 
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:
     """Where slabs get their memory: the output says what kind, unless workers see only what the executor gives."""
-    if executor.shares_memory:
-        return lambda nbytes: (output.allocate(nbytes), None)
 
     def allocate(nbytes: int) -> Any:
+        if executor.shares_memory:  # asked each time: work may move
+            return output.allocate(nbytes), None
         memory, address = executor.allocate(nbytes)
         return output.adopt(memory), address
 
@@ -145,6 +186,8 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
             meters.worked(report.rows + len(report.skipped))
             notes = report.notes
             meters.by_pillow(notes.pillow)
+            if notes.retried:
+                meters.retried(notes.retried)
             if meters.sought(notes.seeks_used, notes.seeks_unfit):
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,9 @@ from ..plan.order import Order
 from ..plan.plan import Plan, Segment
 from ..sizes import counted
 from ..source.chunk import Chunk, chunk_of, join_chunks
-from ..source.source import Source
 from ..source.streams.stream import StreamSource
 from ..stage.tail import Tails
-from .batch_units import ChunkUnit, Observer, Rows, SegmentWork
+from .batch_units import ChunkUnit, Observer, Rows, SegmentWork, described
 
 #: samples a task of a segment takes, when it may choose
 ROWS = 16
@@ -128,12 +128,12 @@ class Regrouped(Flow):
 
 
 class _Units(Supply[ChunkUnit]):
-    def __init__(self, inner: Flow, source: Source | None, observe: Observer) -> None:
-        self._inner, self._source, self._observe = inner, source, observe
+    def __init__(self, inner: Flow, work: SegmentWork, observe: Observer) -> None:
+        self._inner, self._work, self._observe = inner, work, observe
 
     def poll(self, block: bool) -> ChunkUnit | None:
         rows = self._inner.next(block)
-        return None if rows is None else ChunkUnit(rows, self._source, self._observe)
+        return None if rows is None else ChunkUnit(rows, self._work, self._observe)
 
 
 class OutputWatch:
@@ -190,17 +190,16 @@ class Through(Flow):
         self._inner, self._skipped = inner, skipped
         self._watch, self._counts, self._last = watch, not first, last
         self._failure: BaseException | None = None
-        # A unit is one task: with fewer of them than workers, some would have nothing to do.
-        workers = executor.workers
-        window = Window(workers + 2, 4 * workers + 4, _AHEAD_BYTES) if workers > 1 else Window(2, 2)
         self._feed: Feed[ChunkUnit, Rows, tuple[Chunk, Report]] = Feed(
-            _Units(inner, work.source, observe),
+            _Units(inner, work, observe),
             executor.channel(work),
             executor,
-            window=window,
+            window=_window(executor.workers),
             budget=budget,
             watchdog_s=watchdog_s,
             first=first,
+            describe=partial(described, work.source),
+            resized=_window,
         )
 
     def next(self, block: bool) -> Any:
@@ -297,6 +296,11 @@ def open_front(
             flow = Through(flow, work, executor, observers[number], skipped, budget, watchdog_s, number > 0, watch, last)
         flow = Numbered(flow, segment, epoch, watch if last else None)
     return flow
+
+
+def _window(workers: int) -> Window:
+    """Units of a segment in flight. Each is one task: with fewer of them than workers, some would have nothing to do."""
+    return Window(workers + 2, 4 * workers + 4, _AHEAD_BYTES) if workers > 1 else Window(2, 2)
 
 
 def _whole(segment: Segment) -> bool:

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..batch.batch import Batch, Sample
 from ..batch.draft import Draft, column_bytes
 from ..batch.slab import SlabPool
 from ..device import check_batches, choose_output
+from ..engine.auto_executor import AutoExecutor
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.resources import queued_seconds, usable_cores
@@ -34,17 +35,29 @@ from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
-from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result
+from .auto_watch import AutoWatch
+from .bad_samples import BadSamples, kind_of
+from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
-from .build import compile_work, decodes, finishes, group_of, layout_of, make_executor, observer, slab_memory
+from .build import (
+    compile_work,
+    decodes,
+    executor_stats,
+    finishes,
+    group_of,
+    layout_of,
+    make_executor,
+    observer,
+    policy_of,
+    slab_memory,
+    window_of,
+)
 from .front import Flow, open_front
 from .look_ahead import Forerunner
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
 
-#: memory the automatic look-ahead fills, and the most batches it holds
-_AHEAD_BYTES, _AHEAD_MOST = 64 << 20, 64
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
 
@@ -136,14 +149,21 @@ class Loader:
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
         self._forerunner: Forerunner | None = None
-        self._skips = SkipBudget(plan.policy) if plan.policy else None
+        self._skips, self._bad_samples = None, None
+        if plan.policy is not None:
+            self._skips = SkipBudget(plan.policy)
+            self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, processes, plan)
+        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
-        self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds)
+        policy = policy_of(self._executor, self._output)
+        told = executor_stats(executor, self._executor, policy)
+        self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
+        if policy is not None and isinstance(self._executor, AutoExecutor):
+            self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
@@ -161,8 +181,6 @@ class Loader:
             self._stop_feed()
             self._end_epoch()
         self._progress = _Progress()
-        if self._skips:
-            self._skips.epoch()
         return _EpochIterator(self, self._progress)
 
     def __len__(self) -> int:
@@ -242,6 +260,8 @@ class Loader:
             return None
         if isinstance(unit, EpochEnd):
             self._account(0, unit)
+            if self._bad_samples is not None:
+                self._bad_samples.epoch_ended(unit.epoch)
             self._note_empty(unit)
             return None
         good = None
@@ -268,10 +288,15 @@ class Loader:
         _log.warning(nothing_came(self._plan, self._deal, end.epoch, end.left, len(end.skipped)))
 
     def _account(self, rows: int, unit: BatchUnit | EpochEnd) -> None:
-        if self._skips is not None:
-            skipped = unit.skipped
-            self._meters.skipped(len(skipped))
-            self._skips.count(rows, skipped, unit.epoch, unit.before_skipped)
+        if self._skips is None or self._bad_samples is None:
+            return
+        skipped = unit.skipped
+        if skipped:
+            self._meters.skipped(map(kind_of, skipped))
+            # What fails on the way to a filter or the like fails on all ranks and in all torch workers: one of them lists it.
+            elsewhere = 0 if self._rank.rank == self._part[0] == 0 else unit.fronts
+            self._bad_samples.note(skipped, unit.epoch, elsewhere)
+        self._skips.count(rows, skipped, unit.fronts, unit.epoch, unit.before_skipped, self._cursor)
 
     # ---- state -------------------------------------------------------------------------------------------------------------
 
@@ -323,13 +348,15 @@ class Loader:
         """Where this loader is, as a small JSON value.
 
         Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers. With ``before=True``, the batch handed out last does not count
-        until the next one is asked for: the state to save when training on it may not have been completed.
+        and it can be loaded on any number of ranks and workers. (Only with ``on_error("skip")`` its entry ``"skipped"`` counts
+        the bad samples of this rank.) With ``before=True``, the batch handed out last does not count until the next one is asked
+        for: the state to save when training on it may not have been completed.
         """
         if before is None:
             before = self._trainer.reads_ahead
         cursor = self._before if before and self._before is not None else self._cursor
-        return encode(cursor, self._pipeline_identity())
+        counts = None if self._skips is None else self._skips.counts(cursor, self._deal.world)
+        return encode(cursor, self._pipeline_identity(), counts)
 
     @_in_turn
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
@@ -364,6 +391,8 @@ class Loader:
 
     def _move(self, cursor: Cursor) -> None:
         self._cursor, self._before, self._unsettled = cursor, None, False
+        if self._skips is not None:
+            self._skips.begin(cursor.counts)
 
     @_in_turn
     def _settle(self) -> None:
@@ -485,13 +514,14 @@ class Loader:
     @property
     def _window(self) -> Window:
         """Units in the making or waiting."""
+        return window_of(self._executor.workers) if self._units_ahead is None else Window(self._units_ahead, self._units_ahead)
+
+    @property
+    def _units_ahead(self) -> int | None:
+        """How many units are made ahead, whoever works on them; None: that depends."""
         if not self._executor.ahead:
-            return Window(1, 1)
-        if self._ahead is not None:
-            units = max(1, self._ahead // self._group)
-            return Window(units, units)
-        # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
-        return Window(2 + self._executor.workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
+            return 1
+        return None if self._ahead is None else max(1, self._ahead // self._group)
 
     @property
     def _share_bytes(self) -> int:
@@ -513,6 +543,8 @@ class Loader:
             budget=self._share_bytes,
             watchdog_s=self._watchdog_s,
             first=not self._plan.counted,
+            describe=partial(described, self._work.source),
+            resized=window_of if self._units_ahead is None else None,
         )
         return self._feed
 

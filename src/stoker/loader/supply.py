@@ -278,7 +278,7 @@ class _Buffer:
         """A chunk that holds the next `rows` rows, from `_at` on. Chunks are joined only when they must be."""
         if self._held is None or len(self._held) - self._at < rows:
             rest = [] if self._held is None else [self._held.take(np.arange(self._at, len(self._held)))]
-            self._held = join_chunks([chunk for chunk in (*rest, *self._new) if len(chunk)])
+            self._held = join_chunks([*rest, *self._new])
             self._at, self._new = 0, []
         return self._held
 

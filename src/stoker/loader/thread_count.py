@@ -21,15 +21,29 @@ class ThreadCount(NamedTuple):
     reason: str
 
 
-def default_threads(plan: Plan) -> ThreadCount:
-    """One a core, shared with the other processes of this run on this machine; more where reads wait for a network."""
+def core_share() -> ThreadCount:
+    """The cores of this process: those it may use, shared with the other processes of this run on this machine."""
     cores = usable_cores()
-    threads, reason = cores, f"this process may use {counted(cores, 'core')}"
     neighbours = local_processes()
     # A launcher that binds processes to cores has divided already.
-    if neighbours is not None and neighbours.count > 1 and not (neighbours.bound and is_bound()):
-        threads = max(1, cores // neighbours.count)
-        reason = f"{counted(cores, 'core')} shared by {neighbours.count} processes on this machine ({neighbours.where})"
+    if neighbours is None or neighbours.count < 2 or (neighbours.bound and is_bound()):
+        return ThreadCount(cores, f"this process may use {counted(cores, 'core')}")
+    reason = f"{counted(cores, 'core')} shared by {neighbours.count} processes on this machine ({neighbours.where})"
+    return ThreadCount(max(1, cores // neighbours.count), reason)
+
+
+def default_threads(plan: Plan) -> ThreadCount:
+    """One a core, shared with the other processes of this run on this machine; more where reads wait for a network."""
+    threads, reason = core_share()
     if isinstance(plan.source, Source) and plan.source.waits:
         return ThreadCount(threads + _WAITING, f"{reason}, and {_WAITING} more because reads wait for a network")
     return ThreadCount(threads, reason)
+
+
+def moves_told(plan: Plan) -> str:
+    """What a loader may do about workers that do not keep up, in words; only running it shows what it does."""
+    cores = core_share().threads
+    if cores == 1:
+        return "threads, because there is one core"
+    functions = f", {cores} processes where functions hold the interpreter lock" if plan.functions else ""
+    return f"threads; if the training loop waits for them, more threads where tasks wait{functions}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -23,6 +23,21 @@ class Span(NamedTuple):
     stop_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorStats:
+    """Who runs tasks: so many processes of `threads` threads each, or, with 0, threads of this process."""
+
+    name: str = "threads"  # "inline", "threads", "processes", or whatever else there is
+    processes: int = 0
+    threads: int = 0
+    since: int = 0  # batches that had been handed out by then
+    reason: str = ""  # why; empty: the user said so
+    moves: int = 0  # how often work was moved until then
+
+
+_UNKNOWN = ExecutorStats()
+
+
 @dataclass(slots=True)
 class Stats:
     """A snapshot: all times in seconds, all sizes in bytes, since the loader was made."""
@@ -32,7 +47,8 @@ class Stats:
     first_samples: int = 0  # of these, in the first batch
     bytes: int = 0
     epochs: int = 0
-    skipped: int = 0
+    skipped: int = 0  # bad samples left out by on_error("skip")
+    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"image jpg: TruncatedImage": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
     elapsed_s: float = 0.0  # from the first batch to the last one handed out
     waited_s: float = 0.0  # of that, time the consumer waited for a batch
@@ -41,8 +57,12 @@ class Stats:
     process_s: float = 0.0  # time on a core of the whole process, from the first batch to the last one handed out
     queued_s: float | None = None  # meanwhile its threads were ready to run and had no core; None: the system does not say
     workers: int = 0
+    earlier_worker_s: float = 0.0  # time that workers had before their number was what it is now
+    resized_s: float = 0.0  # `elapsed_s` by then
+    executor: ExecutorStats = _UNKNOWN
     cores: int = 0  # that this process may use; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
+    retried: int = 0  # reads and calls of functions that were tried again, by retry(n)
     damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
@@ -72,7 +92,7 @@ class Stats:
     @property
     def busy_share(self) -> float:
         """Share of the workers' time spent in tasks."""
-        spent = self.elapsed_s * self.workers
+        spent = self.earlier_worker_s + (self.elapsed_s - self.resized_s) * self.workers
         return min(1.0, self.task_s / spent) if spent > 0 else 0.0
 
 
@@ -109,8 +129,16 @@ class Meters:
 
     MOST_SPANS = 20_000  # the latest ones; a trace of a long run shows its end
 
-    def __init__(self, workers: int, cores: int = 0, queued: Callable[[], float | None] = lambda: None) -> None:
-        self._stats = Stats(workers=workers, cores=cores)
+    def __init__(
+        self,
+        workers: int,
+        cores: int = 0,
+        queued: Callable[[], float | None] = lambda: None,
+        executor: ExecutorStats = _UNKNOWN,
+    ) -> None:
+        self._stats = Stats(workers=workers, cores=cores, executor=executor)
+        #: called with the statistics so far some times per second while batches are handed out, by the consumer's thread
+        self.watch: Callable[[Meters, Stats], None] | None = None
         self._queued, self._first_queued = queued, 0.0
         self._begun: float | None = None
         self._first: float | None = None
@@ -151,7 +179,15 @@ class Meters:
         if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
             self._next_cpu = now + _CPU_EVERY_S
             stats.process_s = time.process_time() - self._first_cpu
+            if self.watch is not None:
+                self.watch(self, stats)
         self._waits.append((asked_s, now))
+
+    def moved(self, workers: int, executor: ExecutorStats) -> None:
+        """Others run tasks from now on."""
+        stats = self._stats
+        stats.earlier_worker_s += (stats.elapsed_s - stats.resized_s) * stats.workers
+        stats.resized_s, stats.workers, stats.executor = stats.elapsed_s, workers, executor
 
     def task(self, span: Span, cpu_s: float) -> None:
         self._stats.task_s += span.stop_s - span.start_s
@@ -174,6 +210,9 @@ class Meters:
     def by_pillow(self, count: int) -> None:
         self._stats.pillow += count
 
+    def retried(self, count: int) -> None:
+        self._stats.retried += count
+
     def damaged(self, count: int) -> None:
         self._stats.damaged += count
 
@@ -190,9 +229,12 @@ class Meters:
         if queued is not None:
             self._stats.queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
 
-    def skipped(self, count: int) -> None:
-        self._stats.skipped += count
+    def skipped(self, kinds: Iterable[str]) -> None:
+        """Samples left out, each by what was wrong with it."""
+        for kind in kinds:
+            self._stats.skipped += 1
+            self._stats.skipped_by[kind] = self._stats.skipped_by.get(kind, 0) + 1
 
     def snapshot(self) -> Stats:
         self.look()
-        return replace(self._stats, steps_s=dict(self._stats.steps_s))
+        return replace(self._stats, steps_s=dict(self._stats.steps_s), skipped_by=dict(self._stats.skipped_by))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, SourceEmpty, message_of
 from ..kernel import native
 from ..kernel.render import ImageInput
+from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints, array_spec
@@ -65,16 +66,12 @@ class ArraysSource(Source):
         others = [name for name in wanted if name != field]
         return Located([(images.tell(indices, boxes), None)], lambda _: self.read(indices, others, out, scratch))
 
-    def __getstate__(self) -> dict[str, tuple[NDArray[Any], str]]:
-        # Tables are addresses, and mean nothing in another process. NumPy unpickles big-endian numbers as little-endian ones,
-        # which would be another source, with another fingerprint: so they travel as plain bytes.
-        return {
-            name: (array if array.dtype.isnative else array.view(f"V{array.dtype.itemsize}"), array.dtype.str)
-            for name, array in self._arrays.items()
-        }
+    def __getstate__(self) -> dict[str, ArrayInMemory | ArrayInFile]:
+        # Tables are addresses, and mean nothing in another process.
+        return {name: portable(array) for name, array in self._arrays.items()}
 
-    def __setstate__(self, arrays: dict[str, tuple[NDArray[Any], str]]) -> None:
-        self.__init__({name: array.view(dtype) for name, (array, dtype) in arrays.items()})  # type: ignore[misc]
+    def __setstate__(self, arrays: dict[str, ArrayInMemory | ArrayInFile]) -> None:
+        self.__init__({name: sent.array() for name, sent in arrays.items()})  # type: ignore[misc]
 
     def key(self, index: int) -> str:
         return str(index)

@@ -195,6 +195,8 @@ class Chunk:
             error.origin = error.origin or self.place(row)
             if error.position is None:
                 error.position = int(self.positions[row])
+            if error.index is None:
+                error.index = self.names.index(row)
             self.failures[row] = error
 
     def take(self, rows: Ints) -> Chunk:
@@ -259,7 +261,8 @@ def spread_columns(pieces: Sequence[tuple[Ints, Column]], rows: int, out: NDArra
 
 
 def join_chunks(chunks: list[Chunk]) -> Chunk:
-    """Chunks of the same fields, one after another."""
+    """Chunks of the same fields, one after another; one without rows may have any fields."""
+    chunks = [chunk for chunk in chunks if len(chunk)] or chunks[:1]
     if len(chunks) == 1:
         return chunks[0]
     for chunk in chunks[1:]:

@@ -6,19 +6,29 @@ cost next to nothing, because it is done around every chunk of samples.
 
 from __future__ import annotations
 
-import ctypes
 import random
 import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..turns import TURNS, Turn
 
-_MASK = (1 << 32) - 1
 #: what a Mersenne Twister consists of: 624 words, and the number of the next one
-_Twister = ctypes.c_uint32 * 625
+_WORDS = 625
+
+
+class _Memory:
+    """Where a Mersenne Twister keeps its words, for NumPy to look at."""
+
+    def __init__(self, address: int) -> None:
+        self.__array_interface__ = {"data": (address, True), "shape": (_WORDS,), "typestr": "=u4", "version": 3}
+
+
+def _words_at(address: int) -> NDArray[np.uint32]:
+    return np.asarray(_Memory(address))
 
 
 class Generator(ABC):
@@ -49,22 +59,22 @@ class _PythonRandom(Generator):
         self._hidden: Any = random.seed.__self__  # type: ignore[attr-defined]  # the instance that the module's functions are of
         self._twister = self._words()
 
-    def _words(self) -> Any:
+    def _words(self) -> NDArray[np.uint32] | None:
         """The generator's words where CPython keeps them, the number of the next one first; None where they are not there.
 
         `getstate()` makes 625 integers of them, which takes 8 us.
         """
         base, inner = object.__basicsize__, type(self._hidden).__base__
-        if inner is None or inner.__basicsize__ < base + ctypes.sizeof(_Twister):
+        if inner is None or inner.__basicsize__ < base + 4 * _WORDS:
             return None
-        words = _Twister.from_address(id(self._hidden) + base)
-        return words if (*words[1:], words[0]) == random.getstate()[1] else None
+        words = _words_at(id(self._hidden) + base)
+        return words if (*words[1:].tolist(), words.item(0)) == random.getstate()[1] else None
 
     def look(self) -> Any:
         words = self._twister
         if words is None:
             return random.getstate()
-        return words[0], words[1], self._hidden.gauss_next  # the second changes whenever all of them do
+        return words.item(0), words.item(1), self._hidden.gauss_next  # the second changes whenever all of them do
 
     def save(self) -> Any:
         return random.getstate()
@@ -84,16 +94,16 @@ class _NumpyRandom(Generator):
 
     def __init__(self) -> None:
         self._bits: Any = None
-        self._words: Any = None
+        self._words: NDArray[np.uint32] | None = None
 
     def look(self) -> Any:
         bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
         if bits is not self._bits:
             twists = isinstance(bits, np.random.MT19937)
-            self._words = _Twister.from_address(bits.ctypes.state_address) if twists else None
+            self._words = _words_at(bits.ctypes.state_address) if twists else None
             self._bits = bits
         words = self._words
-        return None if words is None else (words[624], words[0])
+        return None if words is None else (words.item(624), words.item(0))
 
     def save(self) -> Any:
         return np.random.get_state(legacy=False)

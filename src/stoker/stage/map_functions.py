@@ -39,7 +39,7 @@ class MapStage(Stage):
             def act(row: int) -> Any:
                 return _mapping(fn(sample(row)), fn)
 
-        fill(chunk, self.functions[0].each_row(chunk, act, scratch.again))
+        fill(chunk, self.call_rows(self.functions[0], chunk, act, scratch))
         return chunk
 
 
@@ -58,7 +58,7 @@ class MapFieldsStage(Stage):
         streams = iter(self._streams)  # one for each function, or none
         for column, function in zip(self._columns, self.functions):
             act = self._act(function.fn, chunk.columns[column], chunk, next(streams, None), scratch)
-            chunk.columns[column] = function.each_row(chunk, act, scratch.again)
+            chunk.columns[column] = self.call_rows(function, chunk, act, scratch)
         return chunk
 
     def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int | None, scratch: Scratch) -> Callable[[int], Any]:

@@ -34,7 +34,7 @@ class FilterStage(Stage):
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         (function,), sample = self.functions, samples_of(chunk)
-        keep = function.each_row(chunk, lambda row: bool(function.fn(sample(row))), scratch.again)
+        keep = self.call_rows(function, chunk, lambda row: bool(function.fn(sample(row))), scratch)
         # A row that failed stays, so that its failure is told.
         rows = [row for row, wanted in enumerate(keep) if wanted or row in chunk.failures]
         return chunk if len(rows) == len(chunk) else chunk.take(np.asarray(rows, np.int64))
@@ -50,7 +50,7 @@ class FlatMapStage(Stage):
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         (function,), sample = self.functions, samples_of(chunk)
         fn = function.fn
-        return _expand(chunk, function.each_row(chunk, lambda row: list(_samples(fn(sample(row)), fn)), scratch.again))
+        return _expand(chunk, self.call_rows(function, chunk, lambda row: list(_samples(fn(sample(row)), fn)), scratch))
 
 
 class UnbatchStage(Stage):

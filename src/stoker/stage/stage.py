@@ -14,6 +14,7 @@ from ..source.chunk import Chunk
 from ..source.sample_names import NamedSample
 from ..source.source import Targets as Targets
 from ..storage.scratch import Scratch
+from .io_retries import IoRetries
 from .pytrees import introduce
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Stage(ABC):
     whole = False
     #: users' functions that it calls
     functions: tuple[UserFunction, ...] = ()
+    #: how often a user's function that waits for a disk or a network is called again; None: never
+    retries: IoRetries | None = None
 
     @abstractmethod
     def __init__(self, step: Step[Any], seed: int) -> None: ...
@@ -43,6 +46,12 @@ class Stage(ABC):
         `targets` names the final memory of fields: writing there saves a copy, and a stage may ignore it. It is empty when rows
         no longer line up with it.
         """
+
+    def call_rows(self, function: UserFunction, chunk: Chunk, act: Callable[[int], Any], scratch: Scratch) -> list[Any]:
+        """What `act`, which calls the function, makes of each row; done again as `retry` says, and then draws begin again."""
+        retries = self.retries
+        patient = None if retries is None else lambda act: retries.patient(act, scratch)
+        return function.each_row(chunk, act, scratch.again, patient)
 
 
 def samples_of(chunk: Chunk) -> Callable[[int], NamedSample]:

@@ -25,6 +25,8 @@ from .stage import each_row
 #: chunks for which a function is called alone, once somebody drew while it ran; if it never does, it was not the one
 _TRIALS = 16
 
+#: what is done to a row
+_Act = Callable[[int], Any]
 #: runs some rows, and calls a function, if there is one, before each
 _Body = Callable[[range, "Callable[[int], None] | None"], list[Any]]
 
@@ -45,21 +47,23 @@ class UserFunction:
         """Whether it was seen drawing, so that only one of it can run at a time."""
         return self._drawn != NONE
 
-    def each_row(self, chunk: Chunk, act: Callable[[int], Any], again: bool) -> list[Any]:
-        """`each_row` with this function in `act`; `again` says whether the chunk's task could be run again from its start."""
+    def each_row(self, chunk: Chunk, act: _Act, again: bool, patient: Callable[[_Act], _Act] | None = None) -> list[Any]:
+        """`each_row` with this function in `act`; `again` says whether the chunk's task could be run again from its start.
+
+        With `patient`, an act is done again when it failed; each time from the same random numbers.
+        """
         if not self._seeded:
-            return each_row(chunk, act, self.fn)
+            return each_row(chunk, patient(act) if patient else act, self.fn)
         positions = chunk.positions
 
         def body(rows: range, before: Callable[[int], None] | None) -> list[Any]:
-            if before is None:
-                return each_row(chunk, act, self.fn, rows)
-
             def seeded(row: int) -> Any:
+                assert before is not None
                 before(int(positions[row]))
                 return act(row)
 
-            return each_row(chunk, seeded, self.fn, rows)
+            does = act if before is None else seeded
+            return each_row(chunk, patient(does) if patient else does, self.fn, rows)
 
         first = next((row for row in range(len(chunk)) if row not in chunk.failures), len(chunk) - 1)
         return self._run(body, len(chunk), first + 1, chunk.epoch, again)

@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +132,8 @@ class LocalBlob(Blob, PooledFile):
     def close(self) -> None:
         files.drop(self)
 
-    def __reduce__(self) -> tuple[type[LocalBlob], tuple[bytes]]:
-        return LocalBlob, (self.path,)
+    def __reduce__(self) -> tuple[Callable[..., LocalBlob], tuple[bytes, str, Stat | None]]:
+        return _known_file, (self.path, self.url, self._stat)  # so that a change is noticed there, too
 
     def open(self) -> int:
         told = self.stat()
@@ -150,6 +150,12 @@ class LocalBlob(Blob, PooledFile):
             why = "was changed or replaced since it was first looked at; create the pipeline again"
             raise ShardChanged(f"{self.url}: {why}", shard=self.url)
         return fd
+
+
+def _known_file(path: bytes, url: str, stat: Stat | None) -> LocalBlob:
+    blob = LocalBlob(path)
+    blob.url, blob._stat = url, stat
+    return blob
 
 
 def _stat_of(about: os.stat_result) -> Stat:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..errors import RemoteError, ShardChanged
 from .blob import Blob, Stat
@@ -75,8 +75,8 @@ class RemoteBlob(Blob):
     def __repr__(self) -> str:
         return f"RemoteBlob({self.url!r})"
 
-    def __reduce__(self) -> tuple[type[RemoteBlob], tuple[Remote, Patience]]:
-        return RemoteBlob, (self._remote, self._patience)
+    def __reduce__(self) -> tuple[Callable[..., RemoteBlob], tuple[Remote, Patience, Stat | None]]:
+        return _known_blob, (self._remote, self._patience, self._stat)  # which need not be asked for again
 
     def _covering(self, start: int, stop: int) -> Stat:
         stat = self.stat()
@@ -91,3 +91,9 @@ class RemoteBlob(Blob):
     def _renew(self) -> None:
         self._lock = threading.Lock()
         self._closing = threading.Event()
+
+
+def _known_blob(remote: Remote, patience: Patience, stat: Stat | None) -> RemoteBlob:
+    blob = RemoteBlob(remote, patience)
+    blob._stat = stat
+    return blob

@@ -24,7 +24,7 @@ from ..shards.sidecar import seek_table
 from ..sniff import seen_at
 from ..source import Located, Rows, Source, Targets, digest, why_no_boxes
 from .labels import Labels, Rule, check_rule, label_files
-from .typed_columns import Values, column_digest, column_rows, column_spec
+from .typed_columns import Texts, Values, column_digest, column_rows, column_spec, portable_column
 from .walk import ANY_IMAGE, choose_keep, list_files
 
 _REASONS = {
@@ -66,9 +66,17 @@ class LabelledFiles(Source):
         self._paths = native.Paths(paths)
         self._firsts = {name: number * self._length for number, name in enumerate(files)}
         self._seeks = seek_table(paths, folder) if seek else None
-        self._columns, self.classes = dict(columns), classes
+        self._columns: dict[str, Any] = dict(columns)  # Values; in another process, also Texts
+        self.classes = classes
         self.fields: dict[str, FieldSpec] = dict.fromkeys(files, BYTES)
         self.fields.update({name: column_spec(column) for name, column in columns.items()})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_columns": {name: portable_column(column) for name, column in self._columns.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        columns = {name: column if isinstance(column, Texts) else column.array() for name, column in state["_columns"].items()}
+        self.__dict__.update(state, _columns=columns)
 
     def __len__(self) -> int:
         return self._length

@@ -24,23 +24,25 @@ _MARK = b"\xef\xbb\xbf"  # what some editors put in front of UTF-8
 class Lines:
     r"""The lines of a list file that name something: empty ones and those that begin with ``#`` are passed over.
 
-    The file is kept as one block of bytes; a line is cut out of it when asked for. Lines end in ``\n`` or ``\r\n``.
+    The file is kept as one array of bytes, which processes can share; a line is cut out of it when asked for.
+    Lines end in ``\n`` or ``\r\n``.
     """
 
     __slots__ = ("_starts", "_text", "path")
 
     def __init__(self, path: bytes) -> None:
         self.path = path
-        self._text = _content(path)
-        pieces = self._text.split(b"\n")
+        text = _content(path)
+        pieces = text.split(b"\n")
         starts = accumulate((len(piece) + 1 for piece in pieces), initial=0)
         named = [at for at, piece in zip(starts, pieces) if _names_something(piece)]
         if not named:
             raise SourceEmpty(f"{printable(path)}: none of its {len(pieces):,} lines names a file; write one path per line")
-        if b"\0" in self._text:
+        self._text = np.frombuffer(text, np.uint8)
+        if b"\0" in text:
             if known := seen_at("filelist", path):
                 raise ConfigError(f"{printable(path)}: {known}")
-            raise ConfigError(f"{self._told(self._text.index(0))} holds a NUL byte; save the list as UTF-8 text")
+            raise ConfigError(f"{self._told(text.index(0))} holds a NUL byte; save the list as UTF-8 text")
         self._starts = np.array(named, np.int64)
         if path.lower().endswith(b".csv") and b"," in self[0]:
             raise ConfigError(f"{printable(path)}: {seen_at('filelist', path)}")
@@ -50,19 +52,19 @@ class Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         # As [0], [1], ..., but quicker.
-        return (piece.removesuffix(b"\r") for piece in self._text.split(b"\n") if _names_something(piece))
+        return (piece.removesuffix(b"\r") for piece in self._text.tobytes().split(b"\n") if _names_something(piece))
 
     def __getitem__(self, index: int) -> bytes:
-        start = int(self._starts[index])
-        end = self._text.find(b"\n", start)
-        return (self._text[start:] if end < 0 else self._text[start:end]).removesuffix(b"\r")
+        start, after = int(self._starts[index]), index + 1  # what stands between a line and the next names nothing
+        end = int(self._starts[after]) if 0 < after < len(self._starts) else self._text.size
+        return self._text[start:end].tobytes().partition(b"\n")[0].removesuffix(b"\r")
 
     def place(self, index: int) -> str:
         """Where a line stands, for messages."""
         return self._told(int(self._starts[index]))
 
     def _told(self, at: int) -> str:
-        return f"line {self._text.count(10, 0, at) + 1} of {printable(self.path)}"
+        return f"line {np.count_nonzero(self._text[:at] == 10) + 1} of {printable(self.path)}"
 
 
 def _names_something(line: bytes) -> bool:

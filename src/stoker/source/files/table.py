@@ -48,6 +48,8 @@ class TableSource(ListedFiles):
         _check_lengths(lengths)
         title = ", ".join((*read, *plain)) if self._csv is None else printable(self._csv.path)
         super().__init__("table", title, folder if root is None else absolute(root), read, plain, (), seek)
+        if self._csv is not None:
+            self._csv.columns = {}  # what is needed of them is kept in smaller form
 
     def listed_at(self, index: int) -> str:
         return f" ({self._at(index)})"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, message_of
+from ...portable_arrays import ArrayInFile, ArrayInMemory, portable
 from ..chunk import OBJECT, Column, FieldSpec, Ints, array_spec
 
 #: one row per sample: numbers, or objects that are all str
@@ -77,8 +78,32 @@ def column_spec(column: Values) -> FieldSpec:
     return OBJECT if column.dtype.hasobject else array_spec(column.dtype, *column.shape[1:])
 
 
-def column_rows(column: Values, indices: Ints, out: NDArray[Any] | None) -> Column:
+class Texts:
+    """A column of texts as two arrays, which processes can share: bytes back to back, and where each text ends."""
+
+    __slots__ = ("_data", "_ends")
+
+    def __init__(self, texts: Values) -> None:
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts.tolist()]
+        self._data = np.frombuffer(b"".join(encoded), np.uint8)
+        self._ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+
+    def rows(self, indices: Ints) -> list[str]:
+        return [
+            self._data[int(self._ends[at - 1]) if at else 0 : int(self._ends[at])].tobytes().decode("utf-8", "surrogatepass")
+            for at in indices.tolist()
+        ]
+
+
+def portable_column(column: Values | Texts) -> Texts | ArrayInMemory | ArrayInFile:
+    """What stands for a column in another process: Python's texts cannot be shared."""
+    return column if isinstance(column, Texts) else Texts(column) if column.dtype.hasobject else portable(column)
+
+
+def column_rows(column: Values | Texts, indices: Ints, out: NDArray[Any] | None) -> Column:
     """Some rows of a column, in `out` where that is given."""
+    if isinstance(column, Texts):
+        return column.rows(indices)
     rows = column[indices]  # not np.take, which lets go of the GIL
     if out is None:
         texts: list[str] | None = rows.tolist() if rows.dtype.hasobject else None

@@ -58,20 +58,19 @@ class LmdbSource(RecordSource):
         table, keys = _walk(blob)
         self._form: _Form
         if TENSORPACK_KEYS in keys and ABOUT not in keys:
-            self._form = _tensorpack(blob, table, keys, fields)
+            self._form, rows = _tensorpack(blob, table, keys, fields)
         elif fields is not None:
             raise ConfigError("lmdb(fields=...) is for databases written by tensorpack, which this one was not")
         elif ABOUT in keys:
-            self._form = _ours(blob, table, keys)
+            self._form, rows = _ours(blob, table, keys)
         else:
-            self._form = _plain_values(blob, table, keys)
-        rows = self._form.rows
+            self._form, rows = _plain_values(blob, table, keys)
         names = Keys.of([keys[row] for row in rows.tolist()])
         start, length = table.starts[rows][:, None], table.lengths[rows][:, None]
         super().__init__([blob], [ShardIndex(self.kind, (VALUE,), start, length, None, names, blob.stat().size)])
         self.fields: dict[str, FieldSpec] = self._form.fields
         if isinstance(self._form, _Ours):
-            self._table = RecordTable(self._start, self._length, self._form.key_sums[:, None], self._ends, Seal.FRONT)
+            self._table = RecordTable(self._start, self._length, self._form.key_sums, self._ends, Seal.FRONT)
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
         read = self._read(indices, (0,), scratch)
@@ -102,9 +101,8 @@ class LmdbSource(RecordSource):
 
 
 class _Form(ABC):
-    """How values become fields; `rows` are the entries that are records, in order."""
+    """How values become fields."""
 
-    rows: Ints
     fields: dict[str, FieldSpec]
 
     @abstractmethod
@@ -121,8 +119,7 @@ class _Form(ABC):
 class _Plain(_Form):
     """Bytes, as they are."""
 
-    def __init__(self, rows: Ints) -> None:
-        self.rows = rows
+    def __init__(self) -> None:
         self.fields = {VALUE: BYTES}
 
     def why_not_located(self, field: str, box: str | None) -> str | None:
@@ -137,8 +134,8 @@ class _Plain(_Form):
 class _Ours(_Form):
     """What `stoker.write_lmdb` wrote: a checksum, then an Example; the fields' types stand in the `ABOUT` entry."""
 
-    def __init__(self, rows: Ints, about: Mapping[str, Any], key_sums: NDArray[np.uint32]) -> None:
-        self.rows, self.key_sums = rows, key_sums
+    def __init__(self, about: Mapping[str, Any], key_sums: NDArray[np.uint32]) -> None:
+        self.key_sums = key_sums[:, None]  # as the table takes them, so that both are one array
         self.examples = _FieldColumns({name: dict(entry) for name, entry in about["fields"].items()})
         self.fields = self.examples.fields
 
@@ -150,7 +147,7 @@ class _Ours(_Form):
     ) -> dict[str, Column]:
         starts, lengths = read.at[:, 0], read.lengths[:, 0]
         if not read.checked:
-            good = _right_rows(read.data, starts, lengths, self.key_sums[indices])
+            good = _right_rows(read.data, starts, lengths, self.key_sums[indices, 0])
             for row in np.flatnonzero(~good).tolist():
                 problems[row] = RecordError("does not match its checksum; it is damaged: make or fetch the database again")
             for row in read.errors:
@@ -190,8 +187,8 @@ class _FieldColumns(ExampleColumns):
 class _Tensorpack(_Form):
     """A msgpack list of components a datapoint, arrays as msgpack-numpy writes them."""
 
-    def __init__(self, rows: Ints, fields: dict[str, FieldSpec]) -> None:
-        self.rows, self.fields = rows, fields
+    def __init__(self, fields: dict[str, FieldSpec]) -> None:
+        self.fields = fields
 
     def why_not_located(self, field: str, box: str | None) -> str | None:
         return "its records are msgpack, which Python decodes"
@@ -270,7 +267,8 @@ def _value(blob: LocalBlob, table: Any, row: int, most: int = 1 << 62) -> bytes:
     return bytes(data)
 
 
-def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> _Ours:
+def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> tuple[_Form, Ints]:
+    """The form of a database of ours, and which entries are records, in order."""
     at = keys.find(ABOUT)
     value = _value(blob, table, at)
     if not _is_right(np.frombuffer(value, np.uint8), ABOUT):
@@ -279,7 +277,7 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> _Ours:
         about = json.loads(value[_MARK:])
         version, records = int(about["version"]), int(about["records"])
         rows = np.delete(np.arange(len(keys)), at)
-        form = _Ours(rows, about, _key_sums(keys)[rows]) if version == 1 else None
+        form = _Ours(about, _key_sums(keys)[rows]) if version == 1 else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise _damaged(blob, f"the entry that describes it makes no sense ({error})") from error
     if form is None:
@@ -288,19 +286,21 @@ def _ours(blob: LocalBlob, table: Any, keys: _KeyList) -> _Ours:
         raise _damaged(blob, "the entry that describes it has no fields, or some that are larger than the file")
     if len(rows) != records:
         raise _damaged(blob, f"it has {len(rows):,} records, and {records:,} were written")
-    return form
+    return form, rows
 
 
-def _plain_values(blob: LocalBlob, table: Any, keys: _KeyList) -> _Plain:
+def _plain_values(blob: LocalBlob, table: Any, keys: _KeyList) -> tuple[_Form, Ints]:
+    """The same of a database of bytes."""
     # One of ours that has lost its description would come out as marks and numbers, and perhaps not whole.
     if any(_value(blob, table, row, len(MAGIC)) == MAGIC for row in range(min(2, len(keys)))):
         raise _damaged(
             blob, f"its records were written by stoker.write_lmdb, but the entry that describes them ({ABOUT.decode()}) is gone"
         )
-    return _Plain(np.arange(len(keys)))
+    return _Plain(), np.arange(len(keys))
 
 
-def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[str] | None) -> _Tensorpack:
+def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[str] | None) -> tuple[_Form, Ints]:
+    """The same of a database of tensorpack."""
     at = keys.find(TENSORPACK_KEYS)
     try:
         names = _plain(_unpack(_value(blob, table, at)))
@@ -312,7 +312,7 @@ def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[
     if -1 in rows:
         raise _damaged(blob, f"its list of keys names {names[rows.index(-1)]!r}, which is not there")
     if not rows:
-        return _Tensorpack(np.empty(0, np.int64), {})
+        return _Tensorpack({}), np.empty(0, np.int64)
     try:
         first = _components(_value(blob, table, rows[0]), None)
     except RecordError as error:
@@ -322,7 +322,7 @@ def _tensorpack(blob: LocalBlob, table: Any, keys: _KeyList, fields: Collection[
         raise ConfigError(f"lmdb(fields={fields!r}): give a list of names, each once")
     if len(chosen) != len(first):
         raise ConfigError(f"lmdb(fields={chosen}): a datapoint here has {len(first)} components")
-    return _Tensorpack(np.asarray(rows, np.int64), dict.fromkeys(chosen, OBJECT))
+    return _Tensorpack(dict.fromkeys(chosen, OBJECT)), np.asarray(rows, np.int64)
 
 
 def _damaged(blob: LocalBlob, why: str) -> CorruptShard:

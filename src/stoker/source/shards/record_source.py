@@ -6,7 +6,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,9 @@ from ..source import ForesightSpan, Located, Rows, Source, digest
 from .examples import ExampleColumns
 from .seekrows import Seeks
 from .seeks import seek_tables
-from .shard_index import ShardIndex
+from .shard_index import Keys, KeysOfShards, ShardIndex
+
+_Records = TypeVar("_Records", bound="RecordSource")
 
 #: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
 #: where parts of shards are
@@ -83,6 +85,8 @@ def _in_order(shards: Ints) -> list[int]:
 class RecordSource(Source):
     """Records of some shards, one shard after the other, with their indexes.
 
+    A source that was unpickled has no `indexes`, only what reading needs of them, in a few arrays that processes can share.
+
     `stored` names the fields as they are stored; what users meet is up to the format. Without `seek` the seek indices of JPEGs
     are left alone.
     """
@@ -95,6 +99,9 @@ class RecordSource(Source):
 
     def __init__(self, blobs: Sequence[Blob], indexes: Sequence[ShardIndex], seek: bool = True) -> None:
         self.blobs, self.indexes = tuple(blobs), tuple(indexes)
+        self._keys: Sequence[Keys | None] = [index.keys for index in indexes]
+        self._tails = {at: index.tail for at, index in enumerate(indexes) if isinstance(index.tail.blob, CachedBlob)}
+        self._fingerprint = ""
         self.stored = tuple(dict.fromkeys(name for index in indexes if len(index) for name in index.fields))
         self._ends = np.cumsum([len(index) for index in indexes], dtype=np.int64)
         self._firsts = self._ends - [len(index) for index in indexes]
@@ -122,9 +129,18 @@ class RecordSource(Source):
     def __len__(self) -> int:
         return int(self._ends[-1])
 
+    def __copy__(self: _Records) -> _Records:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        keys = self._keys if isinstance(self._keys, KeysOfShards) else KeysOfShards(self._keys)
+        return {**self.__dict__, "_fingerprint": self.fingerprint(), "_keys": keys, "indexes": ()}
+
     def key(self, index: int) -> str:
         shard = self.shard_of(index)
-        keys, number = self.indexes[shard].keys, index - int(self._firsts[shard])
+        keys, number = self._keys[shard], index - int(self._firsts[shard])
         return f"{self.blobs[shard].name}#{number}" if keys is None else printable(keys[number])
 
     def origin(self, index: int) -> str:
@@ -166,8 +182,8 @@ class RecordSource(Source):
 
     def _tail_units(self, shard: int, decoded: bool) -> Sequence[Any]:
         """What the cache is to hold of a shard's seek indices: not every pipeline decodes."""
-        tail = self.indexes[shard].tail
-        return tail.blob.entries(tail.at) if decoded and self._seeks and isinstance(tail.blob, CachedBlob) else ()
+        tail = self._tails.get(shard) if decoded and self._seeks else None
+        return tail.blob.entries(tail.at) if tail is not None and isinstance(tail.blob, CachedBlob) else ()
 
     def size_of(self, field: str) -> int:
         if field in self.stored:
@@ -186,6 +202,8 @@ class RecordSource(Source):
 
     def fingerprint(self) -> str:
         """Of where records lie, their names and their checksums; not of where the shards are, so that data may be moved."""
+        if self._fingerprint:
+            return self._fingerprint
         parts: list[str | int | bytes] = [*self._identity()]
         for blob, index in zip(self.blobs, self.indexes):
             value = crc32c(np.ascontiguousarray(index.length).view(np.uint8).reshape(-1))
@@ -194,7 +212,8 @@ class RecordSource(Source):
             if index.keys is not None:
                 value = crc32c(index.keys.data, value)
             parts += [blob.name, len(index), index.size, value, *index.fields]
-        return digest(self.kind, *parts)
+        self._fingerprint = digest(self.kind, *parts)
+        return self._fingerprint
 
     def describe(self) -> str:
         return f"{self._told()}: {counted(len(self), 'sample')} in {counted(len(self.blobs), 'shard')}"

@@ -11,6 +11,7 @@ makes a new column, without any.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,10 @@ class SeekTable:
         self._files = HeldFiles(self._blobs)
         self._local = all(isinstance(blob, LocalBlob) for blob in self._blobs)
         self.count = int((length > 0).sum())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made again there: the table has the same arrays in another shape, which would travel twice.
+        return SeekTable, (self._blobs, self._start, self._length, self._crc, self._ends, self._pictures)
 
     def __len__(self) -> int:
         return len(self._start)

@@ -25,7 +25,7 @@ import math
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,26 @@ class Keys:
 
     def __getitem__(self, row: int) -> bytes:
         return self.data[int(self.ends[row - 1]) if row else 0 : int(self.ends[row])].tobytes()
+
+
+class KeysOfShards(Sequence[Keys | None]):
+    """The names of several shards' records as three arrays, which processes can share; None of a shard without names."""
+
+    def __init__(self, keys: Sequence[Keys | None]) -> None:
+        known = [each for each in keys if each is not None] or [Keys.of([])]
+        self._data = np.concatenate([each.data for each in known])
+        self._ends = np.concatenate([each.ends for each in known])
+        sizes = [(-1, 0) if each is None else (each.data.size, len(each)) for each in keys]
+        self._sizes = np.array(sizes, np.int64).reshape(-1, 2)  # bytes, names; -1: it has none
+        self._stops = np.cumsum(np.maximum(self._sizes, 0), axis=0)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, shard: Any) -> Any:
+        size, count = self._sizes[shard].tolist()
+        stop, end = self._stops[shard].tolist()
+        return None if size < 0 else Keys(self._data[stop - size : stop], self._ends[end - count : end])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
 from ..source import Located, Rows, Source, Targets
 from .codecs import PICKLES, check_alike, decimals, decode_field, kind_of, name_sample, spec_of, with_first
 from .record_source import Read, RecordSource, whole
-from .shard_index import ShardIndex
+from .shard_index import Keys, ShardIndex
 
 #: what turns a field's bytes into its value
 Decoder = Callable[[str, bytes], Any]
@@ -44,6 +44,7 @@ class TarSource(RecordSource):
         seek: bool = True,
     ) -> None:
         super().__init__(blobs, indexes, seek)
+        self._ignored = sum(int(index.about.get("ignored", 0)) for index in indexes)
         self._defaults = dict(defaults or {})
         check_named(self._defaults, self.stored, "defaults")
         check_named(allow_pickle, self.stored, "allow_pickle")
@@ -96,6 +97,8 @@ class TarSource(RecordSource):
         made._table = RecordTable(made._start, made._length, made._crc, made._ends, made.seal)
         # The seek indices of one field are enough: one that belongs to another picture is found not to fit, and left out.
         made._seeks, made._defaults = with_first(self._seeks, fields, name), with_first(self._defaults, fields, name)
+        if self.indexes:
+            made._fingerprint = ""  # its defaults count
         made._pickles = self._pickles | ({name} if self._pickles >= set(fields) else set())
         return made, name
 
@@ -112,8 +115,8 @@ class TarSource(RecordSource):
         shard, key = self.shard_of(index), self.key(index)
         others = [
             self.blobs[number].url
-            for number, other in enumerate(self.indexes)
-            if number != shard and other.keys is not None and self._holds(number, shard, index)
+            for number, keys in enumerate(self._keys)
+            if number != shard and keys is not None and self._holds(keys, shard, index)
         ]
         split = f"; {others[0]} has a sample of that key too: was it split between shards?" if others else ""
         return RecordError(
@@ -121,9 +124,9 @@ class TarSource(RecordSource):
             f"the field out with select(), or give tar(..., defaults={{{names[0]!r}: ...}})"
         )
 
-    def _holds(self, number: int, shard: int, index: int) -> bool:
-        ours, theirs = self.indexes[shard].keys, self.indexes[number].keys
-        assert ours is not None and theirs is not None
+    def _holds(self, theirs: Keys, shard: int, index: int) -> bool:
+        ours = self._keys[shard]
+        assert ours is not None
         key = ours[index - int(self._firsts[shard])]
         return any(theirs[row] == key for row in range(len(theirs)))
 
@@ -154,8 +157,7 @@ class TarSource(RecordSource):
         return decode_field
 
     def describe(self) -> str:
-        ignored = sum(int(index.about.get("ignored", 0)) for index in self.indexes)
-        told = f"; {counted(ignored, 'file')} in them belong to no sample" if ignored else ""
+        told = f"; {counted(self._ignored, 'file')} in them belong to no sample" if self._ignored else ""
         return super().describe() + told
 
     def _identity(self) -> tuple[str, ...]:

@@ -1,0 +1,294 @@
+"""The auto executor: threads, until somebody who measures says that other workers would do more.
+
+It is made of others, and whole tasks go to one of them. Its threads stay as they are: more are added where tasks wait. Processes
+are started beside them, in the background, and used when they are ready; then new units begin there, and those that have begun
+end where they are. When all of these are done the processes that nobody uses any more are closed.
+
+Nothing is decided here: `AutoPolicy` does, and whoever owns both carries its choices over. All methods but `close` are called by
+the consumer's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ClosedError
+from .auto_policy import Setting
+from .background import Background
+from .executor import Address, Channel, Executor, Outcome, Task, TaskWork
+from .threads import ThreadExecutor
+
+C = TypeVar("C")
+R = TypeVar("R")
+#: starts so many processes of so many threads
+StartProcesses = Callable[[int, int], Executor]
+
+#: how long to wait for one kind of workers before looking at the other, while two are at work
+_LOOK_S = 0.005
+
+
+class AutoExecutor(Executor):
+    """Threads, and for a while or for good processes beside them."""
+
+    def __init__(
+        self,
+        workers: int,
+        make_scratch: Callable[[], Any],
+        processes: int = 1,
+        start_processes: StartProcesses | None = None,
+    ) -> None:
+        self.workers = workers
+        self._threads = ThreadExecutor(workers, make_scratch)
+        self._start_processes = start_processes
+        self._now: Executor = self._threads
+        self._asked: Setting | None = None
+        self._coming: _Start | None = None
+        self._leaving: Executor | None = None
+        # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
+        self._channels: weakref.WeakSet[_AutoChannel[Any, Any]] = weakref.WeakSet()
+
+    @property
+    def shares_memory(self) -> bool:  # type: ignore[override]  # it depends on who is at work
+        return self._now.shares_memory
+
+    @property
+    def stopped(self) -> bool:
+        return self._threads.stopped
+
+    @property
+    def processes(self) -> list[int]:
+        return self._now.processes
+
+    def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:
+        return self._now.allocate(nbytes)
+
+    def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
+        channel = _AutoChannel(work, self._threads.channel(work))
+        if self._now is not self._threads:
+            channel.move(self._now.channel(work))
+        self._channels.add(channel)
+        return channel
+
+    def ask_for(self, setting: Setting) -> None:
+        """Prepare to run tasks so; `arrived` says when it is done."""
+        self._asked = setting
+        if setting.processes:
+            start = self._start_processes
+            assert start is not None  # who asks for processes has said how to start them
+            self._coming = _Start(lambda: start(setting.processes, setting.threads), self._works())
+
+    def arrived(self) -> bool:
+        """Whether tasks run as was asked for, from now on; raises what went wrong where they cannot."""
+        asked, coming = self._asked, self._coming
+        assert asked is not None
+        if not self._left():
+            return False
+        executor: Executor = self._threads
+        if coming is None:
+            self._threads.resize(asked.threads)
+            lines = [(channel, channel.home) for channel in self._live()]
+        else:
+            try:
+                if not coming.ready(self._works()):
+                    return False
+                executor = coming.executor
+                lines = [(channel, coming.line(channel.work)) for channel in self._live()]
+            except Exception:
+                self._coming = self._asked = None
+                coming.close()
+                raise
+        if executor is not self._now:
+            for channel, line in lines:
+                channel.move(line)
+            if self._now is not self._threads:
+                self._leaving = self._now
+            self._now = executor
+        self.workers = asked.workers
+        self._coming = self._asked = None
+        return True
+
+    def _live(self) -> list[_AutoChannel[Any, Any]]:
+        return [channel for channel in self._channels if not channel.cancelled]
+
+    def _works(self) -> list[TaskWork[Any, Any]]:
+        return [channel.work for channel in self._live()]
+
+    def _left(self) -> bool:
+        """Whether nobody works any more who was told to stop; closes processes that have done so."""
+        if self._leaving is not None and not any(channel.elsewhere for channel in self._channels):
+            self._leaving.close()
+            self._leaving = None
+        return self._leaving is None
+
+    def tidy(self) -> None:
+        """Close what has done its last task."""
+        self._left()
+
+    def stacks(self, describe: Callable[[Any], str]) -> str:
+        return "\n".join(executor.stacks(describe) for executor in self._at_work())
+
+    @property
+    def starting(self) -> bool:
+        return any(executor.starting for executor in self._at_work())
+
+    def replace_stuck(self, quiet_s: float) -> bool:
+        replaced = [executor.replace_stuck(quiet_s) for executor in self._at_work()]
+        return any(replaced)
+
+    def _at_work(self) -> list[Executor]:
+        others = [executor for executor in (self._leaving, self._now) if executor not in (None, self._threads)]
+        return [self._threads, *(executor for executor in others if executor is not None)]
+
+    def close(self) -> None:
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.close()
+        for executor in self._at_work():
+            executor.close()
+
+
+class _Start:
+    """Processes on their way. A thread starts them and packs what they need, because the consumer has better things to do."""
+
+    def __init__(self, start: Callable[[], Executor], works: list[TaskWork[Any, Any]]) -> None:
+        self._start, self._works = start, works
+        self._lines: dict[int, Channel[Any, Any]] = {}  # by the identity of their work, which `_works` keeps
+        self._executor: Executor | None = None
+        self._error: Exception | None = None
+        self._done = False
+        self._background = Background(self._run, 1, "stoker-start")
+
+    def _run(self, stop: threading.Event) -> None:
+        try:
+            self._executor = self._start()
+            for work in self._works:
+                self.line(work)
+        except Exception as error:  # noqa: BLE001  raised where it is asked for
+            self._error = error
+        self._done = True
+        if stop.is_set() and self._executor is not None:
+            self._executor.close()
+
+    def ready(self, works: list[TaskWork[Any, Any]]) -> bool:
+        """Whether a worker has begun; raises what went wrong. Lines to all of these works are made then."""
+        if not self._done:
+            return False
+        if self._error is not None:
+            raise self._error
+        self._works += works  # of feeds that were started meanwhile
+        for work in works:
+            self.line(work).collect(0.0)  # which is when an executor looks after its workers
+        return bool(works) and self.executor.ready
+
+    @property
+    def executor(self) -> Executor:
+        if self._executor is None:
+            raise ClosedError("the loader was closed")
+        return self._executor
+
+    def line(self, work: TaskWork[Any, Any]) -> Channel[Any, Any]:
+        if id(work) not in self._lines:
+            self._lines[id(work)] = self.executor.channel(work)
+        return self._lines[id(work)]
+
+    def close(self) -> None:
+        self._background.close()
+        if self._executor is not None:
+            self._executor.close()
+
+
+class _Rest(Generic[C, R]):
+    """Tasks that are under way on a line that gets no more of them, and how many."""
+
+    __slots__ = ("channel", "tasks")
+
+    def __init__(self, channel: Channel[C, R], tasks: int) -> None:
+        self.channel, self.tasks = channel, tasks
+
+
+class _AutoChannel(Channel[C, R]):
+    """A line to whoever is at work, and to those who still have tasks of before."""
+
+    def __init__(self, work: TaskWork[C, R], home: Channel[C, R]) -> None:
+        self.work, self.home, self.cancelled = work, home, False
+        self._now, self._under_way = home, 0
+        self._rests: list[_Rest[C, R]] = []
+        self._last = -1  # the last unit that was begun
+        self._border = -1  # units up to this one lie in memory that processes cannot see: they stay with the threads
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether tasks are under way at a place that is to be left."""
+        return any(rest.channel is not self.home for rest in self._rests)
+
+    def move(self, to: Channel[C, R]) -> None:
+        """Send tasks there from now on."""
+        if self._under_way:
+            self._rests.append(_Rest(self._now, self._under_way))
+        here = [rest for rest in self._rests if rest.channel is to]
+        self._rests = [rest for rest in self._rests if rest.channel is not to]
+        self._now, self._under_way = to, sum(rest.tasks for rest in here)
+        self._border = -1 if to is self.home else self._last
+
+    def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
+        if self._border >= 0:
+            self._submit_by_unit(tasks, first)
+            return
+        self._under_way += len(tasks)
+        self._last = max(self._last, tasks[-1].unit)
+        self._now.submit(tasks, first=first)
+
+    def _submit_by_unit(self, tasks: list[Task[C]], first: bool) -> None:
+        begun = [task for task in tasks if task.unit <= self._border]
+        new = [task for task in tasks if task.unit > self._border]
+        if begun:
+            rest = next((rest for rest in self._rests if rest.channel is self.home), None)
+            if rest is None:
+                self._rests.append(rest := _Rest(self.home, 0))
+            rest.tasks += len(begun)
+            self.home.submit(begun, first=first)
+        if new:
+            self._under_way += len(new)
+            self._last = max(self._last, new[-1].unit)
+            self._now.submit(new, first=first)
+
+    def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
+        if self._rests:
+            return self._collect_all(timeout_s)
+        outcomes = self._now.collect(timeout_s)
+        self._under_way -= len(outcomes)
+        return outcomes
+
+    def _collect_all(self, timeout_s: float) -> list[Outcome[C, R]]:
+        """From all places; those of before first, because their units are due first."""
+        deadline, wait_s = time.monotonic() + timeout_s, 0.0
+        while True:
+            outcomes: list[Outcome[C, R]] = []
+            for rest in self._rests:
+                came = rest.channel.collect(0.0 if outcomes else wait_s)
+                rest.tasks -= len(came)
+                outcomes += came
+            came = self._now.collect(0.0)
+            self._under_way -= len(came)
+            outcomes += came
+            self._rests = [rest for rest in self._rests if rest.tasks > 0]
+            wait_s = min(_LOOK_S, deadline - time.monotonic())
+            if outcomes or wait_s <= 0:
+                return outcomes
+            if not self._rests:
+                return self.collect(wait_s)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        for rest in self._rests:
+            rest.channel.cancel()
+        self._rests = []
+        self.home.cancel()
+        self._now.cancel()

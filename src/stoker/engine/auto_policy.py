@@ -1,0 +1,268 @@
+"""Which executor suits the work, decided from what was measured of it: no clock, no threads, no I/O.
+
+Loads go in, one for every half a second or so, and choices come out, so it is tested in microseconds. Three things limit workers
+while the consumer waits: cores, which nothing here can add; the interpreter lock, where Python functions compute, and then other
+interpreters help; and waiting, for a disk, a network or a sleep, and then more threads help. What is chosen is on trial: where
+the rate is not better than before, the work goes back, and the choice is not made again until the load is another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..sizes import counted
+
+#: a consumer that waits for less than this share of its time has what it needs
+_CALM = 0.1
+#: workers that keep this share of their cores busy are limited by them
+_FULL = 0.85
+#: workers that are in tasks for less than this share of their time are limited by whoever hands them work
+_IDLE = 0.6
+#: a task that is on a core for less than this share of its time waits for something
+_ON_CORE = 0.7
+#: from this share of the work on it matters that functions hold the interpreter lock; below the next it no longer does; from the
+#: last on they are what tasks wait for
+_FUNCTIONS, _FEW_FUNCTIONS, _MOSTLY = 0.2, 0.1, 0.5
+#: where somebody always holds the interpreter lock, its process uses at least so many cores
+_LOCKED = 0.6
+#: tasks that have no core for this share of the time in which they are not on one lack cores, and do not wait
+_QUEUED = 0.5
+#: cores that a feeder beside a training loop needs to be worth its own
+_FEEDER_CORES = 4
+#: loads that must agree before anything moves, and that a move is judged by
+_AGREE = 2
+#: what a move must gain to stay; what it may lose where it was made for another reason
+_GAIN, _LOSS = 1.05, 0.9
+#: a loss beyond this is clear; a smaller one may be an accident, and so many loads are looked at before work goes back
+_CLEAR, _PATIENCE = 0.7, 6
+#: a load whose samples cost so many times as much, or as little, is another one
+_CHANGED = 1.5
+#: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
+_AGAIN_S = 60.0
+
+MOST_THREADS, _MOST_THREADS_EACH = 64, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Who runs tasks: so many processes of `threads` threads each; 0: threads of this process."""
+
+    processes: int
+    threads: int
+
+    @property
+    def workers(self) -> int:
+        return max(1, self.processes) * self.threads
+
+    def __str__(self) -> str:
+        threads = counted(self.threads, "thread")
+        if not self.processes:
+            return threads
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        return processes if self.threads == 1 else f"{processes} of {threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was measured while some batches were handed out; times in seconds."""
+
+    elapsed_s: float
+    waited_s: float  # of that, the consumer waited for a batch
+    samples: int  # handed out
+    task_s: float  # in tasks, over all workers
+    cpu_s: float  # of that, on a core
+    function_s: float  # of the time in tasks, in Python functions and whatever else needs the interpreter
+    process_s: float  # time on a core of this whole process
+    queued_s: float = 0.0  # in which its threads were ready to run and had no core, where that is known
+    draws: bool = False  # whether a function draws from a generator that all threads of its process share
+
+    @property
+    def rate(self) -> float:
+        return self.samples / self.elapsed_s
+
+    @property
+    def wait_share(self) -> float:
+        return self.waited_s / self.elapsed_s
+
+    @property
+    def on_core(self) -> float:
+        return self.cpu_s / self.task_s if self.task_s else 1.0
+
+    @property
+    def function_share(self) -> float:
+        return self.function_s / self.task_s if self.task_s else 0.0
+
+    @property
+    def sample_cpu_s(self) -> float:
+        return self.cpu_s / max(1, self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is to run tasks from now on, and why."""
+
+    setting: Setting
+    reason: str
+    gain: float = 0.0  # the rate must be so many times that of before; 0: it stays whatever comes
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A move that is judged: what ran before, and how fast."""
+
+    before: Setting
+    rate: float
+    gain: float
+
+
+class AutoPolicy:
+    """Decides from one load after another.
+
+    Whoever carries out a choice says `moved` when it runs, or `refused` when it cannot.
+    """
+
+    def __init__(self, cores: int, threads: int, *, beside_device: bool = False) -> None:
+        self.setting = self._home = Setting(0, threads)
+        self.reason = "one worker for each core" if cores > 1 else "there is one core: nothing to gain elsewhere"
+        self._cores = cores
+        self._processes = True  # whether there can be any
+        self._beside_device = beside_device and cores >= _FEEDER_CORES
+        self._agreed: list[Load] = []  # loads that ask for the same
+        self._wished: Setting | None = None
+        self._trial: _Trial | None = None
+        self._judged: list[Load] = []  # loads since a move
+        self._skip = 0
+        self._seconds = 0.0  # in which the consumer waited for what it had
+        self._failed: dict[Setting, tuple[float, float]] = {}  # when it may be tried again, and after how long that was
+        self._sample_cpu_s = 0.0  # of the load that these were tried with
+        self.settled = cores == 1  # whether nothing is going to move soon
+
+    @property
+    def doubts(self) -> bool:
+        """Whether it would move if the next load agrees: then it is worth while to look closely."""
+        return self._wished is not None
+
+    @property
+    def may_move(self) -> bool:
+        """Whether anything else than the threads it began with could be chosen."""
+        return self._cores > 1
+
+    def first(self) -> Choice | None:
+        """What to have running as soon as it can be, before anything is measured."""
+        if not self._beside_device:
+            return None
+        return Choice(Setting(1, self._cores), "the training loop beside it needs its interpreter and core", _LOSS)
+
+    def see(self, load: Load) -> Choice | None:
+        """Take in a load; returns what to move to, if anything."""
+        if not self.may_move or load.elapsed_s <= 0 or not load.samples:
+            return None
+        if self._skip:
+            self._skip -= 1  # half of it belongs to what ran before
+            return None
+        if load.wait_share >= _CALM:
+            self._seconds += load.elapsed_s
+        return self._judge(load) if self._trial is not None else self._look(load)
+
+    def moved(self, choice: Choice) -> None:
+        """The choice runs."""
+        rate = _rate(self._agreed)
+        if choice.gain and rate:
+            self._trial = _Trial(self.setting, rate, choice.gain)
+        self.setting, self.reason = choice.setting, choice.reason
+        self._agreed, self._judged, self._wished, self._skip = [], [], None, 1
+        self.settled = self._trial is None
+
+    def refused(self, choice: Choice, why: str) -> None:
+        """The choice cannot be had, and neither it nor others like it are made again."""
+        self._processes = self._processes and not choice.setting.processes
+        self._failed[choice.setting] = math.inf, math.inf
+        self._agreed, self._wished = [], None
+        self.reason = f"{choice.setting} could not be used: {why}"
+        self.settled = True
+
+    def _judge(self, load: Load) -> Choice | None:
+        """Whether what is on trial stays."""
+        trial = self._trial
+        assert trial is not None
+        self._judged.append(load)
+        calm, rate = load.wait_share < _CALM, _rate(self._judged)
+        stays = calm or rate >= trial.gain * trial.rate
+        clear = stays or rate < _CLEAR * trial.rate or len(self._judged) >= _PATIENCE
+        if not calm and (len(self._judged) < _AGREE or not clear):
+            return None
+        self._trial, self.settled = None, True
+        self._sample_cpu_s = load.sample_cpu_s
+        told = f"{rate:,.0f} samples/s instead of {trial.rate:,.0f}"
+        if stays:
+            self.reason = f"{self.reason}; {told}"
+            return None
+        _, waited_s = self._failed.get(self.setting, (0.0, _AGAIN_S / 2))
+        self._failed[self.setting] = self._seconds + 2 * waited_s, 2 * waited_s
+        return Choice(trial.before, f"{self.setting} gave {told}")
+
+    def _look(self, load: Load) -> Choice | None:
+        choices = () if load.wait_share < _CALM else self._wishes(load)
+        choice = next((choice for choice in choices if self._may(choice.setting, load)), None)
+        if choice is None:
+            self.settled = self.settled or bool(self._agreed) or load.wait_share < _CALM
+            self._agreed, self._wished = [load], None
+            return None
+        if choice.setting != self._wished:
+            self._agreed, self._wished = [], choice.setting
+        self._agreed.append(load)
+        return choice if len(self._agreed) >= _AGREE else None
+
+    def _may(self, setting: Setting, load: Load) -> bool:
+        """Whether a setting was not tried in vain with a load like this one, not long ago."""
+        if setting not in self._failed:
+            return self._processes or not setting.processes
+        again_s, _ = self._failed[setting]
+        low, high = sorted((load.sample_cpu_s, self._sample_cpu_s))
+        if again_s < math.inf and high > _CHANGED * low:
+            del self._failed[setting]
+            return True
+        return self._seconds >= again_s
+
+    def _wishes(self, load: Load) -> Iterator[Choice]:
+        """What might help a consumer that waits, the likeliest first."""
+        now, cores = self.setting, self._cores
+        used, own = load.cpu_s / load.elapsed_s, load.process_s / load.elapsed_s
+        if now.processes > 1 and load.function_share < _FEW_FUNCTIONS and not load.draws:
+            yield Choice(self._home, f"functions take only {load.function_share:.0%} of the work by now", _LOSS)
+        if (used + own if now.processes else max(used, own)) >= _FULL * min(now.workers, cores):
+            if now.workers > cores and not now.processes:
+                yield Choice(self._home, "tasks no longer wait, and more threads than cores only take turns", _LOSS)
+            return
+        if load.task_s < _IDLE * now.workers * load.elapsed_s:
+            return
+        queued = load.queued_s / load.elapsed_s
+        locked = (used if now.processes else own + queued) >= _LOCKED  # who holds the lock may be without a core
+        if now.processes < 2 and (load.draws or (locked and load.function_share >= _FUNCTIONS)):
+            share = f"take {load.function_share:.0%} of the work"
+            why = "draw from a generator that threads share" if load.draws else f"{share} and hold the interpreter lock"
+            yield Choice(Setting(cores, 1), f"Python functions {why}: {used:.1f} of {cores} cores were used", _GAIN)
+        if not now.processes and locked and cores >= _FEEDER_CORES and load.function_share < _FUNCTIONS:
+            yield Choice(Setting(1, cores), "Python code elsewhere in this program holds the interpreter lock", _GAIN)
+        full_locks = load.function_share >= _MOSTLY and used >= _FULL * max(1, now.processes)
+        short_of_cores = load.queued_s >= _QUEUED * (load.task_s - load.cpu_s)
+        if load.on_core < _ON_CORE and not full_locks and not short_of_cores:
+            yield from self._more_threads(load)
+
+    def _more_threads(self, load: Load) -> Iterator[Choice]:
+        """So many that cores have something to do while others wait: in powers of two, so that loads agree about it."""
+        now, why = self.setting, f"tasks are on a core for {load.on_core:.0%} of their time and wait for the rest"
+        times = 1 << math.ceil(math.log2(1 / max(load.on_core, 1e-3)))
+        if now.processes:
+            setting = Setting(now.processes, min(_MOST_THREADS_EACH, times))
+        else:
+            setting = Setting(0, max(self._home.threads, min(MOST_THREADS, self._cores * times)))
+        if setting.workers > now.workers:
+            yield Choice(setting, why, _GAIN)
+
+
+def _rate(loads: Sequence[Load]) -> float:
+    """Samples per second over several loads."""
+    return sum(load.samples for load in loads) / sum(load.elapsed_s for load in loads) if loads else 0.0

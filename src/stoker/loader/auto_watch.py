@@ -1,0 +1,141 @@
+"""What lets work move: looks at the meters now and then, asks the policy, and carries out what it chooses."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+
+from ..batch.slab import SlabPool
+from ..engine.auto_executor import AutoExecutor
+from ..engine.auto_policy import AutoPolicy, Choice, Load
+from ..engine.resources import queued_seconds
+from ..errors import message_of
+from ..observe.meters import ExecutorStats, Meters, Stats
+
+_log = logging.getLogger("stoker")
+
+#: a load is what happened in so many seconds at least, and between so many batches
+_LOAD_S, _LOAD_BATCHES = 0.5, 4
+#: steps that do not hold the interpreter lock
+_NATIVE = ("read", "image", "decode", "blend", "collate")
+#: of these, the ones that Pillow may do
+_PILLOW = ("image", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskCosts:
+    """What the meters showed."""
+
+    batches: int = 0
+    samples: int = 0
+    elapsed_s: float = 0.0
+    waited_s: float = 0.0
+    task_s: float = 0.0
+    cpu_s: float = 0.0
+    process_s: float = 0.0
+    pillow: int = 0
+    worked: int = 0
+    steps_s: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stats: Stats) -> _TaskCosts:
+        return cls(
+            stats.batches,
+            stats.samples,
+            stats.elapsed_s,
+            stats.waited_s,
+            stats.task_s,
+            stats.cpu_s,
+            stats.process_s,
+            stats.pillow,
+            stats.worked,
+            dict(stats.steps_s),
+        )
+
+
+class AutoWatch:
+    """Follows one loader. Called by the consumer's thread, some times per second while batches are handed out."""
+
+    def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool) -> None:
+        self._policy, self._executor, self._pool = policy, executor, pool
+        self._last = _TaskCosts()
+        self._queued: float | None = None
+        self._moves = 0
+        self._choice: Choice | None = None
+        self._ask(policy.first())
+        executor.may_move = not policy.settled
+
+    def look(self, meters: Meters, stats: Stats) -> None:
+        self._executor.tidy()
+        if self._choice is not None and self._carry_out(self._choice, meters, stats):
+            return
+        last = self._last
+        if not last.batches:
+            self._last = _TaskCosts.of(stats)  # where loads begin
+            return
+        if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
+            return
+        self._last = now = _TaskCosts.of(stats)
+        if self._choice is None:
+            self._ask(self._decide(load_between(last, now)))
+            self._tell(meters, stats.executor.since)
+
+    def _decide(self, load: Load) -> Choice | None:
+        # How long threads had no core is asked for only where it matters, because that reads a file for each thread.
+        before, queued = self._queued, None
+        if before is not None and (queued := queued_seconds()) is not None:
+            load = replace(load, queued_s=max(0.0, queued - before))
+        choice = self._policy.see(load)
+        self._queued = (queued or queued_seconds()) if self._policy.doubts else None
+        return choice
+
+    def _ask(self, choice: Choice | None) -> None:
+        self._choice = choice
+        if choice is not None:
+            self._executor.ask_for(choice.setting)
+
+    def _carry_out(self, choice: Choice, meters: Meters, stats: Stats) -> bool:
+        """Whether work runs as was chosen from now on, or cannot."""
+        policy, since = self._policy, stats.executor.since
+        try:
+            if not self._executor.arrived():
+                return False
+        except Exception as error:  # noqa: BLE001  whatever it is, the work goes on where it was, and the user can ask why
+            policy.refused(choice, message_of(error))
+            _log.info("work stays where it is: %s", policy.reason)
+        else:
+            if choice.setting.processes:
+                self._pool.start_over()  # processes see other memory
+            policy.moved(choice)
+            _log.info("work moves to %s: %s", choice.setting, choice.reason)
+            since, self._moves = stats.batches, self._moves + 1
+        self._choice = None
+        self._last = _TaskCosts.of(stats)
+        self._tell(meters, since)
+        return True
+
+    def _tell(self, meters: Meters, since: int) -> None:
+        executor, setting = self._executor, self._policy.setting
+        executor.may_move = not self._policy.settled
+        name = "processes" if setting.processes else "threads"
+        meters.moved(
+            executor.workers,
+            ExecutorStats(name, setting.processes, setting.threads, since, self._policy.reason, self._moves),
+        )
+
+
+def load_between(before: _TaskCosts, after: _TaskCosts) -> Load:
+    """What happened between two readings."""
+    worked, pillow = after.worked - before.worked, after.pillow - before.pillow
+    steps = {name: seconds - before.steps_s.get(name, 0.0) for name, seconds in after.steps_s.items()}
+    functions_s = sum(seconds for name, seconds in steps.items() if not name.startswith(_NATIVE))
+    by_pillow_s = sum(seconds for name, seconds in steps.items() if name.startswith(_PILLOW)) * pillow / max(1, worked)
+    return Load(
+        elapsed_s=after.elapsed_s - before.elapsed_s,
+        waited_s=after.waited_s - before.waited_s,
+        samples=after.samples - before.samples,
+        task_s=after.task_s - before.task_s,
+        cpu_s=after.cpu_s - before.cpu_s,
+        function_s=functions_s + by_pillow_s,
+        process_s=after.process_s - before.process_s,
+    )
