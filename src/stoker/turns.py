@@ -92,8 +92,6 @@ class TurnTaking:
         thread = threading.get_ident()
         turns: list[Turn] = []
         turn = self._innermost.pop(thread, None)
-        if turn is None and thread == self._main:
-            self.awaited = self.awaited or next(self._numbers)
         while turn is not None:
             turn.pause()
             turns.append(turn)
@@ -110,6 +108,16 @@ class TurnTaking:
                 turn.resume()
             if turns:
                 self._innermost[thread] = turns[0]
+
+    def wait(self) -> bool:
+        """The program waits for a batch from now on, if this is its main thread; whether it did not before.
+
+        Who was told so sets `awaited` to 0 when the batch is there.
+        """
+        if self.awaited or threading.get_ident() != self._main:
+            return False
+        self.awaited = next(self._numbers)
+        return True
 
     def quiet(self) -> int:
         """Not 0 if the program draws nothing at this moment, because it waits, or runs this very function."""

@@ -35,6 +35,7 @@ class _TaskCosts:
     process_s: float = 0.0
     pillow: int = 0
     worked: int = 0
+    draws: bool = False
     steps_s: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -49,6 +50,7 @@ class _TaskCosts:
             stats.process_s,
             stats.pillow,
             stats.worked,
+            stats.draws,
             dict(stats.steps_s),
         )
 
@@ -138,4 +140,5 @@ def load_between(before: _TaskCosts, after: _TaskCosts) -> Load:
         cpu_s=after.cpu_s - before.cpu_s,
         function_s=functions_s + by_pillow_s,
         process_s=after.process_s - before.process_s,
+        draws=after.draws,
     )

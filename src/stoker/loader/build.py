@@ -186,6 +186,8 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
             meters.worked(report.rows + len(report.skipped))
             notes = report.notes
             meters.by_pillow(notes.pillow)
+            if report.draws:
+                meters.draws()
             if notes.retried:
                 meters.retried(notes.retried)
             if meters.sought(notes.seeks_used, notes.seeks_unfit):

@@ -62,6 +62,7 @@ class Stats:
     executor: ExecutorStats = _UNKNOWN
     cores: int = 0  # that this process may use; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
+    draws: bool = False  # whether a function draws from generators that a process has once, so that one of it runs at a time
     retried: int = 0  # reads and calls of functions that were tried again, by retry(n)
     damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
@@ -209,6 +210,9 @@ class Meters:
 
     def by_pillow(self, count: int) -> None:
         self._stats.pillow += count
+
+    def draws(self) -> None:
+        self._stats.draws = True
 
     def retried(self, count: int) -> None:
         self._stats.retried += count
