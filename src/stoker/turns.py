@@ -47,7 +47,8 @@ class TurnTaking:
     def _start_over(self) -> None:
         self._main = threading.main_thread().ident
         self._queue = threading.Lock()  # of those who want to be alone: held by the one whose turn is next, or is
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # of what follows
+        self._changed = threading.Condition(self._lock)
         self._beside = 0
         self._alone: Turn | None = None
         self._innermost: dict[int, Turn] = {}  # by thread
@@ -129,20 +130,20 @@ class TurnTaking:
 
     def _acquire(self, turn: Turn) -> None:
         if not turn.alone:
-            with self._changed:
+            with self._lock:
                 while self._alone is not None:
                     self._changed.wait()
                 self._beside += 1
                 turn.holds = True
             return
         self._queue.acquire()
-        with self._changed:
+        with self._lock:
             self._alone, turn.holds = turn, True
             while self._beside:
                 self._changed.wait()
 
     def _release(self, turn: Turn) -> None:
-        with self._changed:
+        with self._lock:
             if not turn.holds:
                 return
             turn.holds = False

@@ -50,7 +50,7 @@ def shifted(columns: dict[str, Any]) -> dict[str, Any]:
 
 
 def augmented(x: float) -> np.ndarray:
-    from ..image.vision import torch, v2  # noqa: PLC0415  in a worker, too, torchvision is imported this way
+    from ..image.vision import torch, v2  # in a worker, too, torchvision is imported this way
 
     transform = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.ColorJitter(0.4, 0.4), v2.RandomErasing(value="random")])
     made: np.ndarray = transform(torch.full((3, 12, 10), int(x), dtype=torch.uint8)).numpy()
