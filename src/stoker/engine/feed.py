@@ -164,6 +164,7 @@ class Feed(Generic[U, C, R]):
         self._contents: dict[int, list[C]] = {}
         self._offered = 0
         self._ended = self._closed = False
+        self._awaits = False  # the program waits for a unit of this feed
         self._failure: Exception | None = None
         self._usual_bytes = self._usual_rows = 0
 
@@ -175,6 +176,8 @@ class Feed(Generic[U, C, R]):
                 raise ended()
             self._collect(0.0)
             waits = block and not self._schedule.in_flight
+            if waits:
+                self._awaits |= TURNS.wait()
             self._fill(block=waits)
             if waits:
                 quiet_since = time.monotonic()  # what the supply waits for is the supply's to watch
@@ -185,6 +188,7 @@ class Feed(Generic[U, C, R]):
             if not block:
                 return None
             left = quiet_since + self._watchdog_s - time.monotonic()
+            self._awaits |= TURNS.wait()
             with TURNS.aside():
                 collected = self._collect(min(max(left, 0.001), 1.0))
             if collected:
@@ -200,7 +204,8 @@ class Feed(Generic[U, C, R]):
         self._channel.cancel()
 
     def _hand_over(self, number: int) -> U:
-        TURNS.awaited = 0
+        if self._awaits:
+            TURNS.awaited, self._awaits = 0, False
         self._run(self._schedule.handle(Taken(number)))
         self._contents.pop(number, None)
         return self._units.pop(number)
