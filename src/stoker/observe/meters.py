@@ -66,6 +66,7 @@ class Stats:
     damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
+    draws: int = 0  # tasks whose functions draw from random generators that all threads of a process share
     worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
     steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
 
@@ -212,6 +213,9 @@ class Meters:
 
     def retried(self, count: int) -> None:
         self._stats.retried += count
+
+    def drew(self) -> None:
+        self._stats.draws += 1
 
     def damaged(self, count: int) -> None:
         self._stats.damaged += count
