@@ -60,7 +60,7 @@ class SkipBudget:
     def counts(self, at: Cursor, world: int) -> SkipCounts:
         """What was counted up to a place in front of the latest batch, in it or after it.
 
-        Another thread, or a signal's handler, may ask in the middle of `count`: what it gets is off by that batch, but can be loaded.
+        Another thread, or a signal's handler, may ask in the middle of `count`: it is off by that batch then, but can be loaded.
         """
         later = [each for each in self._latest if _comes_after(each, at)]
         passed = -((self._here.row - at.row) // world)  # rows of this rank
