@@ -9,8 +9,9 @@ FUZZER := $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 cl
 ARM64_PACKAGES := gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 FUZZ_SECONDS ?= 1800
 SOAK_SECONDS ?= 600
+SOAK_ITERATIONS ?= 1000000
 
-.PHONY: demo test check check-arm64 bench sanitize fuzz soak format clean
+.PHONY: demo test check check-arm64 bench sanitize fuzz faults soak format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -54,8 +55,14 @@ fuzz: $(VENV)/.installed
 	build/fuzz/fuzz_jpeg -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -dict=native/fuzz/jpeg.dict \
 	  -artifact_prefix=build/fuzz/ build/fuzz/found native/fuzz/corpus native/fuzz/regressions
 
-# New random pipelines against a naive oracle, from a seed that is printed: for SOAK_SECONDS, or SOAK_COUNT of them.
+# The scenarios of the fault lab, which `make test` plays a few times, as often as it takes to trust them: about half an hour.
+faults: $(VENV)/.test
+	$(BIN)/python -m pytest --faults -m faults --timeout 3600 -n auto --dist worksteal
+
+# A million batches, in which nothing may grow. Then new random pipelines against a naive oracle, from a seed that is printed: for
+# SOAK_SECONDS, or SOAK_COUNT of them.
 soak: $(VENV)/.test
+	$(BIN)/python -m tests.system.endurance --iterations $(SOAK_ITERATIONS)
 	$(BIN)/python -m tests.system.random_pipelines $(if $(SOAK_COUNT),--count $(SOAK_COUNT),--seconds $(SOAK_SECONDS))
 
 format: $(VENV)/.check

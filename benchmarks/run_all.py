@@ -21,6 +21,8 @@ BENCHMARKS = {
     "imagenet_augment": ("--images", "--peers"),
     "scaling": ("--images",),
     "gil": ("--images",),
+    "auto": ("--images",),
+    "python_map": ("--images", "--peers"),
     "soak": (),
     "records": ("--images", "--peers"),
     "cifar_tfrecord": ("--peers",),

@@ -2,8 +2,10 @@
 
 ResNet-18 and ResNet-50 train in bf16, channels last, on one batch that stays on the GPU, and in turn on what Stoker makes of JPEG
 files, and of tar shards with a seek index of every JPEG. The share of the first rate that is left is the figure. `delivered` is
-what reaches the GPU when nobody trains. With ``--scaling`` the loader and the kernel alone are measured at several numbers of
-threads before that (as `scaling.py` does). torch and NumPy are all it needs, and Pillow where pictures must be made.
+what reaches the GPU when nobody trains. ``--executors default,threads=16,threads=14,feeder`` compares who does the loader's work:
+whoever it chooses by itself, so many threads, or one process with a thread for each core. With ``--scaling`` the loader and the
+kernel alone are measured at several numbers of threads before that (as `scaling.py` does). torch and NumPy are all it needs, and
+Pillow where pictures must be made.
 """
 
 from __future__ import annotations
@@ -35,17 +37,19 @@ def parse() -> argparse.Namespace:
     parser = make_parser(__doc__, rounds=3)
     data.add_arguments(parser)
     parser.add_argument("--models", help=f"which to train, or 'none' ({MODELS}; with --quick, the first)")
-    parser.add_argument("--threads", type=int, help="Stoker's threads (default: all usable cores)")
+    parser.add_argument("--sources", default="files,indexed", help="what to read (files,indexed)")
+    parser.add_argument("--executors", default="default", help="who works: default, threads=N, processes=N, feeder (default)")
     parser.add_argument("--batch", type=int, help="images in a batch (256)")
     parser.add_argument("--steps", type=int, help="batches that are timed in a round (60)")
     parser.add_argument("--warm-up", type=int, help="batches before the clock starts, in every round (20)")
+    parser.add_argument("--settle-s", type=float, help="and at least so many seconds, because workers may still be starting (4)")
     parser.add_argument("--ahead", type=int, help="batches that the loader prepares ahead (default: its own choice)")
     parser.add_argument("--device", help="where to train (default: cuda; with --quick, the CPU where there is no GPU)")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--scaling", action="store_true", help="first, images/s without training at several numbers of threads")
     parser.add_argument("--scaling-threads", default="1,2,4,8,16", help="which (1,2,4,8,16)")
     options = parser.parse_args()
-    options.threads = options.threads or usable_cores()
+    options.settle_s = (0.0 if options.quick else 4.0) if options.settle_s is None else options.settle_s
     options.models = options.models or (MODELS.split(",")[0] if options.quick else MODELS)
     options.batch = options.batch or (8 if options.quick else 256)
     options.steps = options.steps or (1 if options.quick else 60)
@@ -77,11 +81,23 @@ def synthetic(options: argparse.Namespace) -> Iterator[Feed]:
 
 
 @contextmanager
-def fed(pipeline: stoker.Pipeline, options: argparse.Namespace) -> Iterator[Feed]:
+def fed(pipeline: stoker.Pipeline, executor: str, options: argparse.Namespace) -> Iterator[Feed]:
     """Stoker's loader."""
     device = None if options.device == "cpu" else options.device
-    with pipeline.loader(threads=options.threads, ahead=options.ahead, format="torch", device=device) as batches:
+    with pipeline.loader(**workers_of(executor), ahead=options.ahead, format="torch", device=device) as batches:
         yield Feed(iter(batches), batches.why)
+
+
+def workers_of(executor: str) -> dict[str, int]:
+    """The options of a loader that say who works."""
+    if executor == "default":
+        return {}
+    if executor == "feeder":
+        return {"processes": 1, "threads": usable_cores()}
+    name, _, count = executor.partition("=")
+    if name not in ("threads", "processes") or not count.isdigit():
+        raise SystemExit(f"--executors: {executor!r} is none of default, feeder, threads=N, processes=N")
+    return {name: int(count)}
 
 
 def label_of(path: str) -> int:
@@ -133,8 +149,12 @@ def make_step(name: str, options: argparse.Namespace) -> Callable[[Any, Any], No
 
 def rate_of(feed: Feed, step: Callable[[Any, Any], None], options: argparse.Namespace) -> float:
     """Images/s, the warm-up not counted. It also uses up what the loader has prepared before anybody trained."""
-    for _ in range(options.warm_up):
+    settled, steps = time.perf_counter() + options.settle_s, 0
+    while steps < options.warm_up or time.perf_counter() < settled:
         step(*next(feed.batches))
+        steps += 1
+        if not steps % options.warm_up:
+            finish(options.device)  # else a loop that only launches would be seconds ahead of the device
     finish(options.device)
     start = time.perf_counter()
     for _ in range(options.steps):
@@ -165,7 +185,7 @@ def in_turn(step: Callable[[Any, Any], None], feeds: dict[str, Any], options: ar
                 rates[name].append(rate_of(feed, step, options))
                 if (verdict := feed.why()) is not None:
                     why[name] = verdict
-            note(f"round {number + 1}/{options.rounds}  {what:10} {name:10} {rates[name][-1]:12,.0f}/s")
+            note(f"round {number + 1}/{options.rounds}  {what:10} {name:20} {rates[name][-1]:12,.0f}/s")
     return {"images_per_s": {name: median(found) for name, found in rates.items()}, "runs": rates, "why": why}
 
 
@@ -178,11 +198,12 @@ def train(name: str, feeds: dict[str, Any], options: argparse.Namespace) -> dict
 
 
 def targets(models: dict[str, Any]) -> dict[str, tuple[float, float, bool]]:
-    """What was asked for: (got, asked, met)."""
+    """What was asked for, of loaders that choose by themselves: (got, asked, met)."""
     return {
         f"{name} from {feed}, of synthetic": (share, ASKED[name], share >= ASKED[name])
         for name in ASKED.keys() & models.keys()
         for feed, share in models[name]["of_synthetic"].items()
+        if " " not in feed
     }
 
 
@@ -226,7 +247,7 @@ def main() -> None:
     folder = data.images_of(options)
     paths = data.paths_of(folder)
     data.warm(paths)
-    note(f"{len(paths)} files, {options.threads} threads, device {options.device}")
+    note(f"{len(paths)} files, executors {options.executors}, device {options.device}")
     figures: dict[str, Any] = {"delivered": {}, "models": {}}
     with tempfile.TemporaryDirectory() as packed:
         plain = pack_indexed(folder, Path(packed) / "plain") if options.scaling else None
@@ -234,7 +255,12 @@ def main() -> None:
         if options.scaling:
             figures["scaling"] = measure_scaling(options, folder, plain)
         if options.device is not None:
-            feeds = {name: partial(fed, pipeline, options) for name, pipeline in pipelines(folder, shards, options.batch).items()}
+            feeds = {
+                name if executor == "default" else f"{name} {executor}": partial(fed, pipeline, executor, options)
+                for name, pipeline in pipelines(folder, shards, options.batch).items()
+                for executor in options.executors.split(",")
+                if name in options.sources.split(",")
+            }
             figures["delivered"] = in_turn(only_look, feeds, options, "delivered")
             for name in options.models.split(",") if options.models != "none" else []:
                 figures["models"][name] = train(name, feeds, options)
@@ -242,7 +268,7 @@ def main() -> None:
         "train_gpu",
         options,
         images=len(paths),
-        threads=options.threads,
+        executors=options.executors,
         batch=options.batch,
         compiled=options.compile,
         **describe(options.device),

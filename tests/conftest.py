@@ -31,6 +31,14 @@ CLASSES = ("cat", "dog", "owl")
 PER_CLASS = 8
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--faults", action="store_true", help="repeat the scenarios of the fault lab as often as `make faults` does")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "faults: a scenario of the fault lab, which `make faults` repeats more often")
+
+
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three folders of eight JPEGs, 60 to 160 pixels a side, no two alike. All tests share it: do not write to it."""

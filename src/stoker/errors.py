@@ -14,7 +14,7 @@
     │   └── CorruptIndex (ValueError)     its index is damaged, or was written by a later version
     ├── RemoteError (OSError)             a URL could not be fetched; `url` and `status` say which and why
     ├── WriteError (OSError)              something could not be written; nothing half-written is left
-    ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which
+    ├── SampleError                       one sample is bad: `key`, `origin` and `position` say which, `stage` what found it
     │   ├── ReadError (OSError)           its bytes could not be read, or there is no memory for them
     │   ├── RecordError (ValueError)      its bytes do not match their checksum, or a field of it cannot be decoded or split
     │   ├── ImageError (ValueError)       its image could not be decoded
@@ -115,8 +115,12 @@ class WriteError(StokerError, OSError):
 class SampleError(StokerError):
     """One sample is bad.
 
-    `key` names the sample, `origin` the place it is stored, `position` its place in the epoch (None until it has one).
+    `key` names the sample, `origin` the place it is stored, `index` is its number in its source and `position` its place in the
+    epoch (None until it has one); `stage` is the step of the pipeline that found it bad, as `stats().steps_s` names it.
     """
+
+    index: int | None = None
+    stage: str = ""
 
     def __init__(self, message: str, *, key: str = "", origin: str = "", position: int | None = None) -> None:
         super().__init__(message)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import builtins
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from . import errors
@@ -28,6 +30,12 @@ _PLAIN = (str, bytes, bool, int, float, type(None))
 _OF_SYSTEM = ("errno", "strerror", "filename", "filename2")
 #: causes of causes, and characters of a message, that travel
 _MOST_CAUSES, _MOST_CHARACTERS = 8, 1 << 16
+#: characters that `user_traceback` gives: the end, where it was raised
+_MOST_TRACE = 8000
+#: what precedes the traceback of an exception that was raised elsewhere
+_ELSEWHERE = "raised in a worker:\n"
+#: frames of our own begin like this
+_OUR_FRAME = f'  File "{Path(__file__).parent}/'
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class TaskFault:
             made = RuntimeError(f"{self.kind}: {self.message}")
         made.__cause__ = None if self.cause is None else self.cause.error()
         if self.trace:
-            made.__dict__["__notes__"] = [f"raised in a worker:\n{self.trace}"]  # as add_note() does, from Python 3.11 on
+            made.__dict__["__notes__"] = [f"{_ELSEWHERE}{self.trace}"]  # as add_note() does, from Python 3.11 on
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,3 +101,34 @@ def _plain(error: BaseException, causes: int) -> TaskFault:
         "".join(traceback.format_exception(type(error), error, error.__traceback__, chain=error.__cause__ is None)),
         None if error.__cause__ is None or not causes else _plain(error.__cause__, causes - 1),
     )
+
+
+def user_traceback(error: BaseException) -> str | None:
+    """Where in the user's code a sample's error was raised, as text of a bounded length; None: not in it.
+
+    The same for an exception that came from another process.
+    """
+    cause = error.__cause__
+    raised = cause if isinstance(error, errors.FunctionError) and cause is not None else error
+    notes: list[str] = raised.__dict__.get("__notes__", [])
+    text = next((note[len(_ELSEWHERE) :] for note in notes if note.startswith(_ELSEWHERE)), "")
+    if not text and raised.__traceback__ is not None:
+        text = "".join(traceback.format_exception(type(raised), raised, raised.__traceback__))
+    lines = [*_without_our_frames(text.splitlines(keepends=True))]
+    if not any(line.startswith('  File "') for line in lines):
+        return None
+    told = "".join(lines)
+    return told if len(told) <= _MOST_TRACE else f"...{told[-_MOST_TRACE:]}"
+
+
+def _without_our_frames(lines: list[str]) -> Iterator[str]:
+    """A traceback without the frames that lead from a worker to the user's function."""
+    leading = dropping = False
+    for line in lines:
+        if line.startswith("Traceback "):
+            leading, dropping = True, False
+        elif leading and not line.startswith("   "):  # a frame, and not the code in it; or the error itself
+            dropping = line.startswith(_OUR_FRAME)
+            leading = dropping
+        if not dropping:
+            yield line

@@ -399,6 +399,17 @@ class Pipeline:
             raise ConfigError("on_error('raise') skips nothing: omit budget, window, quarantine and fill, or use 'skip'")
         return self._with(n.OnError(None))
 
+    @advised
+    def retry(self, times: int) -> Pipeline:
+        """Try reads that fail for a reason that may pass again, up to `times` times, with growing pauses; so with functions.
+
+        For input and output: a lost connection, a timeout, a disk or a network file system that refuses for a moment; in a
+        source's reads, and raised by functions of `map`, `filter` and `flat_map`, which are then called again with the same
+        sample. Bad data and missing files are never tried again. What Stoker itself fetches over a network (``http://``,
+        ``s3://``, ...) has a patience of its own, and is not tried again here. ``stats().retried`` counts.
+        """
+        return self._with(n.Retry(_whole("retry", "times", times, 0)))
+
     # ---- running -----------------------------------------------------------------------------------------------------------
 
     @advised
@@ -424,7 +435,7 @@ class Pipeline:
         ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
         (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
         and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
-        nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
+        nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack; stuck processes are replaced.
         """
         _warn_unsharded(self.plan)
         return Loader(
@@ -505,10 +516,10 @@ class Pipeline:
 
     def explain(self) -> str:
         """What the pipeline will do, as text."""
-        from .loader.thread_count import default_threads
+        from .loader.thread_count import default_threads, moves_told
         from .observe.explain_plan import explain_plan
 
-        return explain_plan(self.plan, *default_threads(self.plan))
+        return explain_plan(self.plan, *default_threads(self.plan), moves_told(self.plan))
 
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)

@@ -138,3 +138,24 @@ def test_a_batch_without_fixed_fields_needs_no_memory() -> None:
     layout = Layout.of({"text": BYTES}, 10)
     assert layout.nbytes == 0
     assert leased(SlabPool(layout, 2)) == {}
+
+
+def test_slabs_of_before_are_not_used_again_when_memory_is_to_be_of_another_kind() -> None:
+    made: list[int] = []
+
+    def allocate(nbytes: int) -> Any:
+        made.append(nbytes)
+        return plain_memory(nbytes)
+
+    pool = SlabPool(Layout.of(SPECS, 10), 4, allocate)
+    held, slab = leased(pool), pool.take()
+    leased(pool)
+    pool.start_over()
+    lease = Lease(slab, pool).fields()  # taken before, leased after
+    del held, slab, lease
+    assert len(made) == 3
+    new = leased(pool)
+    assert len(made) == 4, "neither the free one nor those that came back since"
+    del new
+    leased(pool)
+    assert len(made) == 4, "but the new one is"

@@ -22,6 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 #: the options of each, and the figures it must give
 WITH = {
+    "auto": ("--images", "--pipelines", "--choices"),
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
     "first_batch": ("--images", "--peers"),
@@ -32,6 +33,7 @@ WITH = {
     "order": (),
     "overhead": ("--peers",),
     "pixels": ("--images",),
+    "python_map": ("--images", "--peers", "--parts"),
     "records": ("--images", "--peers", "--sizes"),
     "remote": ("--images", "--caches"),
     "scaling": ("--images",),
@@ -41,6 +43,7 @@ WITH = {
     "worker_memory": ("--peers",),
 }
 FIGURES = {
+    "auto": {"pipelines", "targets"},
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "cifar_train": {"recipe", "rotated"},
     "first_batch": {"from_process_start_s", "from_loader_s", "second", "targets"},
@@ -51,6 +54,7 @@ FIGURES = {
     "order": {"positions_per_s", "memory"},
     "overhead": {"records_per_s", "stoker_over"},
     "pixels": {"difference_of_255"},
+    "python_map": {"hand-over", "targets"},
     "records": {"sizes"},
     "remote": {"images_per_s", "of_local", "server"},
     "scaling": {"stoker", "kernel"},
@@ -60,7 +64,15 @@ FIGURES = {
     "worker_memory": {"total_mb", "per_worker_mb", "beyond_interpreter_mb", "targets"},
 }
 #: what the options of a test are given; some of many stand for all, because each is a process that takes its time to start
-VALUES = {"--peers": "none", "--caches": "none,cold", "--only": "tar cat,tar split", "--sizes": "110KB"}
+VALUES = {
+    "--pipelines": "mixed",
+    "--choices": "processes",
+    "--parts": "hand-over",
+    "--peers": "none",
+    "--caches": "none,cold",
+    "--only": "tar cat,tar split",
+    "--sizes": "110KB",
+}
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +113,7 @@ def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> Non
 def test_every_benchmark_is_tested_and_listed_in_run_all(benchmarks_on_path: None) -> None:
     import run_all
 
-    own = {"clients", "data", "measure", "ours", "resnet", "run_all", "shards", "slow_server"}
+    own = {"clients", "data", "measure", "ours", "resnet", "run_all", "shards", "slow_server", "workloads"}
     found = {path.stem for path in BENCHMARKS.glob("*.py")} - own
     assert found == set(WITH) == set(run_all.BENCHMARKS)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import stoker
 from stoker import Pipeline
 from stoker.batch.slab import Layout, Slab, plain_memory
 from stoker.batch.written_rows import WrittenRows
+from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
 from stoker.errors import BatchError, ConfigError, FunctionError, KernelError, SampleError, WorkerError
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandAugment, RandomResizedCrop, Resize
@@ -30,6 +32,7 @@ from stoker.loader.build import compile_work, layout_of
 from stoker.plan.order import Places
 from stoker.source.chunk import BytesColumn
 from stoker.storage.scratch import Scratch
+from tests.contract.deadly_samples import DEADLY, DEADLY_TOGETHER, dies_at_31, fails_at_31
 from tests.contract.pickling import PicklingExecutor, end_worker
 from tests.loader.runs import (
     PIPELINES,
@@ -41,9 +44,7 @@ from tests.loader.runs import (
     numbers,
     odd,
     run_python,
-    samples,
     sha_of_run,
-    spread,
     two_of_three,
 )
 from tests.support import jpeg_bytes
@@ -127,49 +128,6 @@ def told(error: BaseException | None) -> Any:
         return None
     about = [getattr(error, name, None) for name in ("key", "origin", "position", "errno", "filename")]
     return type(error), str(error), about, told(error.__cause__)
-
-
-def dies_at_31(die: Callable[[], Any], x: Any) -> Any:
-    if np.any(np.asarray(x) == 31):
-        die()
-    return x
-
-
-def fails_at_31() -> None:
-    raise ValueError("no such thing")
-
-
-def dies_with_31(act: Callable[[Any], Any], sample: dict[str, Any]) -> bool:
-    return bool(act(sample["x"]) % 3)
-
-
-def grown_with_31(act: Callable[[Any], Any], sample: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"x": act(sample["x"]), "part": part} for part in range(2)]
-
-
-def batch_with_31(act: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
-    return {**columns, "x": act(columns["x"])}
-
-
-#: what a function does at sample 31 -> a pipeline with it at some place
-DEADLY: dict[str, Callable[[Callable[[Any], Any]], Pipeline]] = {
-    "batches": lambda act: numbers().map(x=act).batch(8),
-    "shuffled, last kept": lambda act: numbers().shuffle(seed=2).map(x=act).batch(8, drop_last=False),
-    "whole samples": lambda act: numbers().map(partial(batch_with_31, act)).batch(8, pad={"x": list}),
-    "small batches made together": lambda act: numbers(400).map(x=act).batch(2),
-    "before map_batch": lambda act: numbers().map(x=act).batch(8).map_batch(spread),
-    "single": lambda act: numbers().map(x=act),
-    "before filter": lambda act: numbers().map(x=act).filter(two_of_three).batch(4),
-    "in filter": lambda act: numbers().shuffle(seed=1).filter(partial(dies_with_31, act)).batch(4),
-    "behind filter": lambda act: numbers().filter(odd).map(x=act).batch(4),
-    "flat_map, then window": lambda act: numbers().flat_map(partial(grown_with_31, act)).shuffle(seed=1, window=9).batch(4),
-    "stream": lambda act: stoker.stream(samples).map(x=act).filter(two_of_three),
-}
-#: the same where samples cannot be told apart
-DEADLY_TOGETHER: dict[str, Callable[[Callable[[Any], Any]], Pipeline]] = {
-    "map_batch": lambda act: numbers().batch(8).map_batch(partial(batch_with_31, act)),
-    "inner batch": lambda act: numbers().batch(8).map_batch(partial(batch_with_31, act)).unbatch().batch(4),
-}
 
 
 def run_of(pipeline: Pipeline, **options: Any) -> tuple[list[str], int, Exception | None]:
@@ -333,7 +291,7 @@ class TestThreads(ExecutorContract):
 class TestProcesses(LosingExecutorContract):
     options = {"processes": 2, "threads": 1}  # noqa: RUF012
     die = staticmethod(os.abort)
-    deadly = ("whole samples",)
+    deadly = ("small batches made together",)
 
 
 class TestFeeder(LosingExecutorContract):
@@ -383,6 +341,38 @@ class TestPickling(LosingExecutorContract):
         assert re.search(r"worked on 8 samples \('24', '25', .*, '31'\) together was ended by the test, twice", str(error))
         wanted, _, _ = run_of(DEADLY_TOGETHER[kind](partial(dies_at_31, fails_at_31)), executor="inline")
         assert batches == wanted
+
+
+class Restless(AutoPolicy):
+    """Moves the work whenever it is asked, between threads and what could be anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self._turns = cycle([Setting(1, 2), Setting(0, 3), Setting(2, 1), Setting(1, 1), Setting(0, 1)])
+
+    def see(self, load: Load) -> Choice:
+        return Choice(next(self._turns), "it is restless")
+
+
+class TestAuto(ExecutorContract):
+    """Work that moves on all the time, half of it to where everything that crosses is pickled."""
+
+    options = {"executor": "auto"}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def _moving(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(EXECUTORS._entries, "processes", ("tests.contract.pickling", "PicklingExecutor", ""))
+        monkeypatch.setattr("stoker.loader.loader.policy_of", lambda executor, output: Restless())
+        monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
+        monkeypatch.setattr("stoker.loader.auto_watch._LOAD_S", 0.0)
+        monkeypatch.setattr("stoker.loader.auto_watch._LOAD_BATCHES", 1)
+
+    def test_it_moves_and_says_so(self) -> None:
+        with numbers(4000).batch(4).loader(**self.options) as loader:
+            seen = {loader.stats().executor for _ in loader}
+        assert {executor.name for executor in seen} == {"threads", "processes"}
+        assert max(executor.moves for executor in seen) > 3
+        assert "it is restless" in loader.why()
 
 
 ELSEWHERE = """

@@ -66,3 +66,28 @@ def test_lists_of_arrays_are_lists_of_tensors_on_the_device() -> None:
     assert {tensor.device.type for tensor in boxes} == {"cuda"}
     assert [tensor.cpu().tolist() for tensor in boxes] == [[[float(x)] * 4] * (x % 3) for x in range(8)]
     assert batches[0]["text"] == ["t"] * 4
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "map_batch", "pad", "list", "filter"])
+def test_batches_of_worker_processes_hold_the_same_on_the_device(kind: str) -> None:
+    pipeline = PIPELINES[kind](4)
+    with pipeline.loader() as host, pipeline.loader(device="cuda", processes=2, threads=2) as device:
+        expected = epochs_of(host, 2)
+        assert [[hash_of(on_host(batch)) for batch in device] for _ in range(2)] == expected
+
+
+def test_shared_memory_is_pinned_where_it_lies_and_used_again() -> None:
+    rows = np.arange(64)[:, None] * np.ones((1, 1 << 18), np.float32)
+    seen: list[bool] = []
+    with stoker.arrays(x=rows).batch(4).loader(device="cuda", processes=1, threads=2, ahead=2) as loader:
+        hand_over = loader._output.hand_over
+
+        def looked_at(batch: Batch) -> Batch:
+            seen.append(torch.from_numpy(batch["x"]).is_pinned())
+            return hand_over(batch)
+
+        loader._output.hand_over = looked_at  # type: ignore[method-assign]
+        for _ in range(3):
+            sums = [batch["x"].mean(dim=1) for batch in loader]
+            assert torch.cat(sums).cpu().tolist() == list(range(64))
+    assert seen and all(seen)

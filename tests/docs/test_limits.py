@@ -13,14 +13,14 @@ import pytest
 from stoker import Cache, Patience, Pipeline, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
-from stoker.engine import daemons
+from stoker.engine import daemons, executor, preflight
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
 from stoker.image import batch_mixing as mixing
 from stoker.image import normalize as output
 from stoker.kernel import file_reads as files
 from stoker.kernel import native
-from stoker.loader import build, front, loader, thread_count
+from stoker.loader import build, front, thread_count
 from stoker.loader import look_ahead as foresight
 from stoker.observe.meters import Meters
 from stoker.pack.values import example
@@ -100,12 +100,17 @@ ROWS = {
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
     "worker threads": f"{thread_count._WAITING} more for remote shards",
+    "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
+    "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
+    "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",
     "threads that fetch into a cache": f"{foresight._THREADS}",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
-    "batches in flight": f"about {loader._AHEAD_BYTES >> 20} MB worth: at most {loader._AHEAD_MOST} units",
+    "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",
     "samples made together, without `batch`": f"{build._SAMPLES}",
     "time without any progress": f"{default(Pipeline.loader, 'watchdog_s'):g} s",
+    "worker processes that one sample may end": f"{executor.POISON // executor.CRASHED}; or "
+    f"{executor.POISON // executor.KILLED} that were killed",
     "samples of a stream pulled ahead": f"of {front.ROWS}",
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
     "workers of a torch DataLoader": f"{torch_dataset._MOST_WORKERS:,}",

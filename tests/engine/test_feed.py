@@ -388,6 +388,26 @@ def test_workers_that_are_stuck_are_replaced_where_that_can_be_and_what_is_stuck
     assert "<(1, 0, 1)>: wait_for_godot" in reports[1] and "what they were at runs again" in reports[1]
 
 
+def test_nothing_is_stuck_while_a_worker_is_starting(passing: Passing) -> None:
+    class Starting(InlineExecutor):
+        @property
+        def starting(self) -> bool:
+            return passing.now < 100
+
+        def channel(self, work: Any) -> Channel[Any, Any]:
+            return Late(super().channel(work))
+
+    class Late(Losing):
+        def __init__(self, inner: Channel[Any, Any]) -> None:
+            super().__init__(inner, {})
+
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+            passing.sleep(timeout_s)
+            return super().collect(timeout_s) if passing.now >= 100 else []
+
+    assert len(take_all(feed_of(Starting(1, Scratch), [Numbers(0)], watchdog_s=30.0))) == 1
+
+
 def test_work_that_is_slow_but_moves_is_no_stall(passing: Passing) -> None:
     def work(content: Any, _: Any) -> Any:
         passing.sleep(0.4)

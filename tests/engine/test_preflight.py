@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import stoker
 from stoker.engine.machine import Machine
 from stoker.engine.preflight import WORKER_BYTES, preflight
 from stoker.errors import ConfigError
@@ -46,7 +48,7 @@ def test_what_no_limit_is_known_of_is_not_mentioned() -> None:
         ({"lacks": "pidfd_open"}, r"pidfd_open\(\).*omit processes"),
         (
             {"files_limit": 64},
-            "about 68 open files, 20 of them open already, and this process may have 64; raise the limit.*ulimit -n",
+            "about 72 open files, 20 of them open already, and this process may have 64; raise the limit.*ulimit -n",
         ),
         ({"tasks_left": 15}, r"threads=2\): needs 16 processes and threads, and this container allows 15 more.*pids-limit"),
         ({"tasks_limit": 12}, "this user may have 12; raise the limit.*ulimit -u"),
@@ -62,7 +64,7 @@ def test_what_cannot_work_is_refused_with_its_remedy(less: dict[str, Any], words
 
 
 def test_exactly_what_is_needed_is_enough() -> None:
-    enough = replace(ROOMY, files_limit=68, tasks_left=16, tasks_limit=16, memory_limit=4 * WORKER_BYTES + GB)
+    enough = replace(ROOMY, files_limit=72, tasks_left=16, tasks_limit=16, memory_limit=4 * WORKER_BYTES + GB)
     preflight(4, 2, batch_bytes=GB // 2, machine=enough)
 
 
@@ -118,3 +120,13 @@ def test_without_a_limit_there_is_what_the_machine_has(tmp_path: Path) -> None:
 
 def test_this_machine_can_run_a_worker() -> None:
     assert re.match(r"1 process of 1 thread, each a fresh interpreter; \d+ usable cores?; ", preflight(1, 1).line)
+
+
+def test_a_loader_looks_before_it_starts_processes(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = stoker.arrays(x=np.zeros((8, 1000, 1000, 25))).batch(4)
+    monkeypatch.setattr(Machine, "read", lambda: replace(ROOMY, memory_limit=GB))
+    with pytest.raises(ConfigError, match=r"2 batches of 800\.0 MB need 1\.6 GB, and this container may take 1\.0 GB"):
+        pipeline.loader(processes=1, threads=1)
+    monkeypatch.setattr(Machine, "read", lambda: ROOMY)
+    with caplog.at_level("DEBUG", "stoker"), pipeline.loader(processes=1, threads=3, memory="1GB"):
+        assert "1 process of 3 threads, each a fresh interpreter; 8 usable cores; " in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker.observe.meters import Stats
+from stoker.observe.meters import ExecutorStats, Stats
 from stoker.observe.verdict import verdict
 
 from ..loader.runs import numbers
@@ -71,6 +71,19 @@ CASES: dict[str, tuple[Stats, str]] = {
     ),
     "the training itself": (
         stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "process_s": 150.0}), r"the training itself, used 14\.0 of 16"
+    ),
+    "a function in processes of several threads": (
+        stats(**WAITING | {"steps_s": {"map f": 30.0}, "executor": ExecutorStats("processes", 2, 2)}), "more processes help"
+    ),
+    "reads in processes": (
+        stats(**WAITING | {"steps_s": {"read": 30.0}, "executor": ExecutorStats("processes", 4, 1)}), "more threads per process"
+    ),
+    "work that was moved": (
+        stats(executor=ExecutorStats("processes", 2, 1, 30, "functions hold the lock", 1)),
+        r"the limit: .* Work runs in 2 processes since batch 30: functions hold the lock\.$",
+    ),
+    "work that was not moved": (
+        stats(executor=ExecutorStats("threads", 0, 2, 0, "one worker for each core")), "Work runs in 2 threads: one worker for"
     ),
     "cores or the lock, which nobody can tell": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0), "took the cores, or Python"),
 }  # fmt: skip

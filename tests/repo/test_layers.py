@@ -46,7 +46,7 @@ MAY_IMPORT = {
 #: in `plan/` nothing happens: no I/O, no clock, no threads
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
 #: environment variables are read in one place a purpose: who we are among ranks, where the user keeps caches, and proxies
-READS_ENVIRONMENT = {"plan/ranks.py", "storage/home.py", "storage/proxies.py"}
+READS_ENVIRONMENT = {"engine/process_executor.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
 #: finalizers that run when the process exits: of files not finished yet, and of connections that nobody uses
 FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1}
 
@@ -188,7 +188,7 @@ def test_the_environment_is_read_in_one_place() -> None:
 def test_the_scheduler_knows_nobody() -> None:
     assert not layers_imported(PACKAGE / "engine" / "schedule.py")
     outside = {name.split(".")[0] for name in imported(PACKAGE / "engine" / "schedule.py")}
-    assert outside <= {"__future__", "dataclasses", "math", "typing", "stoker"}
+    assert outside <= {"__future__", "collections", "dataclasses", "math", "types", "typing", "stoker"}
 
 
 def test_only_one_file_speaks_to_the_native_library() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import os
 import random
@@ -703,6 +704,24 @@ def test_blocks_are_foreseen_like_shards(make: Any) -> None:
     assert (inners[0].bytes, inners[1].bytes) == (PIECE, PIECE)
     assert read(blobs[1], 2 * PIECE, 2 * PIECE + 10) == inners[1].data[2 * PIECE : 2 * PIECE + 10]
     assert inners[1].bytes == PIECE
+
+
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_a_worker_leaves_large_files_to_the_process_that_fetches_ahead(
+    make: Any, monkeypatch: pytest.MonkeyPatch, foreseen: bool
+) -> None:
+    monkeypatch.setattr(cache_module, "_WORTH_WAITING_BYTES", 1000)
+    cache = make(2)
+    inners, blobs = fakes(cache, 1)
+    if foreseen:
+        cache.foresee(blobs[0].entries())
+    theirs: Cache = copy.copy(cache)  # as a pickle would
+    assert read(theirs.wrap(inners[0]), 5, 95) == inners[0].data[5:95]
+    assert inners[0].streams == (0 if foreseen else 1), "only what is needed is read, past the cache"
+    fetch_all(cache)
+    assert read(theirs.wrap(inners[0]), 5, 95) == inners[0].data[5:95]
+    assert (inners[0].streams, inners[0].reads) == (1, 1 if foreseen else 0)
+    theirs.close()
 
 
 def test_a_failure_ahead_is_told_to_who_needs_it_only(make: Any) -> None:

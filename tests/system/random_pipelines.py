@@ -341,7 +341,8 @@ def check(case: Case, shelf: Shelf) -> None:
     states = [run_of(case, shelf, rank, epochs) for rank in range(ranks.world)]
     same_for_all = spec.batch is not None or not spec.lenient
     if same_for_all:
-        agree("states of the ranks", states, [states[0]] * ranks.world)
+        places = [{**state, "skipped": None} for state in states]  # of bad samples each rank counts its own
+        agree("states of the ranks", places, [places[0]] * ranks.world)
         stop = stop_of(case, epochs[0])
         agree("the state's row", states[0]["row"], epochs[0][stop - 1].end if stop else 0)
     rank = case.stop % ranks.world

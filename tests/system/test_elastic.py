@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from stoker import Pipeline
 
 from ..loader.runs import expand, forgiving, noise_of, numbers, odd, real_ids, rest_of, samples, two_of_three
 
-WORLDS = range(1, 5)
+WORLDS = range(1, 6)
 
 KINDS: dict[str, Callable[[int], Pipeline]] = {
     "shuffled": lambda n: numbers(n).shuffle(seed=3),
@@ -29,8 +30,8 @@ def ids_of(pipeline: Pipeline) -> list[int]:
     return [int(sample["x"]) for sample in pipeline]
 
 
-def loaders(base: Pipeline, world: int, size: int, remainder: str = "keep") -> list[Any]:
-    return [base.shard(rank, world, remainder).batch(size).loader(executor="inline") for rank in range(world)]
+def loaders(base: Pipeline, world: int, size: int, remainder: str = "keep", **how: Any) -> list[Any]:
+    return [base.shard(rank, world, remainder).batch(size).loader(**(how or {"executor": "inline"})) for rank in range(world)]
 
 
 def steps_of(base: Pipeline, world: int, size: int) -> tuple[list[list[int]], list[dict[str, Any]]]:
@@ -46,7 +47,9 @@ def steps_of(base: Pipeline, world: int, size: int) -> tuple[list[list[int]], li
         assert None not in batches
         taken.append([x for batch in batches for x in real_ids(batch)])
         rank_states = [rank.state_dict() for rank in ranks]
-        assert all(state == rank_states[0] for state in rank_states), "every rank has the same state"
+        for state, batch in zip(rank_states, batches):
+            assert {**state, "skipped": None} == {**rank_states[0], "skipped": None}, "every rank has the same state"
+            assert "skipped" not in state or state["skipped"]["seen"] >= batch.rows, "but for the samples it has seen itself"
         states.append(rank_states[0])
 
 
@@ -73,6 +76,32 @@ def test_the_union_is_every_sample_once_whatever_the_ranks_before_and_after(kind
                             rest += [x for batch in batches for x in real_ids(batch)]
                         assert sorted(before + rest) == sorted(every), (world, size, step, later_world, later_size)
                         assert len(counts) == 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("n", [1, 7, 60, 61])
+def test_ranks_and_workers_change_together(n: int, often: Callable[[int, int], int]) -> None:
+    """From 1 to 5 ranks of 1 to 5 workers to 1 to 5 ranks of 1 to 5 workers; a state is the same whoever made it."""
+    if n == 60 and not often(0, 1):
+        pytest.skip("61 is much like it")
+    base = numbers(n).shuffle(seed=3).map(noise_of, rng=True)
+    every = ids_of(base)
+    for world in WORLDS:
+        _, states = steps_of(base, world, 3)
+        half = len(states) // 2
+        for workers in WORLDS if often(0, 1) else [1 + world % 5]:
+            ranks = loaders(base, world, 3, threads=workers)
+            iterators = [iter(rank) for rank in ranks]
+            before = [x for _ in range(half) for iterator in iterators for x in real_ids(next(iterator))]
+            assert [rank.state_dict() for rank in ranks] == [states[half]] * world
+            [rank.close() for rank in ranks]
+            for later, later_workers in itertools.product(WORLDS, WORLDS):
+                rest: list[int] = []
+                for loader in loaders(base, later, 4, threads=later_workers):
+                    with loader:
+                        loader.load_state_dict(states[half])
+                        rest += [x for batch in rest_of(loader) for x in real_ids(batch)]
+                assert sorted(before + rest) == sorted(every), (world, workers, later, later_workers)
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])

@@ -38,8 +38,8 @@ def server(shards: Path) -> Iterator[Server]:
         yield running
 
 
-def delivered(pipeline: stoker.Pipeline, **options: Any) -> list[tuple[list[str], list[bytes], list[int]]]:
-    with pipeline.shuffle(seed=5).batch(7, drop_last=False).loader(threads=4, **options) as loader:
+def delivered(pipeline: stoker.Pipeline, threads: int = 4, **options: Any) -> list[tuple[list[str], list[bytes], list[int]]]:
+    with pipeline.shuffle(seed=5).batch(7, drop_last=False).loader(threads=threads, **options) as loader:
         return [(batch.sample_keys, list(batch["bin"]), batch["cls"].tolist()) for _ in range(2) for batch in loader]
 
 
@@ -86,6 +86,21 @@ def test_faults_do_not_reach_through_a_cache(server: Server, oracle: Any, tmp_pa
     requests = len(server.log)
     assert delivered(pipeline) == oracle
     assert len(server.log) == requests, "the second time nothing is fetched"
+
+
+def test_worker_processes_share_a_cache_and_ask_no_server_twice(server: Server, oracle: Any, tmp_path: Path) -> None:
+    pipeline = over_http(server, cache=stoker.Cache(tmp_path / "cache", limit="10MB"))
+    asked = len(server.asked("/s-0.tar", "HEAD"))
+    assert delivered(pipeline, threads=1, processes=2) == oracle
+    assert [len(server.asked(f"/s-{shard}.tar")) for shard in range(SHARDS)] == [1] * SHARDS
+    assert len(server.asked("/s-0.tar", "HEAD")) == asked, "a worker knows size and ETag already"
+
+
+def test_worker_processes_are_as_patient_as_their_home(server: Server, oracle: Any) -> None:
+    pipeline = over_http(server)
+    for shard in range(SHARDS):
+        server.script(f"/s-{shard}.tar", *FAULTS["all of it at once"])
+    assert delivered(pipeline, threads=2, processes=1) == oracle
 
 
 def test_a_shard_that_changes_while_it_is_read_is_told(server: Server, shards: Path) -> None:

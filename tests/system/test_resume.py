@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def test_resuming_at_every_step_gives_the_very_rest(kind: str, size: int) -> Non
         pytest.skip("a batch of one bad sample is data loss")
     pipeline = PIPELINES[kind](size)
     check_every_step(pipeline, whole_run(pipeline), **({"executor": "inline"} if size == 1 else {"threads": 2}))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("processes", [1, 2, 3, 4])
+def test_resuming_at_every_step_with_any_number_of_worker_processes(processes: int, often: Callable[[int, int], int]) -> None:
+    some = ["map with numbers", "filter, then map", "pad", "stream, window, filter", "inner batch"]
+    kinds = [some[processes], *([] if often(0, 1) == 0 else set(PIPELINES) - {some[processes]})]
+    for kind in kinds:
+        pipeline = PIPELINES[kind](7)
+        check_every_step(pipeline, whole_run(pipeline), processes=processes, threads=1 + processes % 2)
 
 
 @pytest.mark.parametrize("kind", SINGLES)

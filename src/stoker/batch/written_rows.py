@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import Enum
 
 from ..faults import TaskFault
 from ..source.chunk import Column, Ints
@@ -24,11 +25,12 @@ class Report:
     rows: int
     failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int  # the slot of that row
-    notes: Notes  # what happened to pictures
+    notes: Notes  # what happened to pictures, and what was tried again
+    draws: bool  # whether a function draws from the process's random generators, so that only one of it runs at a time
 
     def __init__(self, steps: int = 0) -> None:
         self.seconds, self.skipped, self.notes = [0.0] * steps, [], NO_NOTES
-        self.failure, self.rows, self.failed_slot = None, 0, 0
+        self.failure, self.rows, self.failed_slot, self.draws = None, 0, 0, False
 
     def lap(self, clock: float) -> float:
         """Note the time since `clock` as a step's; returns the new clock."""
@@ -37,12 +39,22 @@ class Report:
         return now
 
 
+class Placed(Enum):
+    """Stands for a column of a field that nobody promised room for in the slab, and that is there all the same."""
+
+    PLACED = "in the slab"
+
+
 @dataclass(slots=True)
 class WrittenRows:
-    """Rows of a batch: which rows of the task they are, their columns beside the slab and the bytes of those, their names."""
+    """Rows of a batch: which rows of the task they are, their columns beside the slab and the bytes of those, their names.
 
+    The task's rows are those of the slab from `first` on.
+    """
+
+    first: int
     slots: Ints
-    loose: dict[str, Column]
+    loose: dict[str, Column | Placed]
     nbytes: int
     names: Names
     report: Report

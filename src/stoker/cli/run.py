@@ -111,6 +111,8 @@ def tell_stats(stats: Stats) -> None:
     rows["workers"] = f"{counted(stats.workers, 'thread')} on {counted(stats.cores, 'core')}{busy}"
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"
+    if stats.retried:
+        rows["tried again"] = f"{stats.retried:,} reads and calls"
     if stats.damaged:
         rows["damaged"] = f"{stats.damaged:,} images, decoded as far as they go"
     for name, value in rows.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import weakref
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,6 +17,17 @@ from ..batch.tensors import as_tensors
 from ..errors import ConfigError
 from ..registry import needed
 from .framework_output import Output
+
+_log = logging.getLogger("stoker")
+
+#: smaller slabs share pages of memory with others, and are copied fast enough as they are
+_LEAST_PINNED = 64 << 10
+#: cudaHostRegisterPortable: pinned for every device
+_PORTABLE = 1
+_NOT_PINNED = (
+    "%d bytes of shared memory could not be pinned for the GPU (CUDA error %d), so batches are copied once more on their way; "
+    "raise the limit on locked memory (`ulimit -l`), or use loader(executor='threads')"
+)
 
 
 def choose_torch_output(device: Any) -> Output:
@@ -48,16 +62,40 @@ class CudaOutput(TorchOutput):
 
     The consumer's stream waits for the copy, the consumer does not. A batch is kept here until its copy is done, so that its
     slab is not filled again before.
+
+    Slabs that workers in other processes see are pinned where they lie. Where the system refuses that, batches go through other
+    pinned memory on their way, which takes a copy more.
     """
+
+    beside_device = True
 
     def __init__(self, torch: Any, device: Any) -> None:
         super().__init__(torch, device)
         self._stream = torch.cuda.Stream(device)
         self._copying: deque[tuple[Any, Batch]] = deque()
+        self._staged = False  # whether memory could not be pinned where it lies
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         pinned: NDArray[np.uint8] = self._torch.empty(nbytes, dtype=self._torch.uint8, pin_memory=True).numpy()
         return pinned
+
+    def adopt(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        if self._staged or memory.nbytes < _LEAST_PINNED:
+            return memory
+        torch, place = self._torch, memory.ctypes.data
+        with torch.cuda.device(self._device):
+            cudart = torch.cuda.cudart()
+            status = int(cudart.cudaHostRegister(place, memory.nbytes, _PORTABLE))
+            if status:
+                self._staged = True
+                _log.warning(_NOT_PINNED, memory.nbytes, status)
+                with suppress(RuntimeError):  # CUDA keeps the error for whoever asks next, which is now and not in the training
+                    torch.zeros(1, device=self._device)
+                return memory
+        # Before the memory is anybody else's: nothing of what holds it outlives this very array.
+        unpin = weakref.finalize(memory, cudart.cudaHostUnregister, place)
+        unpin.atexit = False
+        return memory
 
     def hand_over(self, batch: Batch) -> Batch:
         torch = self._torch
@@ -73,6 +111,8 @@ class CudaOutput(TorchOutput):
         return on_device
 
     def _copy(self, tensor: Any, user: Any) -> Any:
+        if self._staged:
+            tensor = tensor.pin_memory()
         tensor = tensor.to(self._device, non_blocking=True)
         tensor.record_stream(user)  # its memory is the user's until the user's stream is done with it
         return tensor

@@ -134,6 +134,10 @@ class AutoExecutor(Executor):
     def stacks(self, describe: Callable[[Any], str]) -> str:
         return "\n".join(executor.stacks(describe) for executor in self._at_work())
 
+    @property
+    def starting(self) -> bool:
+        return any(executor.starting for executor in self._at_work())
+
     def replace_stuck(self, quiet_s: float) -> bool:
         replaced = [executor.replace_stuck(quiet_s) for executor in self._at_work()]
         return any(replaced)

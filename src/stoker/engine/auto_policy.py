@@ -246,7 +246,7 @@ class AutoPolicy:
             yield Choice(Setting(cores, 1), f"Python functions {why}: {used:.1f} of {cores} cores were used", _GAIN)
         if not now.processes and locked and cores >= _FEEDER_CORES and load.function_share < _FUNCTIONS:
             yield Choice(Setting(1, cores), "Python code elsewhere in this program holds the interpreter lock", _GAIN)
-        full_locks = load.function_share >= _MOSTLY and used >= _FULL * max(1, now.processes)
+        full_locks = load.draws or (load.function_share >= _MOSTLY and used >= _FULL * max(1, now.processes))
         short_of_cores = load.queued_s >= _QUEUED * (load.task_s - load.cpu_s)
         if load.on_core < _ON_CORE and not full_locks and not short_of_cores:
             yield from self._more_threads(load)

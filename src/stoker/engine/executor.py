@@ -130,6 +130,11 @@ class Executor(ABC):
         """Whether its workers can begin at once; else they are still being started."""
         return True
 
+    @property
+    def starting(self) -> bool:
+        """Whether some worker is only just starting: until it has, nobody can say that work has come to a halt."""
+        return False
+
     def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], Address | None]:
         """Memory that its workers can write to, and its address where they need one."""
         return np.empty(nbytes, np.uint8), None

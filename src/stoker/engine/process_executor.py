@@ -37,7 +37,7 @@ from .function_wire import pack_work
 from .process_line import Frame, HomeLine, Kind, frame, head, write_block
 from .process_worker import STACKS
 from .resources import out_of_memory_kills
-from .shared_memory import AddressBook, Arena, Bytes, MemoryFile, Place, SharedAddress, lend
+from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
 from .task_notes import NoteBoard, TaskNote
 
 C = TypeVar("C")
@@ -45,6 +45,8 @@ R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
+#: seconds in which a worker may start without being taken for stuck
+_START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
@@ -217,7 +219,7 @@ class ProcessExecutor(Executor):
         self._owner = os.getpid()
         self._workers: list[_Process] = []
         self._wake_end = self._wake = -1
-        self._arena = Arena(MemoryFile(next(_files)))
+        self._arena = BlockArena(MemoryFile(next(_files)))
         _alive.add(self)
         at_end(_end_all)
         try:
@@ -244,6 +246,11 @@ class ProcessExecutor(Executor):
     def ready(self) -> bool:
         """Whether a worker has begun; others may still be on their way."""
         return any(worker.ready for worker in self._workers)
+
+    @property
+    def starting(self) -> bool:
+        since = time.monotonic() - _START_S
+        return any(not worker.ready and worker.heard_s > since for worker in self._workers)
 
     @property
     def processes(self) -> list[int]:
@@ -476,6 +483,7 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
+            self._suspects = deque(suspect for suspect in self._suspects if suspect[0].number != number)
             data = frame(Kind.CANCEL, number)
             for worker in self._workers:
                 if number in worker.open:
@@ -526,7 +534,8 @@ class ProcessExecutor(Executor):
         if worker is None:
             return  # buried by an event before this one
         worker.tainted = True
-        dead = fd == worker.pidfd
+        # Asked, because this may be an event of one that was buried a moment ago, whose descriptor its successor has now.
+        dead = fd == worker.pidfd and worker.process.poll() is not None
         for frame_ in worker.line.receive():
             if frame_ is None:
                 dead = True

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .function_wire import Beside, pack, unpack
-from .shared_memory import Arena, Extent, Place
+from .shared_memory import BlockArena, Extent, Place
 
 _HEAD = struct.Struct("<IIQ")
 _PLACE = struct.Struct("<qqqqq")
@@ -125,7 +125,7 @@ class Frames:
         del self._data[:at]
 
 
-def write_block(arena: Arena, memory: list[memoryview]) -> tuple[Place, list[Place]]:
+def write_block(arena: BlockArena, memory: list[memoryview]) -> tuple[Place, list[Place]]:
     """Put arrays into a block, one after another; the block, and where each of them is."""
     starts, size = [], 0
     for raw in memory:

@@ -12,7 +12,9 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
@@ -21,7 +23,7 @@ from ..errors import FunctionError, message_of
 from ..faults import TaskFault
 from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
-from .shared_memory import Arena, Extent, MemoryFile, Place, attach, attached
+from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
 from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
 
@@ -36,12 +38,16 @@ def main(line: int, lifeline: int, stacks: int, threads: int) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with(lifeline)
     faulthandler.register(STACKS, file=stacks, all_threads=True)
+    code = 1
     try:
         _Worker(WorkerLine(line), threads).run()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
+        code = 0
+    except BaseException:  # noqa: BLE001  a mistake of ours; whoever started this hears that it ended
+        traceback.print_exc()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
             stream.flush()
-        os._exit(0)  # without waiting for threads; what they do is of no use to anybody now
+    os._exit(code)  # without waiting for threads: what they do is of no use to anybody now
 
 
 def _end_with(lifeline: int) -> None:
@@ -101,7 +107,7 @@ class _Worker:
         self._line, self._threads = line, threads
         self._works: dict[int, TaskWork[Any, Any]] = {}
         self._channels: dict[int, tuple[_NotedWork, Any]] = {}
-        self._arena: Arena | None = None
+        self._arena: BlockArena | None = None
         self._board: NoteBoard | None = None
         self._executor: ThreadExecutor | None = None
         self._handlers = {
@@ -126,7 +132,7 @@ class _Worker:
         file = MemoryFile(number, self._line.descriptors.popleft(), size=size)
         attach(file)
         if own:  # it begins with the board
-            self._arena = Arena(file)
+            self._arena = BlockArena(file)
             self._board = NoteBoard(file.map(Extent(number, 0, size)))
 
     def _start(self, frame_: Frame) -> None:

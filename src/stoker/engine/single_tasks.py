@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from .executor import Executor, Outcome, Task, TaskWork
-from .schedule import Finished, GiveUp, Lost, Offered, Run, Schedule, Window
+from .schedule import Finished, GiveUp, Lost, Offered, Run, RunAlone, Schedule, Window
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -25,20 +25,21 @@ def run_tasks(
     one unit. Several times per second `look` is called.
     """
     schedule, channel = Schedule(Window(1, 1)), executor.channel(work)
-    waiting = deque(command for command in schedule.handle(Offered(0, len(contents))) if isinstance(command, Run))
+    offered = schedule.handle(Offered(0, len(contents)))
+    waiting = deque(command for command in offered if isinstance(command, (Run, RunAlone)))
     running = 0
     try:
         while running or waiting:
             while waiting and running < executor.workers:
                 run = waiting.popleft()
-                channel.submit([Task(0, run.task, contents[run.task], run.alone)])
+                channel.submit([Task(0, run.task, contents[run.task], isinstance(run, RunAlone))])
                 running += 1
             for outcome in channel.collect(_LOOK_S):
                 running -= 1
                 causes: tuple[str, ...] = ()
                 if outcome.lost:
                     [command] = schedule.handle(Lost(0, outcome.task.number, outcome.blame, outcome.cause))
-                    if isinstance(command, Run):
+                    if isinstance(command, (Run, RunAlone)):
                         waiting.appendleft(command)
                         continue
                     assert isinstance(command, GiveUp)

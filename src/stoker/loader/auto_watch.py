@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ..batch.slab import SlabPool
 from ..engine.auto_executor import AutoExecutor
@@ -22,43 +22,12 @@ _NATIVE = ("read", "image", "decode", "blend", "collate")
 _PILLOW = ("image", "decode")
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What the meters showed."""
-
-    batches: int = 0
-    samples: int = 0
-    elapsed_s: float = 0.0
-    waited_s: float = 0.0
-    task_s: float = 0.0
-    cpu_s: float = 0.0
-    process_s: float = 0.0
-    pillow: int = 0
-    worked: int = 0
-    steps_s: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, stats: Stats) -> _Reading:
-        return cls(
-            stats.batches,
-            stats.samples,
-            stats.elapsed_s,
-            stats.waited_s,
-            stats.task_s,
-            stats.cpu_s,
-            stats.process_s,
-            stats.pillow,
-            stats.worked,
-            dict(stats.steps_s),
-        )
-
-
 class AutoWatch:
     """Follows one loader. Called by the consumer's thread, some times per second while batches are handed out."""
 
     def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool) -> None:
         self._policy, self._executor, self._pool = policy, executor, pool
-        self._last = _Reading()
+        self._last = Stats()
         self._queued: float | None = None
         self._moves = 0
         self._choice: Choice | None = None
@@ -71,11 +40,11 @@ class AutoWatch:
             return
         last = self._last
         if not last.batches:
-            self._last = _Reading.of(stats)  # where loads begin
+            self._last = _copy_of(stats)  # where loads begin
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
-        self._last = now = _Reading.of(stats)
+        self._last = now = _copy_of(stats)
         if self._choice is None:
             self._ask(self._decide(load_between(last, now)))
             self._tell(meters, stats.executor.since)
@@ -110,7 +79,7 @@ class AutoWatch:
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves = stats.batches, self._moves + 1
         self._choice = None
-        self._last = _Reading.of(stats)
+        self._last = _copy_of(stats)
         self._tell(meters, since)
         return True
 
@@ -124,8 +93,8 @@ class AutoWatch:
         )
 
 
-def load_between(before: _Reading, after: _Reading) -> Load:
-    """What happened between two readings."""
+def load_between(before: Stats, after: Stats) -> Load:
+    """What happened between two snapshots."""
     worked, pillow = after.worked - before.worked, after.pillow - before.pillow
     steps = {name: seconds - before.steps_s.get(name, 0.0) for name, seconds in after.steps_s.items()}
     functions_s = sum(seconds for name, seconds in steps.items() if not name.startswith(_NATIVE))
@@ -138,4 +107,9 @@ def load_between(before: _Reading, after: _Reading) -> Load:
         cpu_s=after.cpu_s - before.cpu_s,
         function_s=functions_s + by_pillow_s,
         process_s=after.process_s - before.process_s,
+        draws=after.draws > before.draws,
     )
+
+
+def _copy_of(stats: Stats) -> Stats:
+    return replace(stats, steps_s=dict(stats.steps_s))

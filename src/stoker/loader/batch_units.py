@@ -38,7 +38,7 @@ Cursors = Callable[[int], Cursor]
 #: what a task of a segment starts from: places in the epoch, or rows that exist already
 Rows = Union[Places, Chunk]
 #: keys that an error names
-_MOST_KEYS = 8
+_MOST_KEYS = 16
 
 
 @dataclass(slots=True)
@@ -97,9 +97,11 @@ class BatchWork:
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
         stop = first + len(rows)
+        hoped = content.slab.layout.hoped
         targets = {name: array[first:stop] for name, array in content.slab.arrays.items()}
-        chunk, report = self.runner.run(rows, targets, scratch)
-        return write_rows(targets, chunk, self.needed, report)
+        promised = {name: array for name, array in targets.items() if name not in hoped} if hoped else targets
+        chunk, report = self.runner.run(rows, promised, scratch)
+        return write_rows(first, targets, hoped, chunk, self.needed, report)
 
     def join(self, joining: BatchJoin, keys: Keys, weigh: bool) -> JoinedBatch:
         """Make columns of what tasks have written, and do to them what is to be done to a whole batch.
@@ -111,7 +113,7 @@ class BatchWork:
         columns = join(joining, self.specs, self.rules, keys)
         if weigh:
             report.lap(clock)
-            in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns}
+            in_slab = {id(columns[name]) for name, *_ in joining.memory.layout.fields if name in columns}
         if joining.rows and self.finish.acts:
             columns, given = self.finish(columns, joining.rows, joining.real, joining.epoch, joining.position, keys, report)
         if weigh:
@@ -149,7 +151,7 @@ class BatchUnit(Unit[Content, Result]):
         skipped: Sequence[SampleError] = (),
     ) -> None:
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
-        self.nbytes = work.layout.nbytes
+        self.nbytes = draft.slab.layout.nbytes
         self.finish = finish  # a worker joins the rows; else the consumer does, because it costs nothing
         self.draft: Draft | None = draft
         #: which of its rows are good; None: all
@@ -205,7 +207,7 @@ class BatchUnit(Unit[Content, Result]):
         assert self.draft is not None
         report = Report()
         report.skipped.append(TaskFault.of(error))
-        return self.draft.add(first, WrittenRows(numbers(0), {}, 0, ListedNames([], [], []), report))
+        return self.draft.add(first, WrittenRows(first, numbers(0), {}, 0, ListedNames([], [], []), report))
 
     def _fail(self, row: int, error: BaseException) -> None:
         self.failed = True
@@ -238,6 +240,11 @@ class BatchUnit(Unit[Content, Result]):
             own = self._rows.positions[: self.rows - self._padded].tolist()
             errors = [by_position[position] for position in own if position in by_position]
         return self._front_skipped + errors
+
+    @property
+    def fronts(self) -> int:
+        """How many of `skipped`, its first, were left out on the way to this unit."""
+        return len(self._front_skipped)
 
     def before_skipped(self) -> list[int]:
         """How many samples of this unit, bad ones on the way to it among them, come before each of `skipped`."""
@@ -302,6 +309,7 @@ class EpochEnd(Marker):
 
     def __init__(self, epoch: int, skipped: Sequence[SampleError] = (), left: int = 0) -> None:
         self.epoch, self.skipped, self.left = epoch, list(skipped), left
+        self.fronts = len(self.skipped)
 
     def before_skipped(self) -> list[int]:
         return [*range(len(self.skipped))]
@@ -437,10 +445,12 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
         )
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
-    return WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}; leave it out with .on_error('skip'), or look at "
-        "it alone with loader(executor='inline')",
+    error = WorkerError(
+        f"sample {key!r} ({origin}): the process that worked on it {how}; leave it out with .on_error('skip'), or "
+        "look at it alone with loader(executor='inline')",
         key=key,
         origin=origin,
         position=position,
     )
+    error.index = names.index(0)
+    return error

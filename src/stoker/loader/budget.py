@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..errors import DataLossError, SampleError, message_of
+from ..plan.cursor import MOST_RECENT, Cursor, SkipCounts
 from ..plan.nodes import SkipPolicy
-from ..storage.text_files import append_lines
 
 #: a share is judged over at least this many samples, so that one bad sample at the start is not "100 %"
 _LEAST = 1000
+#: a sample that was made of another has the number among those above this bit of its position (`stage/ragged.py`)
+_SOURCE_POSITION = (1 << 40) - 1
 
 
 class SkipBudget:
@@ -19,31 +20,51 @@ class SkipBudget:
 
     def __init__(self, policy: SkipPolicy) -> None:
         self._policy = policy
-        self._seen = self._skipped = 0
+        self._seen = self._bad = 0
         self._recent: deque[int] = deque()  # numbers of the bad samples in the window: one more than the budget allows, at most
+        # The latest batch: the place in front of it, its rows, and the bad samples that were counted with it, or before their
+        # turn: (on the way to a filter, position). A state of a place in front of them leaves them to be counted again.
+        self._here, self._rows = Cursor(), 0
+        self._latest: list[tuple[bool, int]] = []
 
-    def epoch(self) -> None:
-        """Start counting again."""
-        self._seen = self._skipped = 0
-        self._recent.clear()
+    def begin(self, counts: SkipCounts | None) -> None:
+        """Count from the start of an epoch, or from where a saved one was."""
+        counts = counts or SkipCounts()
+        self._seen, self._bad = counts.seen, counts.bad
+        self._recent = deque(counts.seen - age for age in counts.recent)
+        self._rows, self._latest = 0, []
 
-    def count(self, rows: int, skipped: list[SampleError], epoch: int, before: Callable[[], Sequence[int]]) -> None:
+    def count(
+        self, rows: int, skipped: list[SampleError], fronts: int, epoch: int, before: Callable[[], Sequence[int]], here: Cursor
+    ) -> None:
         """Take in a batch: `rows` good rows and the errors of bad ones; raises when the budget is spent.
 
-        `before` says how many samples of the batch, good or bad, come before each bad one.
+        The first `fronts` of the errors are of samples on their way to a filter or the like. `before` says how many samples of
+        the batch, good or bad, come before each bad one. The batch is the one after `here`.
         """
         first = self._seen
         self._seen += rows + len(skipped)
-        self._skipped += len(skipped)
+        self._here, self._rows = here, rows + len(skipped) - fronts
+        if self._latest:
+            self._latest = [each for each in self._latest if _comes_after(each, here)]
         if not skipped:
             return
-        if self._policy.quarantine:
-            append_lines(self._policy.quarantine, [_entry(error, epoch) for error in skipped])
+        self._bad += len(skipped)
+        self._latest += [(number < fronts, error.position or 0) for number, error in enumerate(skipped)]
         if (window := self._policy.window) is not None:
             for error, at in zip(skipped, before()):
                 self._judge(error, first + at, window, epoch)
-        elif self._skipped > self._allowed(max(self._seen, _LEAST)):
-            raise self._spent(f"{self._skipped:,} of {self._seen:,} samples of epoch {epoch}", skipped[-1])
+        elif self._bad > self._allowed(max(self._seen, _LEAST)):
+            raise self._spent(f"{self._bad:,} of {self._seen:,} samples of epoch {epoch}", skipped[-1])
+
+    def counts(self, at: Cursor, world: int) -> SkipCounts:
+        """What was counted up to a place in front of the latest batch, in it or after it."""
+        later = [each for each in self._latest if _comes_after(each, at)]
+        passed = -((self._here.row - at.row) // world)  # rows of this rank
+        seen = self._seen - max(0, self._rows - max(0, passed)) - sum(front for front, _ in later)
+        window = self._policy.window or 0
+        ages = [seen - number for number in self._recent]
+        return SkipCounts(seen, self._bad - len(later), tuple(age for age in ages if 0 < age < window)[-MOST_RECENT:])
 
     def _judge(self, error: SampleError, number: int, window: int, epoch: int) -> None:
         recent = self._recent
@@ -65,14 +86,9 @@ class SkipBudget:
         return error
 
 
-def _entry(error: SampleError, epoch: int) -> str:
-    """A bad sample as a line of the quarantine file."""
-    entry = {
-        "key": error.key,
-        "origin": error.origin,
-        "epoch": epoch,
-        "position": error.position,
-        "error": type(error).__name__,
-        "reason": message_of(error, 1 << 16),
-    }
-    return json.dumps(entry)
+def _comes_after(bad: tuple[bool, int], cursor: Cursor) -> bool:
+    """Whether a bad sample comes after a place: by its source position on the way to a filter, by its row elsewhere."""
+    front, position = bad
+    if not front:
+        return position >= cursor.row
+    return cursor.at is not None and position & _SOURCE_POSITION >= cursor.at[0]

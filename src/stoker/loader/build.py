@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..batch.collate import STACK_EQUAL
 from ..batch.slab import Allocate, Layout
@@ -23,6 +25,7 @@ from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
 from ..stage.finish import Finish
+from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
 from ..storage.scratch import Scratch
 from .batch_units import BatchWork, Observer, SegmentWork
@@ -72,16 +75,24 @@ def layout_of(plan: Plan, group: int) -> Layout:
     return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
 
 
+def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | None) -> bool:
+    """Whether a column that was joined of rows beside the slab may have come of arrays of one shape and type."""
+    if name in {known for known, *_ in layout.fields} or not isinstance(column, np.ndarray):
+        return False
+    return (rules or {}).get(name) in (None, STACK_EQUAL) and column.ndim > 1 and column.size > 0 and column.dtype.kind in "biufc"
+
+
 def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWork]]:
     """The work of the final tasks, and of each segment."""
     skip = plan.policy is not None
     source = plan.source if isinstance(plan.source, Source) else None
-    reader = None if source is None else Reader(source, plan.wanted)
+    retries = IoRetries(plan.retries) if plan.retries else None
+    reader = None if source is None else Reader(source, plan.wanted, retries)
     segments = []
     for number, segment in enumerate(plan.segments):
-        stages = make_stages(segment.work.steps, plan.seed)
+        stages = make_stages(segment.work.steps, plan.seed, retries)
         segments.append(SegmentWork(Runner(segment.work, stages, skip, reader if number == 0 else None), source))
-    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed), skip, reader if plan.counted else None)
+    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed, retries), skip, reader if plan.counted else None)
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
@@ -182,8 +193,12 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
         meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
         if report is not None:
             meters.worked(report.rows + len(report.skipped))
+            if report.draws:
+                meters.drew()
             notes = report.notes
             meters.by_pillow(notes.pillow)
+            if notes.retried:
+                meters.retried(notes.retried)
             if meters.sought(notes.seeks_used, notes.seeks_unfit):
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "

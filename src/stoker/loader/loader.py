@@ -36,15 +36,18 @@ from ..source.source import Source
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
 from .auto_watch import AutoWatch
+from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import (
+    can_hope,
     compile_work,
     decodes,
     executor_stats,
     finishes,
     group_of,
     layout_of,
+    loose_fields,
     make_executor,
     observer,
     policy_of,
@@ -148,7 +151,10 @@ class Loader:
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
         self._forerunner: Forerunner | None = None
-        self._skips = SkipBudget(plan.policy) if plan.policy else None
+        self._skips, self._bad_samples = None, None
+        if plan.policy is not None:
+            self._skips = SkipBudget(plan.policy)
+            self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._front_skipped: list[SampleError] = []
         self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
         self._finalizer = weakref.finalize(self, self._executor.close)
@@ -160,6 +166,7 @@ class Loader:
         self._pool = SlabPool(self._layout, keep, allocate)
         if policy is not None and isinstance(self._executor, AutoExecutor):
             self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
@@ -177,8 +184,6 @@ class Loader:
             self._stop_feed()
             self._end_epoch()
         self._progress = _Progress()
-        if self._skips:
-            self._skips.epoch()
         return _EpochIterator(self, self._progress)
 
     def __len__(self) -> int:
@@ -258,6 +263,8 @@ class Loader:
             return None
         if isinstance(unit, EpochEnd):
             self._account(0, unit)
+            if self._bad_samples is not None:
+                self._bad_samples.epoch_ended(unit.epoch)
             self._note_empty(unit)
             return None
         good = None
@@ -268,13 +275,24 @@ class Loader:
             if not good:
                 raise self._failed
         assert isinstance(unit, BatchUnit)
-        rows = unit.batch(good).rows
+        batch = unit.batch(good)
+        rows = batch.rows
+        if self._learns and rows == self._layout.rows:
+            self._learn(batch)
         self._account(unit.samples, unit)
         self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
             last = unit.bad[-1]
             raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {last}") from last
         return unit
+
+    def _learn(self, batch: Batch) -> None:
+        """Have room in the memory of batches for fields that functions make, if these arrays are as others will be."""
+        self._learns = False
+        layout, rules = self._layout, self._work.rules
+        columns = {name: column for name, column in batch._asdict().items() if can_hope(name, column, layout, rules)}
+        if columns:
+            self._pool.start_over(layout.hoping(columns))
 
     def _note_empty(self, end: EpochEnd) -> None:
         """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
@@ -284,10 +302,15 @@ class Loader:
         _log.warning(nothing_came(self._plan, self._deal, end.epoch, end.left, len(end.skipped)))
 
     def _account(self, rows: int, unit: BatchUnit | EpochEnd) -> None:
-        if self._skips is not None:
-            skipped = unit.skipped
-            self._meters.skipped(len(skipped))
-            self._skips.count(rows, skipped, unit.epoch, unit.before_skipped)
+        if self._skips is None or self._bad_samples is None:
+            return
+        skipped = unit.skipped
+        if skipped:
+            self._meters.skipped(map(kind_of, skipped))
+            # What fails on the way to a filter or the like fails on all ranks and in all torch workers: one of them lists it.
+            elsewhere = 0 if self._rank.rank == self._part[0] == 0 else unit.fronts
+            self._bad_samples.note(skipped, unit.epoch, elsewhere)
+        self._skips.count(rows, skipped, unit.fronts, unit.epoch, unit.before_skipped, self._cursor)
 
     # ---- state -------------------------------------------------------------------------------------------------------------
 
@@ -339,13 +362,15 @@ class Loader:
         """Where this loader is, as a small JSON value.
 
         Refers to batches handed out, never to those prepared ahead. After the same number of steps it is the same on every rank,
-        and it can be loaded on any number of ranks and workers. With ``before=True``, the batch handed out last does not count
-        until the next one is asked for: the state to save when training on it may not have been completed.
+        and it can be loaded on any number of ranks and workers. (Only with ``on_error("skip")`` its entry ``"skipped"`` counts
+        the bad samples of this rank.) With ``before=True``, the batch handed out last does not count until the next one is asked
+        for: the state to save when training on it may not have been completed.
         """
         if before is None:
             before = self._trainer.reads_ahead
         cursor = self._before if before and self._before is not None else self._cursor
-        return encode(cursor, self._pipeline_identity())
+        counts = None if self._skips is None else self._skips.counts(cursor, self._deal.world)
+        return encode(cursor, self._pipeline_identity(), counts)
 
     @_in_turn
     def load_state_dict(self, state: Any, *, force: bool = False) -> None:
@@ -380,6 +405,8 @@ class Loader:
 
     def _move(self, cursor: Cursor) -> None:
         self._cursor, self._before, self._unsettled = cursor, None, False
+        if self._skips is not None:
+            self._skips.begin(cursor.counts)
 
     @_in_turn
     def _settle(self) -> None:

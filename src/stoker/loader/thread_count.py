@@ -38,3 +38,12 @@ def default_threads(plan: Plan) -> ThreadCount:
     if isinstance(plan.source, Source) and plan.source.waits:
         return ThreadCount(threads + _WAITING, f"{reason}, and {_WAITING} more because reads wait for a network")
     return ThreadCount(threads, reason)
+
+
+def moves_told(plan: Plan) -> str:
+    """What a loader may do about workers that do not keep up, in words; only running it shows what it does."""
+    cores = core_share().threads
+    if cores == 1:
+        return "threads, because there is one core"
+    functions = f", {cores} processes where functions hold the interpreter lock" if plan.functions else ""
+    return f"threads; if the training loop waits for them, more threads where tasks wait{functions}"

@@ -15,8 +15,10 @@ from ..source.chunk import FieldSpec
 from ..source.source import Source
 
 
-def explain_plan(plan: Plan, threads: int, reason: str) -> str:
-    """Source, order, stages, batch and the memory it takes, ranks; and the default number of threads, with its reason."""
+def explain_plan(plan: Plan, threads: int, reason: str, moves: str) -> str:
+    """Source, order, stages, batch and the memory it takes, ranks; the default number of threads, with its reason, and when
+    work moves elsewhere.
+    """
     lines = [f"source   {plan.source.describe()}"]
     if isinstance(plan.source, Source):
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
@@ -31,8 +33,10 @@ def explain_plan(plan: Plan, threads: int, reason: str) -> str:
     lines.append(f"batch    {_batch(plan)}")
     lines.append(f"ranks    {_ranks(plan)}")
     lines.append(f"threads  {threads}: {reason}")
+    lines.append(f"executor auto: {moves}")
     lines += [f"finish   {written(node)}" for node in plan.finish]
-    lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}")
+    again = f"; input and output are tried again, up to {counted(plan.retries, 'time')}" if plan.retries else ""
+    lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}{again}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
     return "\n".join(lines)
 

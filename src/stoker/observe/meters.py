@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -47,7 +47,8 @@ class Stats:
     first_samples: int = 0  # of these, in the first batch
     bytes: int = 0
     epochs: int = 0
-    skipped: int = 0
+    skipped: int = 0  # bad samples left out by on_error("skip")
+    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"image jpg: TruncatedImage": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
     elapsed_s: float = 0.0  # from the first batch to the last one handed out
     waited_s: float = 0.0  # of that, time the consumer waited for a batch
@@ -61,9 +62,11 @@ class Stats:
     executor: ExecutorStats = _UNKNOWN
     cores: int = 0  # that this process may use; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
+    retried: int = 0  # reads and calls of functions that were tried again, by retry(n)
     damaged: int = 0  # images decoded as far as they go, with lenient=True
     seeks_used: int = 0  # images whose crop was reached by a seek index
     seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
+    draws: int = 0  # tasks whose functions draw from random generators that all threads of a process share
     worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
     steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
 
@@ -208,6 +211,12 @@ class Meters:
     def by_pillow(self, count: int) -> None:
         self._stats.pillow += count
 
+    def retried(self, count: int) -> None:
+        self._stats.retried += count
+
+    def drew(self) -> None:
+        self._stats.draws += 1
+
     def damaged(self, count: int) -> None:
         self._stats.damaged += count
 
@@ -224,9 +233,12 @@ class Meters:
         if queued is not None:
             self._stats.queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
 
-    def skipped(self, count: int) -> None:
-        self._stats.skipped += count
+    def skipped(self, kinds: Iterable[str]) -> None:
+        """Samples left out, each by what was wrong with it."""
+        for kind in kinds:
+            self._stats.skipped += 1
+            self._stats.skipped_by[kind] = self._stats.skipped_by.get(kind, 0) + 1
 
     def snapshot(self) -> Stats:
         self.look()
-        return replace(self._stats, steps_s=dict(self._stats.steps_s))
+        return replace(self._stats, steps_s=dict(self._stats.steps_s), skipped_by=dict(self._stats.skipped_by))

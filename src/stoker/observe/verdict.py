@@ -31,7 +31,25 @@ def verdict(stats: Stats, *, training: bool = True) -> str:
     if not stats.measured:
         more = "take some batches first" if training else "run at least 2 batches, with `--epochs 5` or a larger `--limit`"
         return f"Too little has run to say anything: {more}."
-    return f"{_rate(stats, training)} {_limit(stats, training)}"
+    return f"{_rate(stats, training)} {_limit(stats, training)}{_chosen(stats)}"
+
+
+def _chosen(stats: Stats) -> str:
+    """Who runs tasks, and why, where that was not for the user to say."""
+    executor = stats.executor
+    if not executor.reason:
+        return ""
+    since = f" since batch {executor.since:,}" if executor.since else ""
+    return f" Work runs in {_workers(stats)}{since}: {executor.reason}."
+
+
+def _workers(stats: Stats) -> str:
+    executor = stats.executor
+    threads = counted(executor.threads or stats.workers, "thread")
+    if not executor.processes:
+        return threads
+    processes = "1 process" if executor.processes == 1 else f"{executor.processes} processes"
+    return processes if executor.threads == 1 else f"{processes} of {threads}"
 
 
 def _rate(stats: Stats, training: bool) -> str:
@@ -79,12 +97,16 @@ def _waiting(stats: Stats, training: bool) -> str:
     name = max(stats.steps_s, key=lambda step: stats.steps_s[step], default="")
     if stats.queued_s is not None and stats.queued_s >= _QUEUED * (stats.task_s - stats.cpu_s):
         return _cores_taken(stats, training)
+    if stats.executor.processes:
+        return _waiting_elsewhere(stats, name)
     if name == "read":
         return "Reading waits for storage: more threads than cores help."
     if not name.startswith(_COMPUTING) and stats.process_s < _LOCKED * stats.elapsed_s:
         return "It waits for something outside this program (a network, a disk, a sleep): more threads than cores help."
     if not name.startswith(_COMPUTING):
-        return "A Python function holds the interpreter lock, so that others wait: make it do less, or vectorise it."
+        return (
+            "A Python function holds the interpreter lock, so that others wait: use processes, make it do less, or vectorise it."
+        )
     if _many_by_pillow(stats) and stats.workers > 1:
         return (
             f"{_pillow_told(stats)}, which holds the interpreter lock part of the time, so that threads wait for each other: "
@@ -95,12 +117,21 @@ def _waiting(stats: Stats, training: bool) -> str:
     return f"Python code elsewhere in this program{_perhaps(training)} held the interpreter lock meanwhile."
 
 
+def _waiting_elsewhere(stats: Stats, name: str) -> str:
+    """The same for tasks of other processes, of which less is known."""
+    if stats.executor.threads > 1 and not name.startswith((*_COMPUTING, "read")):
+        return "A Python function holds the lock of its process's interpreter, or waits: more processes help, with fewer threads."
+    return (
+        "Workers wait for storage, a network or a sleep, or other programs took their cores: more threads per process may help."
+    )
+
+
 def _perhaps(training: bool) -> str:
     return ", perhaps the training itself," if training else ""
 
 
 def _cores_taken(stats: Stats, training: bool) -> str:
-    others = (stats.process_s - stats.cpu_s) / stats.elapsed_s
+    others = (stats.process_s - (0.0 if stats.executor.processes else stats.cpu_s)) / stats.elapsed_s
     if others >= _OTHERS * stats.cores:
         who = f"other threads of this program{_perhaps(training)} used {others:.1f} of {stats.cores}"
     else:

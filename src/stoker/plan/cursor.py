@@ -1,9 +1,12 @@
-"""The cursor: where to resume. Two integers, and for samples numbered as they come, where in the source the next one is."""
+"""The cursor: where to resume. Two integers, and for samples numbered as they come, where in the source the next one is.
+
+With `on_error("skip")` a state also holds how many samples were bad so far, so that a budget outlasts a restart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import StateError
@@ -12,32 +15,50 @@ from ..errors import StateError
 VERSION = 2
 #: random numbers know epochs by 32 bits
 MOST_EPOCHS = 1 << 32
+#: bad samples of a window that a state remembers: the latest
+MOST_RECENT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SkipCounts:
+    """What one rank has seen of an epoch: so many samples, so many of them bad.
+
+    `recent` are the bad ones in the window of a budget, oldest first: how many samples were seen from each on, itself included.
+    """
+
+    seen: int = 0
+    bad: int = 0
+    recent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """`row` rows of epoch `epoch` have been handed out, over all ranks.
 
-    `at` is (source position, samples of it already given) where stages change the count; None elsewhere.
+    `at` is (source position, samples of it already given) where stages change the count; None elsewhere. `counts` come with a
+    loaded state, and are no part of the place.
     """
 
     epoch: int = 0
     row: int = 0
     at: tuple[int, int] | None = None
+    counts: SkipCounts | None = field(default=None, compare=False)
 
 
-def encode(cursor: Cursor, identity: Mapping[str, str]) -> dict[str, Any]:
+def encode(cursor: Cursor, identity: Mapping[str, str], counts: SkipCounts | None = None) -> dict[str, Any]:
     """A state for `json.dump`."""
     state: dict[str, Any] = {"stoker": VERSION, "epoch": cursor.epoch, "row": cursor.row, "pipeline": dict(identity)}
     if cursor.at is not None:
         state["at"] = list(cursor.at)
+    if counts is not None:
+        state["skipped"] = {"seen": counts.seen, "bad": counts.bad, "recent": list(counts.recent)}
     return state
 
 
 def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> Cursor:
     """The cursor in a state; a state that is damaged, or belongs to other data or another pipeline, is refused.
 
-    `force` takes the position from a state of another pipeline; a damaged state is refused all the same.
+    `force` takes the position, and nothing else, from a state of another pipeline; a damaged state is refused all the same.
     """
     if not isinstance(state, Mapping):
         raise StateError(f"a loader state is a mapping made by state_dict(), not {type(state).__name__}")
@@ -52,10 +73,11 @@ def decode(state: Any, identity: Mapping[str, str], *, force: bool = False) -> C
     elif version != VERSION:
         has = "no version: it was not made by state_dict()" if version is None else f"version {version!r}"
         raise StateError(f"this state has {has}; this Stoker reads version {VERSION}")
-    cursor = Cursor(_count(state, "epoch", MOST_EPOCHS), _count(state, "row"), _at(state))
-    if not force:
-        _check_identity(state.get("pipeline"), identity)
-    return cursor
+    epoch, row, at, counts = _count(state, "epoch", MOST_EPOCHS), _count(state, "row"), _at(state), _counts(state)
+    if force:
+        return Cursor(epoch, row, at)
+    _check_identity(state.get("pipeline"), identity)
+    return Cursor(epoch, row, at, counts)
 
 
 def _count(state: Mapping[str, Any], name: str, most: int = 1 << 62) -> int:
@@ -73,6 +95,22 @@ def _at(state: Mapping[str, Any]) -> tuple[int, int] | None:
         raise StateError(f"the state's 'at' is {value!r}; it must be two integers >= 0")
     pair = dict(zip(("at[0]", "at[1]"), value))
     return _count(pair, "at[0]"), _count(pair, "at[1]")
+
+
+def _counts(state: Mapping[str, Any]) -> SkipCounts | None:
+    """What a state says of bad samples; states saved without `on_error("skip")`, or before it was said, have none."""
+    value = state.get("skipped")
+    if value is None:
+        return None
+    recent = value.get("recent") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or not isinstance(recent, (list, tuple)) or len(recent) > MOST_RECENT:
+        raise StateError(f"the state's 'skipped' is {str(value)[:200]}; it must have 'seen', 'bad' and a short list 'recent'")
+    named = {f"skipped.{name}": value.get(name) for name in ("seen", "bad")}
+    seen, bad = _count(named, "skipped.seen"), _count(named, "skipped.bad")
+    ages = [_count({"skipped.recent": age}, "skipped.recent") for age in recent]
+    if bad > seen or ages != sorted(ages, reverse=True):
+        raise StateError("the state's 'skipped' has more bad samples than samples, or 'recent' ones that are not in order")
+    return SkipCounts(seen, bad, tuple(ages))
 
 
 def _check_identity(saved: Any, identity: Mapping[str, str]) -> None:

@@ -288,11 +288,18 @@ class OnError:
     policy: SkipPolicy | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try input and output that failed for a reason that may pass again, up to so many times."""
+
+    times: int
+
+
 OrderNode = Union[Shuffle, Take, Skip, Repeat, Mix]
 NameNode = Union[Select, Rename, Drop]
 StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, NameNode]
 FinishNode = Union[MapBatch, Blend, NameNode]
-Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError]
+Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError, Retry]
 
 #: stages that change how many samples there are
 RAGGED = (Filter, FlatMap, Unbatch, Regroup)

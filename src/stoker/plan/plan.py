@@ -36,6 +36,7 @@ from .nodes import (
     Regroup,
     Rename,
     Repeat,
+    Retry,
     Select,
     Shard,
     Shuffle,
@@ -92,6 +93,7 @@ class Plan:
     steps: Steps
     shard: Shard | None
     policy: SkipPolicy | None
+    retries: int  # of input and output
     seed: int
     specs: Specs  # of the fields before `finish`
     wanted: tuple[str, ...]  # fields read from the source
@@ -187,6 +189,7 @@ class _Compiler:
     steps: Steps = field(default_factory=Steps)
     shard: Shard | None = None
     policy: SkipPolicy | None = None
+    retries: int = 0
     seed: int | None = None
     wanted: tuple[str, ...] = ()
 
@@ -197,6 +200,8 @@ class _Compiler:
     def add(self, node: Node) -> None:
         if isinstance(node, OnError):
             self.policy = node.policy
+        elif isinstance(node, Retry):
+            self.retries = node.times
         elif isinstance(node, Shard):
             if self.shard is not None:
                 raise ConfigError("a pipeline is sharded once: shard() appears twice")
@@ -319,6 +324,7 @@ class _Compiler:
             steps=self.steps,
             shard=self.shard,
             policy=self.policy,
+            retries=self.retries,
             seed=self.seed or 0,
             specs=specs,
             wanted=self.wanted,

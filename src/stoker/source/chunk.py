@@ -195,6 +195,8 @@ class Chunk:
             error.origin = error.origin or self.place(row)
             if error.position is None:
                 error.position = int(self.positions[row])
+            if error.index is None:
+                error.index = self.names.index(row)
             self.failures[row] = error
 
     def take(self, rows: Ints) -> Chunk:

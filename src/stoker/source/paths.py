@@ -78,3 +78,13 @@ def link_target(path: bytes) -> bytes | None:
         return os.readlink(path)
     except OSError:
         return None
+
+
+def shard_and_offset(origin: str) -> tuple[str, int | None]:
+    """The file and the byte in it that a sample's origin names; None: it names no byte.
+
+    >>> shard_and_offset("shards/a.tar, byte 1,536"), shard_and_offset("cats/1.jpg")
+    (('shards/a.tar', 1536), ('cats/1.jpg', None))
+    """
+    shard, comma, place = origin.rpartition(", byte ")
+    return (shard, int(place.replace(",", ""))) if comma else (origin, None)

@@ -28,9 +28,10 @@ class MapStage(Stage):
         if self._streams:
             random = scratch.keep(self, lambda: SampleRandom(self._seed, *self._streams))
             positions = chunk.positions.tolist()
-            samples = each_row(chunk, lambda row: _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn), fn)
+            act = self.patient(lambda row: _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn), scratch)
         else:
-            samples = each_row(chunk, lambda row: _mapping(fn(sample(row)), fn), fn)
+            act = self.patient(lambda row: _mapping(fn(sample(row)), fn), scratch)
+        samples = each_row(chunk, act, fn)
         fill(chunk, samples)
         return chunk
 
@@ -48,7 +49,7 @@ class MapFieldsStage(Stage):
         for column, functions in self._fields:
             for fn in functions:
                 act = self._act(fn, chunk.columns[column], chunk, next(streams, None), scratch)
-                chunk.columns[column] = each_row(chunk, act, fn)
+                chunk.columns[column] = each_row(chunk, self.patient(act, scratch), fn)
         return chunk
 
     def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int | None, scratch: Scratch) -> Callable[[int], Any]:

@@ -32,7 +32,7 @@ class FilterStage(Stage):
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         sample = samples_of(chunk)
-        keep = each_row(chunk, lambda row: bool(self._fn(sample(row))), self._fn)
+        keep = each_row(chunk, self.patient(lambda row: bool(self._fn(sample(row))), scratch), self._fn)
         # A row that failed stays, so that its failure is told.
         rows = [row for row, wanted in enumerate(keep) if wanted or row in chunk.failures]
         return chunk if len(rows) == len(chunk) else chunk.take(np.asarray(rows, np.int64))
@@ -47,7 +47,8 @@ class FlatMapStage(Stage):
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         sample = samples_of(chunk)
-        groups = each_row(chunk, lambda row: list(_samples(self._fn(sample(row)), self._fn)), self._fn)
+        act = self.patient(lambda row: list(_samples(self._fn(sample(row)), self._fn)), scratch)
+        groups = each_row(chunk, act, self._fn)
         return _expand(chunk, groups)
 
 

@@ -29,7 +29,7 @@ from ..plan.nodes import (
     Unbatch,
 )
 from ..plan.order import Places
-from ..source.chunk import Chunk, Column, join_chunks, numbers
+from ..source.chunk import Chunk, Column, Ints, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..source.source import Rows as SourceRows
 from ..source.source import Source
@@ -37,6 +37,7 @@ from ..storage.scratch import Scratch
 from .decode import DecodeStage
 from .fields import FieldsStage
 from .image import ImageStage
+from .io_retries import IoRetries, may_pass
 from .map_functions import MapFieldsStage, MapStage
 from .ragged import FilterStage, FlatMapStage, RegroupStage, UnbatchStage
 from .stage import Stage, Targets
@@ -64,9 +65,12 @@ STAGES: dict[type, type[Stage]] = {
 }
 
 
-def make_stages(steps: Iterable[AnyStep], seed: int) -> list[Stage]:
+def make_stages(steps: Iterable[AnyStep], seed: int, retries: IoRetries | None = None) -> list[Stage]:
     """The steps' doers."""
-    return [STAGES[type(step.node)](step, seed) for step in steps]
+    stages = [STAGES[type(step.node)](step, seed) for step in steps]
+    for stage in stages:
+        stage.retries = retries
+    return stages
 
 
 class Runner:
@@ -105,7 +109,7 @@ class Runner:
         if rendered is not None:
             first = 2
             chunk, read_s = rendered
-            rows, targets = self._settle(chunk, targets, report)
+            rows, targets = self._settle(chunk, targets, report, self.steps[1])
             report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
         chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
         if self._columns is not None and len(chunk):
@@ -135,13 +139,15 @@ class Runner:
                         raise
                     short = error.with_traceback(None)  # its frames hold memory
                 else:
-                    rows, targets = self._settle(chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report)
+                    rows, targets = self._settle(
+                        chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
+                    )
             report.seconds[at] += time.perf_counter() - clock
             at += 1
             if short is not None:
                 targets = NO_TARGETS
                 if len(rows) == 1:
-                    rows = self._without_memory(rows, short, report)
+                    rows = self._without_memory(rows, short, report, self.steps[at - 1])
                 else:
                     begin, at = at - 1, next((later for later in range(at, stop) if self._whole[later]), stop)
                     rows = self._one_by_one(begin, at, rows, scratch, report)
@@ -162,6 +168,8 @@ class Runner:
         if rendered is None:
             return None
         rows, renderer = rendered
+        if read.retries is not None and any(map(may_pass, rows.errors.values())):
+            return None  # read them, and again
         chunk = read.chunk(places, rows)
         self._renders.settle(chunk, rows, renderer, local, scratch)
         return chunk, renderer.read_s
@@ -175,7 +183,7 @@ class Runner:
             try:
                 chunk = self._through(first, stop, row, NO_TARGETS, scratch, report).own()
             except MemoryError as error:
-                chunk = self._without_memory(row, error, report)
+                chunk = self._without_memory(row, error, report, self.steps[first])
             failed = report.failure is not earlier
             if isinstance(rows, Places):
                 chunk.slots = chunk.slots + at
@@ -183,9 +191,9 @@ class Runner:
             chunks.append(chunk)
             if failed:
                 break
-        return self._joined(chunks, report)
+        return self._joined(chunks, report, self.steps[stop - 1])
 
-    def _joined(self, chunks: list[Chunk], report: Report) -> Chunk:
+    def _joined(self, chunks: list[Chunk], report: Report, step: str) -> Chunk:
         """Chunks one after another; while there is no memory for them together the largest is a bad sample."""
         while True:
             chunks = [chunk for chunk in chunks if len(chunk)] or chunks[-1:]
@@ -195,22 +203,25 @@ class Runner:
                 short = error.with_traceback(None)
             largest = max(range(len(chunks)), key=lambda at: sum(map(column_bytes, chunks[at].columns.values())))
             beside = f", the largest of {len(chunks):,}"
-            chunks[largest] = self._without_memory(chunks[largest], short, report, beside)
+            chunks[largest] = self._without_memory(chunks[largest], short, report, step, beside)
             if not self.skip:
                 del chunks[largest + 1 :]
 
-    def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, beside: str = "") -> Chunk:
+    def _without_memory(self, rows: Rows, cause: MemoryError, report: Report, step: str, beside: str = "") -> Chunk:
         """The rows without their first, for which there is no memory."""
         if isinstance(rows, Places):
             assert self._read is not None
             rows = self._read.chunk(rows, SourceRows({}))
         rows.fail(0, rows.out_of_memory(0, cause, beside))
-        return self._settle(rows, NO_TARGETS, report)[0]
+        return self._settle(rows, NO_TARGETS, report, step)[0]
 
-    def _settle(self, chunk: Chunk, targets: Targets, report: Report) -> tuple[Chunk, Targets]:
+    def _settle(self, chunk: Chunk, targets: Targets, report: Report, step: str) -> tuple[Chunk, Targets]:
+        """Take the rows that failed in a step out of the chunk, and report them."""
         if not chunk.failures:
             return chunk, targets
         failed = sorted(chunk.failures)
+        for error in chunk.failures.values():
+            error.stage = error.stage or step
         if not self.skip:
             report.failure, report.failed_slot = TaskFault.of(chunk.failures[failed[0]]), int(chunk.slots[failed[0]])
             return chunk.take(np.arange(failed[0])), NO_TARGETS
@@ -300,11 +311,18 @@ def _local(makes: dict[str, str], targets: Targets) -> Targets:
 class Reader:
     """Places in an epoch to a chunk of source rows."""
 
-    def __init__(self, source: Source, wanted: tuple[str, ...]) -> None:
-        self.source, self.wanted = source, wanted
+    def __init__(self, source: Source, wanted: tuple[str, ...], retries: IoRetries | None = None) -> None:
+        self.source, self.wanted, self.retries = source, wanted, retries
 
     def __call__(self, places: Places, targets: Targets, scratch: Scratch) -> Chunk:
-        return self.chunk(places, self.source.read(places.indices, self.wanted, targets, scratch))
+        indices = places.indices
+        rows = self.source.read(indices, self.wanted, targets, scratch)
+        if rows.errors and self.retries is not None:
+            rows = self.retries.read(rows, len(indices), partial(self._again, indices, scratch), scratch)
+        return self.chunk(places, rows)
+
+    def _again(self, indices: Ints, scratch: Scratch, which: Ints) -> SourceRows:
+        return self.source.read(indices[which], self.wanted, NO_TARGETS, scratch)
 
     def chunk(self, places: Places, rows: SourceRows) -> Chunk:
         """What a source has read, with the names of its samples and the errors among them."""
@@ -318,7 +336,9 @@ class Reader:
             SourceNames(source, indices),
         )
         for row, error in rows.errors.items():
-            chunk.fail(row, error if isinstance(error, SampleError) else _read_error(error, source, int(indices[row])))
+            bad = error if isinstance(error, SampleError) else _read_error(error, source, int(indices[row]))
+            bad.stage = "read"
+            chunk.fail(row, bad)
         return chunk
 
 

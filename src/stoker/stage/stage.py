@@ -14,6 +14,7 @@ from ..source.chunk import Chunk
 from ..source.sample_names import NamedSample
 from ..source.source import Targets as Targets
 from ..storage.scratch import Scratch
+from .io_retries import IoRetries
 from .pytrees import introduce
 
 
@@ -27,6 +28,8 @@ class Stage(ABC):
     name: str
     #: works on the rows of a task together: on all of them, or not at all
     whole = False
+    #: how often a user's function that waits for a disk or a network is called again; None: never
+    retries: IoRetries | None = None
 
     @abstractmethod
     def __init__(self, step: Step[Any], seed: int) -> None: ...
@@ -38,6 +41,10 @@ class Stage(ABC):
         `targets` names the final memory of fields: writing there saves a copy, and a stage may ignore it. It is empty when rows
         no longer line up with it.
         """
+
+    def patient(self, act: Callable[[int], Any], scratch: Scratch) -> Callable[[int], Any]:
+        """What is to be done to each row, done again as `retry` says. It must be the same each time: draws begin again."""
+        return act if self.retries is None else self.retries.patient(act, scratch)
 
 
 def samples_of(chunk: Chunk) -> Callable[[int], NamedSample]:

@@ -98,6 +98,7 @@ class Cache:
         self._shunned: set[str] = set()  # damaged, and cannot be deleted
         self._warned: set[str] = set()
         self._resting_until_s = float("-inf")
+        self._fed_elsewhere = False  # this is a worker's, and the process that started it fetches ahead
         self._begin_process(CacheCounts())
         after_fork(self, Cache._after_fork)
 
@@ -173,8 +174,8 @@ class Cache:
         block = "" if self.block is None else f", block={show_bytes(self.block)!r}"
         return f"Cache({str(self.folder)!r}, limit={show_bytes(self.limit)!r}{block})"
 
-    def __reduce__(self) -> tuple[type[Cache], tuple[str, int, int | None]]:
-        return Cache, (str(self.folder), self.limit, self.block)
+    def __reduce__(self) -> tuple[Callable[..., Cache], tuple[str, int, int | None, bool]]:
+        return _same_cache, (str(self.folder), self.limit, self.block, self._fed_elsewhere or len(self._foreseen) > 0)
 
     # ---- what CachedBlob calls ---------------------------------------------------------------------------------------------
 
@@ -196,6 +197,8 @@ class Cache:
                 self._count(hits=1)
                 return True
             if entry.name in self._shunned or self._is_resting() or not self._is_small_enough(entry):
+                break
+            if self._fed_elsewhere and not in_order and entry.length > _WORTH_WAITING_BYTES:
                 break
             flight, mine = self._board(entry)
             if mine:
@@ -487,3 +490,9 @@ def _identity_if_damaged(path: Path, digest: bytes) -> Identity | None:
     except DamagedError:
         return identity_of(path.lstat())
     return None
+
+
+def _same_cache(folder: str, limit: int, block: int | None, fed: bool) -> Cache:
+    cache = Cache(folder, limit, block)
+    cache._fed_elsewhere = fed
+    return cache

@@ -134,5 +134,7 @@ class _SpanReader:
                 self._given_up[which] = error
             return error
         except OSError as error:
-            return ReadError(f"{blob.url}: {error.strerror} at byte {offset:,}", origin=blob.url)
+            refused = ReadError(f"{blob.url}: {error.strerror} at byte {offset:,}", origin=blob.url)
+            refused.errno = error.errno
+            return refused
         return None

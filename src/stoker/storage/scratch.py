@@ -12,7 +12,7 @@ from ..kernel import native
 
 @dataclass(slots=True)
 class Notes:
-    """What happened to pictures since somebody last asked, and where one of them is.
+    """What happened to pictures since somebody last asked, and where one of them is; and what was tried again.
 
     Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same; those that Pillow decoded.
     """
@@ -23,6 +23,7 @@ class Notes:
     damaged: int = 0
     damage: str = ""
     pillow: int = 0
+    retried: int = 0
 
 
 #: nothing happened; one for all, because mostly nothing does
@@ -60,7 +61,7 @@ class Scratch:
 
     @property
     def notes(self) -> Notes:
-        """Where to note what happens to pictures."""
+        """Where to note what happens."""
         if self._notes is None:
             self._notes = Notes()
         return self._notes

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ..errors import WriteError
 from .atomic import publish, write_error
@@ -18,6 +18,8 @@ from .names import AnyPath, file_name, printable
 
 #: why a file may not be replaced, although it may be writable itself: its folder is not, or it is a mount
 _NOT_REPLACED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+#: bytes that `tail_lines` reads
+_TAIL = 64 << 20
 #: names that stand for a descriptor of this process, whatever it is open for
 _DESCRIPTOR = re.compile(rb"(?:/dev|/proc/self)/fd/(\d+)")
 _STANDARD = {b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
@@ -45,6 +47,18 @@ def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
         _write_all(place, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), os.O_WRONLY | os.O_APPEND)
     except OSError as error:
         raise write_error(error, printable(place), os.path.dirname(place), 0, 0) from error
+
+
+def tail_lines(path: AnyPath) -> Iterator[bytes]:
+    """The lines of a plain file, of a large one those at its end; nothing of what cannot be read."""
+    name = file_name(path)
+    if _descriptor(name) is not None or not os.path.isfile(name):  # noqa: PTH113  pathlib takes no bytes
+        return
+    with contextlib.suppress(OSError), open(name, "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > _TAIL:
+            file.seek(size - _TAIL)
+            file.readline()  # from the next whole line on
+        yield from file
 
 
 def _is_plain(name: bytes) -> bool:

@@ -26,7 +26,7 @@ from ...kernel.records import ExampleStats, TarScan, Wanted, crc32c, parse_examp
 from ...sizes import counted
 from ...source.chunk import BytesColumn, Ints
 from ...source.opening import tfrecord_packing
-from ...source.paths import printable, unprintable
+from ...source.paths import printable, shard_and_offset, unprintable
 from ...source.shards.codecs import PICKLES, decode_field, kind_of
 from ...source.shards.indexing import PIECE, find_index
 from ...source.shards.seeks import seek_tables
@@ -189,7 +189,11 @@ class Verifier:
                 counts, sizes, problems = zip(*(self._some_rows(source, indices[at : at + 1]) for at in range(len(indices))))
                 return sum(counts), sum(sizes), [problem for some in problems for problem in some]
             index = int(indices[0])
-            return 1, 0, [Problem(source.key(index), *_place(source, index), "there is not enough memory to read it")]
+            return (
+                1,
+                0,
+                [Problem(source.key(index), *shard_and_offset(source.origin(index)), "there is not enough memory to read it")],
+            )
 
     def _rows_together(self, source: Source, indices: Ints) -> tuple[int, int, list[Problem]]:
         problems: list[Problem] = []
@@ -201,7 +205,7 @@ class Verifier:
                 reason = str(rows.errors[row]) if row in rows.errors else self._row_trouble(source, rows.columns, row)
                 reason = reason or misled.get(row, "")
                 if reason:
-                    problems.append(Problem(source.key(index), *_place(source, index), reason))
+                    problems.append(Problem(source.key(index), *shard_and_offset(source.origin(index)), reason))
         return len(indices), size, problems
 
     def _row_trouble(self, source: Source, columns: dict[str, Any], row: int) -> str:
@@ -523,9 +527,3 @@ def _number(found: Findings, numbers: dict[tuple[str, ...], int], names: tuple[s
         numbers[names] = len(numbers)
         found.field_sets.append(names)
     return numbers[names]
-
-
-def _place(source: Source, index: int) -> tuple[str, int | None]:
-    """Shard and byte of a sample, where it has such."""
-    shard, comma, place = source.origin(index).rpartition(", byte ")
-    return (shard, int(place.replace(",", ""))) if comma else (source.origin(index), None)

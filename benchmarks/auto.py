@@ -1,0 +1,84 @@
+"""Is what the loader chooses by itself as fast as the best choice a user could make?
+
+Five pipelines, each limited by something else: decoding, Python functions, waiting, handing out, and decoding with Python. Each
+runs with every fixed choice (no threads, threads, many threads, a feeder, processes) and with `executor="auto"`, in turn. The
+first hundred batches are not measured: by then it has to know.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import data
+from measure import Comparison, Entry, compare, make_parser, note, ratio, report, usable_cores
+from workloads import AHEAD, PIPELINES, fed
+
+#: of the best fixed choice's rate
+ASKED = 0.9
+FIRST = 100
+
+
+def choices() -> dict[str, dict[str, Any]]:
+    """What a user may ask the loader for."""
+    cores = usable_cores()
+    return {
+        "auto": {},
+        "inline": {"executor": "inline"},
+        "threads": {"threads": cores},
+        "many threads": {"threads": 32 * cores},
+        "feeder": {"processes": 1, "threads": cores},
+        "processes": {"processes": cores, "threads": 1},
+    }
+
+
+def ready(name: str, choice: str, options: argparse.Namespace) -> int:
+    """Batches that a loader may hold ready, and one."""
+    return 0 if choice == "inline" else 2 if options.quick else AHEAD[name] + 1
+
+
+def parse() -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    data.add_arguments(parser)
+    parser.add_argument("--pipelines", default=",".join(PIPELINES), help=f"which ({','.join(PIPELINES)})")
+    parser.add_argument("--choices", default=",".join(choices()), help=f"which beside auto ({','.join(choices())})")
+    parser.add_argument("--seconds", type=float, help="of a round (3)")
+    parser.add_argument("--first", type=int, help=f"batches before anything is measured ({FIRST})")
+    options = parser.parse_args()
+    options.seconds = options.seconds or (0.05 if options.quick else 3.0)
+    options.first = options.first or (2 if options.quick else FIRST)
+    options.rounds = 1 if options.quick else options.rounds
+    return options
+
+
+def figures(result: Comparison) -> dict[str, Any]:
+    """Samples/s of each choice, the best of the fixed ones, and how auto compares with it."""
+    best = result.best(name for name in result.rates if name != "auto")
+    over = ratio(result.rates["auto"], result.rates[best]) if best is not None else None
+    return {"samples_per_s": result.medians(), "runs": result.rates, "best": best, "auto_over_best": over}
+
+
+def main() -> None:
+    options = parse()
+    folder = data.images_of(options)
+    data.warm(data.paths_of(folder))
+    wanted = {"auto", *options.choices.split(",")}
+    found: dict[str, Any] = {}
+    for name in options.pipelines.split(","):
+        note(f"---- {name}")
+        entries = [
+            Entry(choice, fed, (name, folder, given, options.first), 1, ready(name, choice, options), seconds=options.seconds)
+            for choice, given in choices().items()
+            if choice in wanted
+        ]
+        found[name] = figures(compare(entries, options.rounds))
+    targets = {
+        f"auto over the best choice, {name}": (each["auto_over_best"], ASKED, each["auto_over_best"] >= ASKED)
+        for name, each in found.items()
+        if each["best"] is not None
+    }
+    report("auto", options, first=options.first, pipelines=found, targets=targets)
+
+
+if __name__ == "__main__":
+    main()
