@@ -194,7 +194,9 @@ class _Worker:
         self._line.send(data)
 
     def _framed(self, outcomes: list[Outcome[_Numbered, Any]]) -> bytes:
-        told = [(o.task.content.serial, o.result, o.fault, o.lost, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes]
+        told = [
+            (o.task.content.serial, o.result, o.fault, o.lost, o.cause, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes
+        ]
         return frame(Kind.OUTCOMES, told, self._put)
 
     def _put(self, memory: list[memoryview]) -> list[Place]:
@@ -219,6 +221,7 @@ class _RefusedWork:
 
 
 def _unsendable(outcome: Outcome[_Numbered, Any]) -> Outcome[_Numbered, Any]:
+    """That task as lost, and to blame for it: so the sample with such a value is found, as one is that ends its worker."""
     from .function_wire import pack
 
     why = "it cannot be pickled"
@@ -226,8 +229,6 @@ def _unsendable(outcome: Outcome[_Numbered, Any]) -> Outcome[_Numbered, Any]:
         pack(outcome.result, lambda buffer: True)
     except Exception as error:  # noqa: BLE001
         why = message_of(error)
-    told = FunctionError(
-        f"what a function of the pipeline returned cannot be sent from its worker process: {why}; return arrays, numbers, text "
-        "or bytes, or use loader(executor='threads')"
-    )
-    return Outcome(outcome.task, fault=TaskFault.of(told), start_s=outcome.start_s, stop_s=outcome.stop_s, worker=outcome.worker)
+    outcome.result, outcome.lost = None, True
+    outcome.cause = f"cannot send home what a function returned ({why}; arrays, numbers, text and bytes can be)"
+    return outcome
