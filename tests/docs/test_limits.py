@@ -99,7 +99,7 @@ ROWS = {
     "idle connections per host": f"{connections._MOST_IDLE} for {connections._IDLE_S:g} s",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
-    "worker threads": f"{thread_count._WAITING} more for remote shards",
+    "worker threads": f"{thread_count._WAITING} more for remote shards; up to {MOST_THREADS} where tasks",
     "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
     "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
     "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",
