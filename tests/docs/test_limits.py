@@ -14,6 +14,7 @@ from stoker import Cache, Patience, Pipeline, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.engine import daemons, preflight
+from stoker.engine.auto_policy import MOST_THREADS
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
 from stoker.image import batch_mixing as mixing
