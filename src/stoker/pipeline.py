@@ -435,7 +435,7 @@ class Pipeline:
         ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
         (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
         and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
-        nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack.
+        nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack; stuck processes are replaced.
         """
         _warn_unsharded(self.plan)
         return Loader(

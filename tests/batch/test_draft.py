@@ -29,7 +29,7 @@ class Making:
 
     def write(self, first: int, stop: int, chunk: Chunk) -> int:
         targets = {name: array[first:stop] for name, array in self.draft.slab.arrays.items()}
-        return self.draft.add(first, write_rows(targets, chunk, frozenset(self.specs or ()), Report()))
+        return self.draft.add(first, write_rows(first, targets, frozenset(), chunk, frozenset(self.specs or ()), Report()))
 
     def finish(self, stop: int | None = None, padded: int = 0) -> tuple[dict[str, Any], int, list[str], list[int] | None]:
         joining = self.draft.joining(0, 0, padded, stop)

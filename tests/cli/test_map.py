@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 import stoker as library
-from stoker.cli.map import pair_up
-from stoker.cli.map_worker import ShardMapper, load_function
-from stoker.engine.worker_process import WorkerStatus
+from stoker.cli.map import MapResult, look, pair_up
+from stoker.cli.map_worker import Job, ShardMapper, load_function
+from stoker.cli.progress import Progress
+from stoker.engine.executor import Task
+from stoker.engine.task_notes import TaskNote
 from stoker.errors import ConfigError
 
 from .tar.conftest import ENVIRONMENT, STOKER, keys_of, make_tar, read_tar, some_samples
@@ -58,6 +60,11 @@ def odd(sample):
 def leaves(sample):
     if sample["__key__"] == "d/00008":
         sys.exit(0)
+    return sample
+
+def interrupts(sample):
+    if sample["__key__"] == "d/00008":
+        raise KeyboardInterrupt
     return sample
 
 def dies(sample):
@@ -181,11 +188,10 @@ def test_what_other_code_made_is_noticed(stoker: Any, folder: Path, function: st
 def test_code_that_changes_while_it_runs_makes_nothing(folder: Path) -> None:
     function, code = load_function("user_maps:upper")
     assert callable(function)
-    with open(folder / "status", "w+b", buffering=0) as status:
-        mapper = ShardMapper({"function": "user_maps:upper", "code": f"not {code}"}, WorkerStatus(status))
-        for number in range(2):
-            told = mapper(f"in-{number:02d}.tar", f"out-{number:02d}.tar")
-            assert "changed while the command ran" in told["failed"]
+    mapper = ShardMapper(Job("user_maps:upper", f"not {code}"))
+    for number in range(2):
+        with pytest.raises(ConfigError, match="changed while the command ran"):
+            mapper((f"in-{number:02d}.tar", f"out-{number:02d}.tar"))
     assert outputs(folder) == {}
 
 
@@ -194,7 +200,8 @@ def test_code_that_changes_while_it_runs_makes_nothing(folder: Path) -> None:
     [
         ("angry", ["in-01.tar", "d/00008", "ValueError: no such luck", "user_maps.py, line 21"]),
         ("leaves", ["in-01.tar", "d/00008", "SystemExit"]),
-        ("dies", ["in-01.tar", "d/00008", "status 0", "tried 2 times"]),
+        ("interrupts", ["in-01.tar", "d/00008", "KeyboardInterrupt"]),
+        ("dies", ["in-01.tar", "d/00008", "exited with code 0, twice"]),
     ],
 )
 def test_a_shard_that_fails_is_told_and_the_rest_go_on(stoker: Any, folder: Path, function: str, told: list[str]) -> None:
@@ -221,7 +228,29 @@ def test_a_function_that_is_stuck_is_ended(stoker: Any, folder: Path) -> None:
     assert not (folder / "out.tar").exists() and not leftovers(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+class WatchedExecutor:
+    """Tasks that have noted something, so many seconds ago."""
+
+    def __init__(self, *notes: tuple[float, bytes]) -> None:
+        now = time.monotonic()
+        self.tasks = [(Task(0, number, ""), TaskNote(now - quiet_s, 2, 300, at)) for number, (quiet_s, at) in enumerate(notes)]
+        self.replaced: list[int] = []
+
+    def notes(self) -> list[tuple[Task[str], TaskNote]]:
+        return self.tasks
+
+    def replace(self, task: Task[str], cause: str) -> None:
+        self.replaced.append(task.number)
+
+
+def test_a_worker_is_ended_when_a_sample_takes_too_long_but_may_take_its_time_before_the_first() -> None:
+    executor: Any = WatchedExecutor((50.0, b"a"), (70.0, b"b"), (500.0, b""), (700.0, b""))
+    result, meter = MapResult(shards=4), Progress("map", shown=False)
+    look(executor, 60.0, result, meter)
+    assert executor.replaced == [1, 3] and (meter.samples, meter.bytes) == (8, 1200)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number: int) -> None:
     words = [*STOKER, "map", "user_maps:slow", "in-{00..02}.tar", "out-{}.tar", "-j", "2"]
     environment = {**ENVIRONMENT, "PYTHONPATH": os.environ["PYTHONPATH"]}
@@ -230,41 +259,17 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
     workers = children(first.pid)
     first.send_signal(number)
     out, err = first.communicate(timeout=30)
-    assert first.returncode == (130 if number == signal.SIGINT else -9)
+    assert first.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     assert out == b"" and b"Traceback" not in err
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
-    assert list(outputs(folder)) == ["out-00.tar"] and not leftovers(folder)
+    assert list(outputs(folder)) == ["out-00.tar"]
+    assert number == signal.SIGKILL or not leftovers(folder)  # what nobody could remove, the next run removes
     (folder / "go").touch()
     done = subprocess.run([*words, "--json"], capture_output=True, env=environment, timeout=60, check=True)
     told = json.loads(done.stdout)  # what the function prints is not among it
     assert (told["kept"], told["made"]) == (1, 2)
     assert [sample for number in range(3) for sample in read_tar(folder / f"out-{number:02d}.tar")] == some_samples(18)
     assert not leftovers(folder)
-
-
-INTERRUPTED = """
-import json, os, sys
-from stoker.cli.map_worker import ShardMapper, load_function
-from stoker.engine.worker_process import work
-from stoker.storage import atomic
-
-def interrupt(*_):
-    assert any(name.endswith(".part") for name in os.listdir())
-    raise KeyboardInterrupt
-
-atomic.sweep = interrupt  # what is done next when a file has been made
-tasks, give = os.pipe()
-hear, answers = os.pipe()
-os.write(give, json.dumps(["in-00.tar", "out.tar"]).encode() + b"\\n")
-job = {"function": "user_maps:upper", "code": load_function("user_maps:upper")[1]}
-work(ShardMapper, job, tasks, answers, os.open("status", os.O_RDWR | os.O_CREAT))
-"""
-
-
-def test_a_worker_that_is_interrupted_when_it_has_just_made_a_file_leaves_none(folder: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1 and done.stderr == ""
-    assert outputs(folder) == {} and not leftovers(folder)
 
 
 @pytest.mark.parametrize(
@@ -331,8 +336,7 @@ def children(pid: int) -> list[int]:
 #: maps a shard again and again, killed before another of the steps that make, move and remove files each time
 KILLED_AT_EVERY_STEP = """
 import os, sys
-from stoker.cli.map_worker import ShardMapper, load_function
-from stoker.engine.worker_process import WorkerStatus
+from stoker.cli.map_worker import Job, ShardMapper, load_function
 from stoker.storage.atomic import sweep
 
 out = os.path.abspath("out.tar")
@@ -347,22 +351,20 @@ def die(event, details):
             os._exit(9)
 
 sys.addaudithook(die)
-job = {"function": "user_maps:upper", "code": load_function("user_maps:upper")[1]}
-mapper = ShardMapper(job, WorkerStatus(open("status", "w+b", buffering=0)))
+mapper = ShardMapper(Job("user_maps:upper", load_function("user_maps:upper")[1]))
 for step in range(1, 100):
     child = os.fork()
     if not child:
         left = step
-        mapper("in-00.tar", out)
+        mapper(("in-00.tar", out))
         os._exit(0)
     if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
         break
-    told = mapper("in-00.tar", out)
-    assert "failed" not in told, (step, told)
+    mapper(("in-00.tar", out))
     sweep(os.getcwdb(), 0)  # as the pool does when all is done
     found = sorted(name for name in os.listdir() if "out.tar" in name or name[0] == ".")
     assert found == ["out.tar", "out.tar.stk"], (step, found)
-    assert mapper("in-00.tar", out)["kept"]
+    assert mapper(("in-00.tar", out))["kept"]
     content = open(out, "rb").read()
     assert step == 1 or content == before, step
     before = content

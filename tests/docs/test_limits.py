@@ -13,7 +13,7 @@ import pytest
 from stoker import Cache, Patience, Pipeline, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
-from stoker.engine import daemons, preflight
+from stoker.engine import daemons, executor, preflight
 from stoker.engine.auto_policy import MOST_THREADS
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
@@ -110,6 +110,8 @@ ROWS = {
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",
     "samples made together, without `batch`": f"{build._SAMPLES}",
     "time without any progress": f"{default(Pipeline.loader, 'watchdog_s'):g} s",
+    "worker processes that one sample may end": f"{executor.POISON // executor.CRASHED}; or "
+    f"{executor.POISON // executor.KILLED} that were killed",
     "samples of a stream pulled ahead": f"of {front.ROWS}",
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
     "workers of a torch DataLoader": f"{torch_dataset._MOST_WORKERS:,}",

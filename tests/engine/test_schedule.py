@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.engine.executor import CRASHED, KILLED, NOT_BEGUN, POISON
-from stoker.engine.schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
+from stoker.engine.schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, RunAlone, Schedule, Taken, Window
 
 
 def of(units: int, budget: int = 1 << 62) -> Schedule:
@@ -75,9 +75,9 @@ def test_what_ends_its_workers_runs_alone_and_is_given_up_when_it_is_to_blame_fo
         schedule.handle(Offered(0, 1))
         schedule.handle(Offered(1, 2, finish=True))
         for number, blame in enumerate(blames[:-1]):
-            assert schedule.handle(Lost(1, 0, blame, f"end {number}")) == [Run(1, 0, alone=True)]
-            assert schedule.handle(Lost(1, 0)) == [Run(1, 0, alone=True)], "it only waited, and stays suspected"
-        assert schedule.handle(Lost(1, 1, CRASHED)) == [Run(1, 1, alone=True)], "another task has a blame of its own"
+            assert schedule.handle(Lost(1, 0, blame, f"end {number}")) == [RunAlone(1, 0)]
+            assert schedule.handle(Lost(1, 0)) == [RunAlone(1, 0)], "it only waited, and stays suspected"
+        assert schedule.handle(Lost(1, 1, CRASHED)) == [RunAlone(1, 1)], "another task has a blame of its own"
         causes = tuple(f"end {number}" for number in range(len(blames)))
         assert schedule.handle(Lost(1, 0, blames[-1], causes[-1])) == [GiveUp(1, 0, causes)]
         assert schedule.handle(Finished(1, 0, failed=True)) == []
@@ -88,7 +88,7 @@ def test_what_ends_its_workers_runs_alone_and_is_given_up_when_it_is_to_blame_fo
 def test_a_lost_task_that_can_be_cut_comes_back_in_pieces_which_inherit_its_blame() -> None:
     schedule = of(4)
     schedule.handle(Offered(0, 2, finish=True))
-    assert schedule.handle(Lost(0, 0, CRASHED, "a", pieces=3)) == [Run(0, piece, alone=True) for piece in (2, 3, 4)]
+    assert schedule.handle(Lost(0, 0, CRASHED, "a", pieces=3)) == [RunAlone(0, piece) for piece in (2, 3, 4)]
     assert schedule.handle(Finished(0, 2)) == []
     assert schedule.handle(Lost(0, 3, CRASHED, "b")) == [GiveUp(0, 3, ("a", "b"))]
     assert schedule.handle(Finished(0, 3)) == []
@@ -105,9 +105,9 @@ def test_a_lost_finishing_task_has_the_others_run_again_because_it_works_in_thei
     assert schedule.handle(Finished(0, 1)) == [Run(0, FINISH)]
     assert schedule.handle(Lost(0, FINISH)) == [Run(0, FINISH)], "it had not begun"
     assert schedule.handle(Lost(0, FINISH, CRASHED, "a")) == [Run(0, 0), Run(0, 1)]
-    assert schedule.handle(Lost(0, 0, CRASHED)) == [Run(0, 0, alone=True)], "it was done once: its first loss does not count"
+    assert schedule.handle(Lost(0, 0, CRASHED)) == [RunAlone(0, 0)], "it was done once: its first loss does not count"
     schedule.handle(Finished(0, 1))
-    assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH, alone=True)]
+    assert schedule.handle(Finished(0, 0)) == [RunAlone(0, FINISH)]
     assert schedule.handle(Lost(0, FINISH, CRASHED, "b")) == [GiveUp(0, FINISH, ("a", "b"))]
     assert schedule.handle(Finished(0, FINISH, failed=True)) == [Emit(0)]
 
@@ -118,7 +118,7 @@ def test_a_lost_finishing_task_of_a_unit_whose_tasks_were_all_given_up_runs_agai
     schedule.handle(Lost(0, 0, CRASHED))
     schedule.handle(Lost(0, 0, CRASHED))
     assert schedule.handle(Finished(0, 0)) == [Run(0, FINISH)]
-    assert schedule.handle(Lost(0, FINISH, KILLED)) == [Run(0, FINISH, alone=True)]
+    assert schedule.handle(Lost(0, FINISH, KILLED)) == [RunAlone(0, FINISH)]
     assert schedule.handle(Finished(0, FINISH)) == [Emit(0)]
 
 
@@ -208,7 +208,7 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
     data: st.DataObject, window: int, units: list[tuple[int, bool]]
 ) -> None:
     schedule = of(window)
-    running: list[Run] = []
+    running: list[Run | RunAlone] = []
     ready: list[int] = []
     offered = taken = 0
     rows = {unit: dict.fromkeys(range(tasks), 2) for unit, (tasks, _) in enumerate(units)}  # rows of each task
@@ -221,11 +221,11 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
             if isinstance(command, Emit):
                 ready.append(command.unit)
             else:
-                assert isinstance(command, Run) and command not in running, "no task is run twice at a time"
+                assert isinstance(command, (Run, RunAlone)) and command not in running, "no task is run twice at a time"
                 assert command.task == FINISH or (command.unit, command.task) not in given_up
                 running.append(command)
 
-    def lose(task: Run) -> None:
+    def lose(task: Run | RunAlone) -> None:
         unit, place = task.unit, (task.unit, task.task)
         blame = data.draw(st.sampled_from([NOT_BEGUN, NOT_BEGUN, KILLED, CRASHED]))
         cut = blame and task.task != FINISH and rows[unit][task.task] == 2
@@ -243,10 +243,10 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
         if task.task == FINISH and blame:
             done[unit] = sum(rows[unit][one] for number, one in given_up if number == unit)
             blamed.update({place: 0 for place in blamed if place[0] == unit and place[1] != FINISH})
-        assert all(isinstance(command, Run) for command in commands)
+        assert all(isinstance(command, (Run, RunAlone)) for command in commands)
         obey(commands)
 
-    def finish(task: Run) -> None:
+    def finish(task: Run | RunAlone) -> None:
         if task.task != FINISH:
             done[task.unit] = done.get(task.unit, 0) + rows[task.unit][task.task]
         obey(schedule.handle(Finished(task.unit, task.task, nbytes=3)))

@@ -27,6 +27,8 @@ from stoker import Pipeline
 #: bytes that memory may grow by in 100,000 batches, after the first 40 % of the run
 MOST_GROWTH = 1 << 20
 LOOKS = 100
+#: the looks after which a worker is killed, where workers are killed
+KILLS = range(10, 35, 5)
 
 WAYS: dict[str, dict[str, Any]] = {
     "inline": {"executor": "inline"},
@@ -62,8 +64,7 @@ def pipeline(way: str) -> Pipeline:
 
 def look(batches: int) -> Look:
     gc.collect()
-    home = psutil.Process()
-    family = [home, *home.children(recursive=True)]
+    family = [psutil.Process(), *(child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)]
     memory = sum(proportional_size(process.pid) for process in family)
     descriptors = sum(process.num_fds() for process in family)
     return Look(batches, memory, descriptors, sum(process.num_threads() for process in family), len(family))
@@ -75,14 +76,6 @@ def proportional_size(pid: int) -> int:
         if line.startswith("Pss:"):
             return 1024 * int(line.split()[1])
     return 0
-
-
-def settled(batches: int, as_many: int) -> Look:
-    """A look when all processes are there again."""
-    deadline = time.monotonic() + 60
-    while (now := look(batches)).processes != as_many and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return now
 
 
 def endure(way: str, iterations: int) -> dict[str, Any]:
@@ -98,16 +91,17 @@ def endure(way: str, iterations: int) -> dict[str, Any]:
                 del batch
                 done += 1
                 if done % every == 0:
-                    if way.endswith("killed") and done // every in (10, 15, 20, 25, 30):
+                    looks.append(look(done))
+                    if way.endswith("killed") and done // every in KILLS:
                         kills += 1
                         os.kill(psutil.Process().children()[kills % 2].pid, signal.SIGKILL)
-                    looks.append(settled(done, looks[0].processes) if looks else look(done))
             epochs += 1
     late = looks[int(len(looks) * 0.4) :]
     slope = float(np.polyfit([at.batches for at in late], [at.memory for at in late], 1)[0]) * 100_000
-    grown = [
-        name for name in ("descriptors", "threads", "processes") if getattr(late[-1], name) > max(getattr(late[0], name), 1)
-    ] + (["memory"] if slope > MOST_GROWTH else [])
+    middle = late[: len(late) // 2]
+    counts = ("descriptors", "threads", "processes")
+    grown = [name for name in counts if getattr(late[-1], name) > max(getattr(at, name) for at in middle)]
+    grown += ["memory"] if slope > MOST_GROWTH else []
     return {
         "way": way,
         "batches": done,

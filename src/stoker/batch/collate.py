@@ -55,17 +55,17 @@ def _joined(name: str, values: Sequence[Any], spec: FieldSpec, rules: Mapping[st
     if rule is list or (rule is None and spec.kind == "array" and not spec.fixed):
         return values
     if rule is None:
-        return _stack(name, [_plain(value) for value in values], keys)
+        return _stack(name, [plain(value) for value in values], keys)
     return pad(name, values, rule, keys)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Torch tensors and the like as NumPy arrays; anything else as it is."""
     return np.asarray(value) if hasattr(value, "__array__") and not isinstance(value, _NUMBERS) else value
 
 
 def _stack_equal(values: Sequence[Any]) -> Any:
-    arrays = [_plain(value) for value in values]
+    arrays = [plain(value) for value in values]
     same = all(isinstance(array, np.ndarray) and array.shape == arrays[0].shape for array in arrays)
     return np.stack(arrays) if arrays and same else values
 

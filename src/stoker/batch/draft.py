@@ -17,10 +17,10 @@ from ..errors import BatchError
 from ..source.chunk import OBJECT, BytesColumn, Chunk, Column, FieldSpec, Ints
 from ..source.sample_names import Names
 from ..source.source import Source
-from .collate import collate
+from .collate import collate, plain
 from .slab import Lease, Slab, SlabPool
 from .strings import ByteStrings
-from .written_rows import Report, WrittenRows
+from .written_rows import Placed, Report, WrittenRows
 
 
 @dataclass(slots=True)
@@ -109,24 +109,44 @@ class Draft:
         return valid & good
 
 
-def write_rows(targets: Mapping[str, NDArray[Any]], chunk: Chunk, needed: frozenset[str], report: Report) -> WrittenRows:
-    """Put a finished chunk where it belongs: row i of the targets is slot i. Fields without a target are kept beside the slab."""
+def write_rows(
+    first: int, targets: Mapping[str, NDArray[Any]], hoped: frozenset[str], chunk: Chunk, needed: frozenset[str], report: Report
+) -> WrittenRows:
+    """Put a finished chunk where it belongs: row i of the targets, which begin at row `first` of the slab, is slot i.
+
+    Fields without a target, and those `hoped` for that do not fit, are kept beside the slab.
+    """
     if not len(chunk):
         # Every row was left out, perhaps before all stages ran: there is nothing to write.
-        return WrittenRows(chunk.slots, {}, 0, chunk.names, report)
-    loose: dict[str, Column] = {}
+        return WrittenRows(first, chunk.slots, {}, 0, chunk.names, report)
+    loose: dict[str, Column | Placed] = {}
     columns = chunk.columns
     for name, column in columns.items():
         target = targets.get(name)
         if target is None:
             loose[name] = _lasting(column)
+        elif name in hoped:
+            loose[name] = Placed.PLACED if _place_rows(target, chunk.slots, column) else _lasting(column)
         elif column is not target:
             _copy_rows(name, target, chunk, column)
     if not needed <= columns.keys():
         missing = sorted(needed - columns.keys())
         raise BatchError(f"the field {missing[0]!r} is gone; the samples here have {', '.join(columns)}")
-    nbytes = sum(column_bytes(column) for column in loose.values()) if loose else 0
-    return WrittenRows(chunk.slots, loose, nbytes, chunk.names, report)
+    nbytes = sum(column_bytes(column) for column in loose.values() if not isinstance(column, Placed)) if loose else 0
+    return WrittenRows(first, chunk.slots, loose, nbytes, chunk.names, report)
+
+
+def _place_rows(target: NDArray[Any], slots: Ints, column: Any) -> bool:
+    """Write rows to the slab if they all have the shape and type of their places."""
+    if not isinstance(column, list):
+        return False
+    rows = [plain(value) for value in column]
+    shape, dtype = target.shape[1:], target.dtype
+    if not all(isinstance(row, np.ndarray) and row.shape == shape and row.dtype == dtype for row in rows):
+        return False
+    for slot, row in zip(slots.tolist(), rows):
+        target[slot] = row
+    return True
 
 
 def join(
@@ -136,19 +156,36 @@ def join(
     keys: Callable[[], list[str]],
 ) -> dict[str, Any]:
     """The columns of a batch: those of the slab, and the others joined as `rules` say (None: into lists)."""
-    columns = _slab_columns(joining)
     parts, repeated = joining.parts, joining.repeated
     loose = _loose_fields(parts, keys)
+    beside = {name: _rows_of(name, joining) for name in loose}  # first: closing gaps moves the rows of the slab
+    columns = _slab_columns(joining)
+    placed = {name: columns.pop(name) for name in joining.memory.layout.hoped}
     if not loose:
         return columns  # which a slab has in the order of the fields
-    for name in loose:
-        values = _joined([(part.loose[name], len(part.slots)) for part in parts])
+    for name, values in beside.items():
+        if values is None:
+            columns[name] = placed[name]
+            continue
         if repeated is not None:
             values = values.take(repeated) if isinstance(values, ByteStrings) else [values[row] for row in repeated.tolist()]
         spec = (specs or {}).get(name, OBJECT)
         columns[name] = values if rules is None else collate(name, values, spec, rules, lambda row: keys()[row])
     order = list(specs) if specs is not None and parts else list(columns)
     return {name: columns[name] for name in order}
+
+
+def _rows_of(name: str, joining: BatchJoin) -> Any:
+    """The values of a field that are beside the slab; None: all its rows are in the slab."""
+    columns: list[Any] = [part.loose[name] for part in joining.parts]
+    placed = sum(isinstance(column, Placed) for column in columns)
+    if placed == len(columns):
+        return None
+    if placed:
+        slab = joining.memory.fields()[name]
+        pairs = zip(joining.parts, columns)
+        columns = [list(slab[part.first + part.slots]) if isinstance(column, Placed) else column for part, column in pairs]
+    return _joined([(column, len(part.slots)) for part, column in zip(joining.parts, columns)])
 
 
 def _slab_columns(joining: BatchJoin) -> dict[str, Any]:

@@ -34,11 +34,16 @@ def plain_memory(nbytes: int) -> tuple[NDArray[np.uint8], None]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each fixed field lies in a slab of `rows` rows."""
+    """Where each fixed field lies in a slab of `rows` rows.
+
+    `hoped` are fields whose rows had one shape so far, though nobody promised that: rows that have it again are written here, and
+    others stay beside the slab.
+    """
 
     rows: int
     fields: tuple[tuple[str, str, tuple[int, ...], int], ...]  # name, dtype, shape with rows, offset
     nbytes: int
+    hoped: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, specs: Mapping[str, FieldSpec], rows: int) -> Layout:
@@ -49,6 +54,14 @@ class Layout:
                 fields.append((name, spec.dtype, shape, offset))
                 offset += -(-spec.nbytes * rows // _ALIGN) * _ALIGN
         return cls(rows, tuple(fields), offset)
+
+    def hoping(self, columns: Mapping[str, NDArray[Any]]) -> Layout:
+        """The same with room for rows as those of these columns."""
+        fields, offset = list(self.fields), self.nbytes
+        for name, column in columns.items():
+            fields.append((name, column.dtype.str, (self.rows, *column.shape[1:]), offset))
+            offset += -(-column.nbytes // len(column) * self.rows // _ALIGN) * _ALIGN
+        return Layout(self.rows, tuple(fields), offset, frozenset(columns))
 
     def arrays(self, memory: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         """Views of `memory`, one per field."""
@@ -149,8 +162,9 @@ class SlabPool:
         self._free: deque[Returned] = deque(maxlen=keep)  # a full deque lets the oldest go
         self.give = self._free.append
 
-    def start_over(self) -> None:
-        """Use no slab again that there is now, leased ones included: the memory of new ones is of another kind."""
+    def start_over(self, layout: Layout | None = None) -> None:
+        """Use no slab again that there is now, leased ones included: new ones are of another kind, or have another layout."""
+        self.layout = layout or self.layout
         self._kind += 1
         self._free.clear()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from enum import Enum
 
 from ..faults import TaskFault
 from ..source.chunk import Column, Ints
@@ -38,12 +39,22 @@ class Report:
         return now
 
 
+class Placed(Enum):
+    """Stands for a column of a field that nobody promised room for in the slab, and that is there all the same."""
+
+    PLACED = "in the slab"
+
+
 @dataclass(slots=True)
 class WrittenRows:
-    """Rows of a batch: which rows of the task they are, their columns beside the slab and the bytes of those, their names."""
+    """Rows of a batch: which rows of the task they are, their columns beside the slab and the bytes of those, their names.
 
+    The task's rows are those of the slab from `first` on.
+    """
+
+    first: int
     slots: Ints
-    loose: dict[str, Column]
+    loose: dict[str, Column | Placed]
     nbytes: int
     names: Names
     report: Report

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from functools import partial
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..engine.processes import LostTask, WorkerProcesses
+from ..engine.executor import Outcome, in_words
+from ..engine.process_executor import ProcessExecutor
 from ..engine.resources import usable_cores
-from ..errors import ConfigError
+from ..engine.single_tasks import run_tasks
+from ..errors import ConfigError, StokerError, message_of
 from ..sizes import counted
 from ..source.paths import printable
 from ..source.shards.shard_source import expand
 from ..source.sniff import TAR_ENDINGS
 from ..storage.atomic import sweep
 from .guard import DATA
-from .map_worker import Job, load_function
+from .map_worker import Job, ShardMapper, load_function
 from .progress import PipeProgress, Progress
 from .screen import AsJson, check_writable, print_json, tell
 from .tar.inputs import told
 
-#: what the worker processes do
-_MAPPER = "stoker.cli.map_worker:ShardMapper"
+#: seconds that a worker has at least for what comes before the first sample: importing the user's modules, opening the shard
+_BEGIN_S = 600.0
 _WILD, _WILD_ENDS = "*?[{", "*?]}"
 
 
@@ -72,15 +76,19 @@ def map_(
     for output in folders.values():  # one in each folder
         check_writable(Path(output))
     result = MapResult(shards=len(pairs))
-    with Progress("map", shown=progress, stays=True) as meter:
-        job = asdict(Job(function, code, decode, overwrite, force))
-        workers = WorkerProcesses(_MAPPER, job, min(jobs or usable_cores(), len(pairs)), timeout, partial(result.show, meter))
-        try:
-            for number, outcome in workers(pairs):
-                result.add(outcome, pairs[number][0])
-        finally:
-            for folder in folders:
-                sweep(os.fsencode(folder), 0)  # what a worker that had to be killed left
+    work = ShardMapper(Job(function, code, decode, overwrite, force))
+    workers = min(jobs or usable_cores(), len(pairs))
+    try:
+        with (
+            Progress("map", shown=progress, stays=True) as meter,
+            # They need no scratch. What the user's function prints is no result of this command.
+            closing(ProcessExecutor(workers, BytesIO, workers, stdout=2)) as executor,
+        ):
+            for outcome, causes in run_tasks(executor, work, pairs, lambda: look(executor, timeout, result, meter)):
+                result.add(outcome, causes)
+    finally:
+        for folder in folders:
+            sweep(os.fsencode(folder), 0)  # what a worker that had to be killed left
     for text in sorted(result.failures):
         typer.echo(text, err=True)
     if json:
@@ -89,6 +97,16 @@ def map_(
         tell(result.text())
     if result.failures:
         raise typer.Exit(DATA)
+
+
+def look(executor: ProcessExecutor, timeout: float, result: MapResult, meter: Progress) -> None:
+    """Show how far it is, and end workers that do not get on."""
+    samples = nbytes = 0
+    for task, noted in executor.notes():
+        samples, nbytes = samples + noted.samples, nbytes + noted.nbytes
+        if time.monotonic() - noted.since_s > (timeout if noted.at else max(timeout, _BEGIN_S)):
+            executor.replace(task, f"finished no sample for {timeout:g} s (--timeout), and was ended")
+    result.show(meter, samples, nbytes)
 
 
 @dataclass(slots=True)
@@ -104,19 +122,19 @@ class MapResult:
     bytes: int = 0
     failures: list[str] = field(default_factory=list)
 
-    def add(self, outcome: Mapping[str, Any] | LostTask, name: str) -> None:
-        """One shard's outcome, as its worker tells it."""
-        if isinstance(outcome, LostTask):
-            at = f" at the sample {printable(outcome.at)}" if outcome.at else ""
-            self.failures.append(f"{told(name)}: {outcome.cause}{at}; it was tried {outcome.tries} times")
-            return
-        if "failed" in outcome:
-            self.failures.append(outcome["failed"])
-            return
-        self.kept += outcome["kept"]
-        self.made += not outcome["kept"]
-        for count in ("samples", "written", "dropped", "bytes"):
-            setattr(self, count, getattr(self, count) + outcome[count])
+    def add(self, outcome: Outcome[tuple[str, str], dict[str, Any]], causes: Sequence[str]) -> None:
+        """What became of one shard; `causes` say how its workers ended, where it is given up because of that."""
+        name = told(outcome.task.content[0])
+        if causes:
+            at = f"at the sample {printable(outcome.noted)} " if outcome.noted else ""
+            self.failures.append(f"{name}: {at}the process that worked on it {in_words(causes)}; the shard was given up")
+        elif outcome.fault is not None:
+            self.failures.append(_text_of(outcome.fault.error(), name))
+        elif (made := outcome.result) is not None:
+            self.kept += made["kept"]
+            self.made += not made["kept"]
+            for count in ("samples", "written", "dropped", "bytes"):
+                setattr(self, count, getattr(self, count) + made[count])
 
     def show(self, meter: Progress, samples: int, nbytes: int) -> None:
         """Show how far it is, with so much of the shards under way."""
@@ -135,6 +153,13 @@ class MapResult:
         failed = f"; {counted(len(self.failures), 'shard')} failed" if self.failures else ""
         samples = f"{counted(self.samples, 'sample')} in, {self.written:,} out{dropped}"
         return f"{self.made:,} of {counted(self.shards, 'shard')} made{kept}: {samples}{failed}"
+
+
+def _text_of(error: BaseException, name: str) -> str:
+    """What an error says, with the name of the shard."""
+    known = isinstance(error, (StokerError, OSError))
+    text = ("" if known else f"{type(error).__name__}: ") + message_of(error, 4000)
+    return text if name in text else f"{name}: {text}"
 
 
 def pair_up(shards: str, outputs: str) -> list[tuple[str, str]]:

@@ -8,12 +8,13 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..engine.worker_process import WorkerStatus
-from ..errors import ConfigError, FunctionError, RecordError, StokerError, WriteError
+from ..engine.task_notes import note
+from ..errors import ConfigError, FunctionError, RecordError, StokerError, WriteError, message_of
 from ..pack.jobs.notes import noted
 from ..pack.writers.tar_writer import TarWriter
 from ..source.paths import printable
@@ -78,58 +79,37 @@ def _code_of(module: ModuleType, function: Function) -> str:
     return digest("code", *sorted(contents))
 
 
+@dataclass(frozen=True, slots=True)
 class ShardMapper:
-    """Makes one shard of another, as `job` says."""
+    """Makes one shard of another, as `job` says: the work of worker processes, whose tasks are an input and its output each."""
 
-    def __init__(self, job: dict[str, Any], status: WorkerStatus) -> None:
-        self._job, self._status = Job(**job), status
-        self._function: Function | None = None
+    job: Job
 
-    def __call__(self, source: str, output: str) -> dict[str, Any]:
+    def __call__(self, names: tuple[str, str], scratch: Any = None) -> dict[str, Any]:
         """What came of it, as plain data."""
-        try:
-            return self._map(source, output)
-        except StokerError as error:
-            text = _text_of(error)
-            return {"failed": text if told(source) in text else f"{told(source)}: {text}"}
-        except OSError as error:
-            return {"failed": f"{told(source)}: {_text_of(error)}"}
-
-    def _map(self, source: str, output: str) -> dict[str, Any]:
+        source, output = names
         blob = open_blob(source)
-        record = self._job.record(blob)
-        if os.path.lexists(output) and not self._job.force:
+        record = self.job.record(blob)
+        if os.path.lexists(output) and not self.job.force:
             differs = _differs(output, record)
             if not differs:
                 return {"kept": True, "samples": 0, "written": 0, "dropped": 0, "bytes": 0}
-            if not self._job.overwrite:
+            if not self.job.overwrite:
                 raise WriteError(
                     f"{told(output)}: is there already, and {differs}; it is left as it is: give another name, or --overwrite"
                 )
-        function = self._loaded()
+        function = _loaded(self.job.function, self.job.code)
         samples = dropped = nbytes = 0
-        try:
-            # Its index appears first, so an output that is there has one, which says how it was made.
-            with TarWriter(output, overwrite=self._job.overwrite or self._job.force, about={NOTE: record}) as writer:
-                for samples, sample in enumerate(tar_samples(open_pieces(blob), blob.url), 1):
-                    nbytes += sample.nbytes
-                    self._status.put(samples, nbytes, sample.key)
-                    before = writer.samples
-                    for made in self._applied(function, sample, blob.url):
-                        writer.write(made)
-                    dropped += writer.samples == before
-        finally:
-            self._status.put(0, 0, b"")
+        # Its index appears first, so an output that is there has one, which says how it was made.
+        with TarWriter(output, overwrite=self.job.overwrite or self.job.force, about={NOTE: record}) as writer:
+            for samples, sample in enumerate(tar_samples(open_pieces(blob), blob.url), 1):
+                nbytes += sample.nbytes
+                note(samples, nbytes, sample.key)
+                before = writer.samples
+                for made in self._applied(function, sample, blob.url):
+                    writer.write(made)
+                dropped += writer.samples == before
         return {"kept": False, "samples": samples, "written": writer.samples, "dropped": dropped, "bytes": nbytes}
-
-    def _loaded(self) -> Function:
-        """The user's function, as it was when the command began."""
-        if self._function is None:
-            function, code = load_function(self._job.function)
-            if code != self._job.code:
-                raise ConfigError(f"{self._job.function}: its code was changed while the command ran; run it again")
-            self._function = function
-        return self._function
 
     def _applied(self, function: Function, sample: TarSample, url: str) -> Iterator[dict[str, Any]]:
         """The samples that the user's function makes of one; what it raises is told with the sample and the user's line."""
@@ -140,14 +120,23 @@ class ShardMapper:
                 yield _checked(made, sample)
         except StokerError as error:
             raise RecordError(f"{where}: {error}", key=key, origin=url) from error
-        except (Exception, SystemExit) as error:
-            what = f"{type(error).__name__}: {_text_of(error)} ({_line_of(error, function)})"
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            what = f"{type(error).__name__}: {message_of(error)} ({_line_of(error, function)})"
             raise FunctionError(f"{where}: {what}", key=key, origin=url) from error
 
     def _given(self, sample: TarSample) -> dict[str, Any]:
         fields = sample.fields
-        values = {name: decode_field(name, data) for name, data in fields.items()} if self._job.decode else fields
+        values = {name: decode_field(name, data) for name, data in fields.items()} if self.job.decode else fields
         return {KEY: sample.key.decode("utf-8", "surrogateescape"), **values}
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str, code: str) -> Function:
+    """The user's function, as it was when the command began."""
+    function, found = load_function(name)
+    if found != code:
+        raise ConfigError(f"{name}: its code was changed while the command ran; run it again")
+    return function
 
 
 def _several(made: Any) -> Iterable[Any]:
@@ -163,15 +152,6 @@ def _checked(made: Any, sample: TarSample) -> dict[str, Any]:
         raise ConfigError(f"the function gave a {type(made).__name__}; return a dict, None, or a list or generator of dicts")
     fields = {spelled(name) if isinstance(name, str) else name: value for name, value in made.items()}
     return {KEY: sample.key, **fields}
-
-
-def _text_of(error: BaseException) -> str:
-    """What an exception says, in bounds, whatever its class does."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  it is the user's class
-        return "(its text cannot be had)"
-    return text if len(text) <= 2000 else text[:2000] + " ..."
 
 
 def _line_of(error: BaseException, function: Function) -> str:

@@ -7,7 +7,7 @@ thread, process or machine, be lost with it, and be run again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,6 +25,17 @@ _Result = TypeVar("_Result", covariant=True)
 #: how much a lost task is to blame: its worker had not begun it, was killed by somebody while at it, or ended by itself. What
 #: adds up to POISON is not run again
 NOT_BEGUN, KILLED, CRASHED, POISON = 0, 1, 2, 4
+#: how often the same happened
+_TIMES = {1: "", 2: ", twice"}
+
+
+def in_words(causes: Sequence[str]) -> str:
+    """How the workers of a task ended, one after the other."""
+    if len({*causes}) > 1:
+        how = ", then ".join(causes)
+    else:
+        how = f"{causes[0]}{_TIMES.get(len(causes), f', {len(causes)} times')}"
+    return how + (" (the system does that when it is short of memory)" if "SIGKILL" in how else "")
 
 
 class TaskWork(Protocol[_Content, _Result]):
@@ -64,6 +75,7 @@ class Outcome(Generic[C, R]):
     stop_s: float = 0.0
     cpu_s: float = 0.0
     worker: int = 0
+    noted: bytes = b""  # of a lost task, the sample it was at, if it said so
 
 
 class Channel(ABC, Generic[C, R]):

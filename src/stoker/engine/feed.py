@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import BatchError, StallError
 from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
-from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, Schedule, Taken, Window
+from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, RunAlone, Schedule, Taken, Window
 
 _log = logging.getLogger("stoker")
 _NO_MEMORY = "there is not enough memory to put the next samples together; use a smaller batch, or loader(memory='500MB')"
@@ -186,8 +186,9 @@ class Feed(Generic[U, C, R]):
             left = quiet_since + self._watchdog_s - time.monotonic()
             if self._collect(min(max(left, 0.001), 1.0)):
                 quiet_since = time.monotonic()
-            elif left <= 0 and not self._executor.starting:
-                self._stalled()
+            elif left <= 0:
+                if not self._executor.starting:
+                    self._stalled()
                 quiet_since = time.monotonic()
 
     def close(self) -> None:
@@ -267,7 +268,8 @@ class Feed(Generic[U, C, R]):
                 rows = -(-unit.rows // len(self._contents[task.unit]))
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
-        self._run(again, first=True)  # somebody waits for what was lost
+        if again:
+            self._run(again, first=True)  # somebody waits for what was lost
         self._run(commands)
         return True
 
@@ -299,15 +301,12 @@ class Feed(Generic[U, C, R]):
             if isinstance(command, Emit):
                 self._ready.append(command.unit)
                 continue
-            assert isinstance(command, Run)
             unit = self._units[command.unit]
-            if command.task == FINISH:
-                # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
-                self._channel.submit([Task(command.unit, FINISH, unit.finisher(), command.alone)], first=True)
-                continue
             contents = self._contents[command.unit]
-            if command.alone:
-                self._channel.submit([Task(command.unit, command.task, contents[command.task], True)], first=True)
+            if command.task == FINISH or isinstance(command, RunAlone):
+                # Before all look-ahead work: this unit is the oldest that is not finished, or nearly so.
+                content = unit.finisher() if command.task == FINISH else contents[command.task]
+                self._channel.submit([Task(command.unit, command.task, content, isinstance(command, RunAlone))], first=True)
                 continue
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)

@@ -29,9 +29,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import ConfigError, WorkerError
 from ..sizes import counted
 from .daemons import at_end
@@ -41,6 +38,7 @@ from .process_line import Frame, HomeLine, Kind, frame, head, write_block
 from .process_worker import STACKS
 from .resources import out_of_memory_kills
 from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
+from .task_notes import NoteBoard, TaskNote
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -84,7 +82,7 @@ class _Sent:
 class _Process:
     """One worker, seen from here."""
 
-    def __init__(self, number: int, threads: int) -> None:
+    def __init__(self, number: int, threads: int, stdout: int | None) -> None:
         self.number, self.threads = number, threads
         self.ready = self.tainted = self.recalled = False
         self.heard_s = time.monotonic()
@@ -96,8 +94,7 @@ class _Process:
         with ExitStack() as opened:  # closed again, unless all of it succeeds
             self.file = MemoryFile(next(_files))
             opened.callback(self.file.close)
-            # by thread: the task in its hands, and since when in nanoseconds
-            self.board: NDArray[np.int64] = self.file.map(self.file.extend(16 * threads)).view(np.int64).reshape(-1, 2)
+            self._board = NoteBoard(self.file.map(self.file.extend(NoteBoard.size(threads))))
             self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
             opened.callback(os.close, self.stacks)
             self._kills = out_of_memory_kills()
@@ -107,27 +104,32 @@ class _Process:
                 lifeline, self._lifeline = os.pipe()
                 opened.callback(os.close, self._lifeline)
                 try:
-                    self.process = self._start(theirs.fileno(), lifeline)
+                    self.process = self._start(theirs.fileno(), lifeline, stdout)
                 finally:
                     os.close(lifeline)
             self.line = HomeLine(own)
             self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
             opened.pop_all()
 
-    def _start(self, line: int, lifeline: int) -> subprocess.Popen[bytes]:
+    def _start(self, line: int, lifeline: int, stdout: int | None) -> subprocess.Popen[bytes]:
         words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(
             [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
             stdin=subprocess.DEVNULL,
+            stdout=stdout,
             pass_fds=(line, lifeline, self.stacks),
             start_new_session=True,  # Ctrl-C is for this process to decide on
             env=_environment(),
         )
 
+    def notes(self) -> dict[int, TaskNote]:
+        """The tasks in its hands, and what they have noted."""
+        return {serial: noted for serial, noted in self._board.read() if serial in self.sent}
+
     def begun(self, before_s: float = float("inf")) -> set[int]:
-        """The tasks in its hands, as it has noted them, that it began before some time."""
-        return {serial for serial, at in self.board.tolist() if serial in self.sent and at / 1e9 <= before_s}
+        """The tasks in its hands that have not got on since some time."""
+        return {serial for serial, noted in self.notes().items() if noted.since_s <= before_s}
 
     def silent_since(self) -> float:
         """When it last said something, or was given something to answer."""
@@ -193,12 +195,13 @@ class ProcessExecutor(Executor):
 
     shares_memory = False
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1) -> None:
+    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1, *, stdout: int | None = None) -> None:
+        """`stdout` is where what workers print goes; None: where this process's goes."""
         if not hasattr(os, "memfd_create"):
             raise ConfigError("worker processes need Linux; use loader(executor='threads')")
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
-        self._make_scratch = make_scratch
+        self._make_scratch, self._stdout = make_scratch, stdout
         self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
@@ -293,6 +296,18 @@ class ProcessExecutor(Executor):
                     self._bury(worker, stuck, f"was stuck: it did not finish within {quiet_s:g} s")
             return found
 
+    def notes(self) -> list[tuple[Task[Any], TaskNote]]:
+        """The tasks that are being done now, and what they have noted."""
+        return [(worker.sent[serial].task, noted) for worker in self._workers for serial, noted in worker.notes().items()]
+
+    def replace(self, task: Task[Any], cause: str) -> None:
+        """End the worker that is at this task, and start another. The task comes back as lost, with CRASHED and this cause."""
+        with self._lock:
+            for worker in list(self._workers):
+                if stuck := {serial for serial in worker.begun() if worker.sent[serial].task is task}:
+                    worker.kill()
+                    self._bury(worker, stuck, cause)
+
     def close(self) -> None:
         if self._closed:
             return
@@ -336,7 +351,7 @@ class ProcessExecutor(Executor):
                 "loader(executor='threads')"
             )
         try:
-            worker = _Process(number, self._threads)
+            worker = _Process(number, self._threads, self._stdout)
         except OSError as error:
             raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file
@@ -354,7 +369,8 @@ class ProcessExecutor(Executor):
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if self._by_fd.pop(fd, None) is not None:
                 self._poll.unregister(fd)
-        begun = worker.begun() if stuck is None else stuck
+        notes = worker.notes()
+        begun = {*notes} if stuck is None else stuck
         blame, words = worker.fate() if stuck is None else (CRASHED, cause)
         worker.kill()  # what functions started in it
         worker.process.wait()
@@ -376,7 +392,9 @@ class ProcessExecutor(Executor):
             )
         for serial, sent in lost:
             self._settle(worker, serial)
-            sent.channel.answer(Outcome(sent.task, lost=True, blame=blame if serial in begun else NOT_BEGUN, cause=words))
+            at = notes[serial].at if serial in notes else b""
+            blamed = blame if serial in begun else NOT_BEGUN
+            sent.channel.answer(Outcome(sent.task, lost=True, blame=blamed, cause=words, noted=at))
         self._try_suspects()
 
     def _settle(self, worker: _Process, serial: int) -> _Sent:

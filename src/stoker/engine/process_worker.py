@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,14 +19,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import FunctionError, message_of
 from ..faults import TaskFault
 from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
 from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
+from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
 
 #: this signal makes a worker write down what all its threads are doing
@@ -72,10 +69,11 @@ class _Numbered:
 
 
 class _Desk:
-    """One thread's scratch, and where it notes the task in its hands. That can still be read when this process is dead."""
+    """One thread's scratch, and where it notes the task in its hands. It is made in that thread."""
 
-    def __init__(self, scratch: Any, board: NDArray[np.int64], seat: int) -> None:
-        self.scratch, self.board, self.seat = scratch, board, seat
+    def __init__(self, scratch: Any, row: NoteRow) -> None:
+        self.scratch, self.row = scratch, row
+        note_in(row)
 
     def close(self) -> None:
         self.scratch.close()
@@ -90,11 +88,11 @@ class _NotedWork:
     def __call__(self, content: _Numbered, desk: _Desk) -> Any:
         if self.ended:
             return None
-        desk.board[desk.seat] = content.serial, time.monotonic_ns()
+        desk.row.begin(content.serial)
         try:
             return self._work(content.value, desk.scratch)
         finally:
-            desk.board[desk.seat] = 0
+            desk.row.end()
 
 
 class _Outlet:
@@ -110,7 +108,7 @@ class _Worker:
         self._works: dict[int, TaskWork[Any, Any]] = {}
         self._channels: dict[int, tuple[_NotedWork, Any]] = {}
         self._arena: BlockArena | None = None
-        self._board: NDArray[np.int64] | None = None
+        self._board: NoteBoard | None = None
         self._executor: ThreadExecutor | None = None
         self._handlers = {
             Kind.ATTACH: self._attach,
@@ -135,13 +133,13 @@ class _Worker:
         attach(file)
         if own:  # it begins with the board
             self._arena = BlockArena(file)
-            self._board = file.map(Extent(number, 0, size)).view(np.int64).reshape(-1, 2)
+            self._board = NoteBoard(file.map(Extent(number, 0, size)))
 
     def _start(self, frame_: Frame) -> None:
         make_scratch, seats = frame_.value(attached), count()
         board = self._board
         assert board is not None
-        self._executor = ThreadExecutor(self._threads, lambda: _Desk(make_scratch(), board, next(seats)))
+        self._executor = ThreadExecutor(self._threads, lambda: _Desk(make_scratch(), board.row(next(seats))))
         self._line.send(head(Kind.READY))
 
     def _take_work(self, frame_: Frame) -> None:

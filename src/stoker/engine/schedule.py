@@ -11,9 +11,7 @@ cut, and alone, so that the sample that ends its workers is found. What is to bl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Union
 
 from .executor import NOT_BEGUN, POISON
@@ -69,11 +67,18 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Give this task to a worker; `alone`, where it may be what ended others."""
+    """Give this task to a worker."""
 
     unit: int
     task: int
-    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunAlone:
+    """Give this task to a worker that does nothing else meanwhile: it may be what ended others."""
+
+    unit: int
+    task: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ class Emit:
 
 
 Event = Union[Offered, Finished, Lost, Taken]
-Command = Union[Run, GiveUp, Emit]
+Command = Union[Run, RunAlone, GiveUp, Emit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +114,8 @@ class Window:
         return max(self.least, min(self.most, self.nbytes // max(1, unit_bytes)))
 
 
-#: of a unit that lost no task
-_NO_LOSSES: Mapping[int, tuple[Lost, ...]] = MappingProxyType({})
+#: of a unit that lost no task; nobody writes to it
+_NO_LOSSES: dict[int, tuple[Lost, ...]] = {}
 
 
 class _Unit:
@@ -129,6 +134,10 @@ class _Unit:
         """Bytes that count against the budget: until all tasks are done, at least what was expected."""
         known = self.nbytes + self.added
         return known if self.done else max(known, self.expected)
+
+
+def _run(number: int, task: int, unit: _Unit) -> Command:
+    return RunAlone(number, task) if task in unit.losses else Run(number, task)
 
 
 class Schedule:
@@ -194,33 +203,33 @@ class Schedule:
     def _lost(self, event: Lost) -> list[Command]:
         number, task, unit = event.unit, event.task, self._units[event.unit]
         if event.blame == NOT_BEGUN:
-            return [Run(number, task, task in unit.losses)]
+            return [_run(number, task, unit)]
         losses = (*unit.losses.get(task, ()), event)
         if event.pieces:
             first, unit.tasks = unit.tasks, unit.tasks + event.pieces
             unit.left += event.pieces - 1
             unit.gone |= {task}
             unit.losses = {**unit.losses, **dict.fromkeys(range(first, unit.tasks), losses)}
-            return [Run(number, piece, True) for piece in range(first, unit.tasks)]
+            return [RunAlone(number, piece) for piece in range(first, unit.tasks)]
         if sum(loss.blame for loss in losses) >= POISON:
             unit.gone |= {task}
             return [GiveUp(number, task, tuple(loss.cause for loss in losses))]
         if task != FINISH:
             unit.losses = {**unit.losses, task: losses}
-            return [Run(number, task, True)]
+            return [RunAlone(number, task)]
         # It works in the memory that the other tasks have filled, and may have done half of that: they fill it again. They have
         # been done once, so whatever they were suspected of was not theirs.
         unit.losses = {FINISH: losses}
         parts = [part for part in range(unit.tasks) if part not in unit.gone]
         if not parts:
-            return [Run(number, FINISH, True)]
+            return [RunAlone(number, FINISH)]
         unit.finish, unit.left = True, len(parts)
         return [Run(number, part) for part in parts]
 
     def _complete(self, number: int, unit: _Unit) -> list[Command]:
         if unit.finish and not unit.failed:
             unit.finish, unit.left = False, 1
-            return [Run(number, FINISH, FINISH in unit.losses)]
+            return [_run(number, FINISH, unit)]
         self.nbytes -= unit.counted
         unit.done = True
         self.nbytes += unit.counted

@@ -1,7 +1,7 @@
 """Memory that several processes see: files without a name, which are gone with the last process that has them.
 
-A file grows by extents. Each is reserved when it is made, so that want of memory is an error here and not the end of whoever
-touches it later; and each is mapped once by every process that needs it. There is no size limit as /dev/shm has in containers.
+A file grows by extents, each of which is mapped once by every process that needs it. Memory is reserved before it is used, so
+that want of it is an error here and not the end of whoever touches it. There is no size limit as /dev/shm has in containers.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _PAGE = mmap.PAGESIZE
 _GROW, _KEEP = 8 << 20, 32 << 20
 #: blocks begin at multiples of this, and sizes are rounded up so that few of them differ: by an eighth at most
 _ALIGN = 64
+#: blocks of at least so many bytes are of whole pages, and can be given back to the system
+_PAGES = 16 * _PAGE
 
 
 class Extent(NamedTuple):
@@ -56,25 +58,25 @@ class MemoryFile:
         self.maps = 0  # how many there ever were
 
     def extend(self, nbytes: int) -> Extent:
-        """A new extent; raises MemoryError where there is no memory for it."""
+        """A new extent; it has no memory yet."""
         extent = Extent(self.number, self.size, -(-nbytes // _PAGE) * _PAGE)
-        self.reserve(extent)
+        os.ftruncate(self.fd, self.size + extent.nbytes)
         self.size += extent.nbytes
         return extent
 
-    def reserve(self, extent: Extent) -> None:
-        """Have memory for an extent, which may have been given back before."""
+    def reserve(self, place: Place) -> None:
+        """Have memory for some bytes; raises MemoryError where there is none."""
         try:
-            os.posix_fallocate(self.fd, extent.offset, extent.nbytes)
+            os.posix_fallocate(self.fd, place.extent.offset + place.start, place.nbytes)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG):
-                raise MemoryError(f"there is no memory for {extent.nbytes:,} bytes that processes share") from error
+                raise MemoryError(f"there is no memory for {place.nbytes:,} bytes that processes share") from error
             raise
 
-    def give_back(self, extent: Extent) -> None:
-        """Let the system have the memory of an extent; its place stays."""
-        self.map(extent)
-        self._maps[extent].madvise(mmap.MADV_REMOVE)
+    def give_back(self, place: Place) -> None:
+        """Let the system have the memory of whole pages; their place stays."""
+        self.map(place.extent)
+        self._maps[place.extent].madvise(mmap.MADV_REMOVE, place.start, place.nbytes)
 
     def map(self, extent: Extent) -> Bytes:
         """An extent as this process sees it."""
@@ -125,23 +127,26 @@ class BlockArena:
             return self._take(block_size(nbytes))
 
     def _take(self, size: int) -> Place:
+        if free := self._free.get(size):
+            place = free.pop()
+            self._kept -= size
+        else:
+            empty = self._empty.get(size)
+            place = empty[-1] if empty else self._new(size)
+            self.file.reserve(place)
+            if empty:
+                empty.pop()
         self._in_use += size
         self._usual = max(self._usual, self._in_use)
-        if free := self._free.get(size):
-            self._kept -= size
-            return free.pop()
-        if empty := self._empty.get(size):
-            place = empty[-1]
-            self.file.reserve(_own(place))
-            return empty.pop()
-        if size >= _PAGE * 16:
-            extent = self.file.extend(size)  # of its own, so that it can be given back
-            return Place(extent, 0, size)
-        if self._extent is None or self._used + size > self._extent.nbytes:
-            self._extent, self._used = self.file.extend(_GROW), 0
-        place = Place(self._extent, self._used, size)
-        self._used += size
         return place
+
+    def _new(self, size: int) -> Place:
+        start = -(-self._used // _PAGE) * _PAGE if size >= _PAGES else self._used
+        if self._extent is None or start + size > self._extent.nbytes:
+            # Each as large as all before it: there are few, because each costs every process that maps it a descriptor.
+            self._extent, start = self.file.extend(max(_GROW, self.file.size, size)), 0
+        self._used = start + size
+        return Place(self._extent, start, size)
 
     def give(self, place: Place) -> None:
         """That block is free."""
@@ -149,11 +154,11 @@ class BlockArena:
             self._in_use -= place.nbytes
             self._usual += (self._in_use - self._usual) // 1024
             kept = self._kept + place.nbytes
-            if kept > max(_KEEP, self._usual - self._in_use) and place.nbytes == place.extent.nbytes:
-                self.file.give_back(_own(place))
+            if kept > max(_KEEP, self._usual - self._in_use) and place.nbytes >= _PAGES:
+                self.file.give_back(place)
                 self._empty.setdefault(place.nbytes, []).append(place)
             else:
-                self._kept += place.nbytes
+                self._kept = kept
                 self._free.setdefault(place.nbytes, []).append(place)
 
     def view(self, place: Place) -> Bytes:
@@ -165,13 +170,9 @@ def block_size(nbytes: int) -> int:
     if nbytes <= 1024:
         return -(-max(nbytes, 1) // _ALIGN) * _ALIGN
     step = max(_ALIGN, 1 << (nbytes.bit_length() - 4))
-    if nbytes >= _PAGE * 16:
+    if nbytes >= _PAGES:
         step = max(step, _PAGE)
     return -(-nbytes // step) * step
-
-
-def _own(place: Place) -> Extent:
-    return Extent(place.extent.file, place.extent.offset + place.start, place.nbytes)
 
 
 class _Returned(weakref.ref["Loan"]):

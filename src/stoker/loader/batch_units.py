@@ -16,7 +16,7 @@ from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
 from ..batch.written_rows import Report, WrittenRows
-from ..engine.executor import Outcome
+from ..engine.executor import Outcome, in_words
 from ..engine.feed import Unit
 from ..errors import BatchError, SampleError, WorkerError
 from ..faults import TaskFault
@@ -97,9 +97,11 @@ class BatchWork:
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
         stop = first + len(rows)
+        hoped = content.slab.layout.hoped
         targets = {name: array[first:stop] for name, array in content.slab.arrays.items()}
-        chunk, report = self.runner.run(rows, targets, scratch)
-        return write_rows(targets, chunk, self.needed, report)
+        promised = {name: array for name, array in targets.items() if name not in hoped} if hoped else targets
+        chunk, report = self.runner.run(rows, promised, scratch)
+        return write_rows(first, targets, hoped, chunk, self.needed, report)
 
     def join(self, joining: BatchJoin, keys: Keys, weigh: bool) -> JoinedBatch:
         """Make columns of what tasks have written, and do to them what is to be done to a whole batch.
@@ -111,7 +113,7 @@ class BatchWork:
         columns = join(joining, self.specs, self.rules, keys)
         if weigh:
             report.lap(clock)
-            in_slab = {id(columns[name]) for name, *_ in self.layout.fields if name in columns}
+            in_slab = {id(columns[name]) for name, *_ in joining.memory.layout.fields if name in columns}
         if joining.rows and self.finish.acts:
             columns, given = self.finish(columns, joining.rows, joining.real, joining.epoch, joining.position, keys, report)
         if weigh:
@@ -149,7 +151,7 @@ class BatchUnit(Unit[Content, Result]):
         skipped: Sequence[SampleError] = (),
     ) -> None:
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
-        self.nbytes = work.layout.nbytes
+        self.nbytes = draft.slab.layout.nbytes
         self.finish = finish  # a worker joins the rows; else the consumer does, because it costs nothing
         self.draft: Draft | None = draft
         #: which of its rows are good; None: all
@@ -205,7 +207,7 @@ class BatchUnit(Unit[Content, Result]):
         assert self.draft is not None
         report = Report()
         report.skipped.append(TaskFault.of(error))
-        return self.draft.add(first, WrittenRows(numbers(0), {}, 0, ListedNames([], [], []), report))
+        return self.draft.add(first, WrittenRows(first, numbers(0), {}, 0, ListedNames([], [], []), report))
 
     def _fail(self, row: int, error: BaseException) -> None:
         self.failed = True
@@ -435,17 +437,16 @@ def _explained(error: BaseException, what: str, rows: int) -> BaseException:
 
 def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerError:
     """The error of rows whose workers ended, one after the other: a sample's, where it is one."""
-    how = f"{causes[0]}{_TIMES.get(len(causes), f', {len(causes)} times')}" if len({*causes}) == 1 else ", then ".join(causes)
-    memory = " (the system does that when it is short of memory)" if "SIGKILL" in how else ""
+    how = in_words(causes)
     if len(rows) > 1:
         return WorkerError(
-            f"the process that worked on {described(source, rows)} together {how}{memory}; find the one that does it with "
+            f"the process that worked on {described(source, rows)} together {how}; find the one that does it with "
             "loader(executor='inline'), and leave it out with filter()"
         )
     names = _names(rows, source)
     key, origin, position = names.key(0), names.origin(0), int(rows.positions[0])
     error = WorkerError(
-        f"sample {key!r} ({origin}): the process that worked on it {how}{memory}; leave it out with .on_error('skip'), or "
+        f"sample {key!r} ({origin}): the process that worked on it {how}; leave it out with .on_error('skip'), or "
         "look at it alone with loader(executor='inline')",
         key=key,
         origin=origin,
@@ -453,7 +454,3 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
     )
     error.index = names.index(0)
     return error
-
-
-#: how often the same happened
-_TIMES = {1: "", 2: ", twice"}

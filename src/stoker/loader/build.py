@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..batch.collate import STACK_EQUAL
 from ..batch.slab import Allocate, Layout
@@ -71,6 +73,13 @@ def layout_of(plan: Plan, group: int) -> Layout:
     listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
     specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
     return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
+
+
+def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | None) -> bool:
+    """Whether a column that was joined of rows beside the slab may have come of arrays of one shape and type."""
+    if name in {known for known, *_ in layout.fields} or not isinstance(column, np.ndarray):
+        return False
+    return (rules or {}).get(name) in (None, STACK_EQUAL) and column.ndim > 1 and column.size > 0 and column.dtype.kind in "biufc"
 
 
 def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWork]]:

@@ -40,12 +40,14 @@ from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import (
+    can_hope,
     compile_work,
     decodes,
     executor_stats,
     finishes,
     group_of,
     layout_of,
+    loose_fields,
     make_executor,
     observer,
     policy_of,
@@ -164,6 +166,7 @@ class Loader:
         self._pool = SlabPool(self._layout, keep, allocate)
         if policy is not None and isinstance(self._executor, AutoExecutor):
             self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
@@ -272,13 +275,24 @@ class Loader:
             if not good:
                 raise self._failed
         assert isinstance(unit, BatchUnit)
-        rows = unit.batch(good).rows
+        batch = unit.batch(good)
+        rows = batch.rows
+        if self._learns and rows == self._layout.rows:
+            self._learn(batch)
         self._account(unit.samples, unit)
         self._meters.damaged(unit.damaged)
         if not rows and self._plan.batch is not None:
             last = unit.bad[-1]
             raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {last}") from last
         return unit
+
+    def _learn(self, batch: Batch) -> None:
+        """Have room in the memory of batches for fields that functions make, if these arrays are as others will be."""
+        self._learns = False
+        layout, rules = self._layout, self._work.rules
+        columns = {name: column for name, column in batch._asdict().items() if can_hope(name, column, layout, rules)}
+        if columns:
+            self._pool.start_over(layout.hoping(columns))
 
     def _note_empty(self, end: EpochEnd) -> None:
         """Log once that an epoch gave nothing: a training loop over no batches ends without a word."""
