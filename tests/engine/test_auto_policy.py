@@ -149,6 +149,14 @@ def test_work_comes_home_when_functions_have_become_cheap() -> None:
     assert choice is not None and choice.setting == Setting(0, 2)
 
 
+def test_processes_whose_tasks_wait_get_more_threads() -> None:
+    policy = AutoPolicy(2, 2)
+    better = replace(LOCKED, samples=900, cpu_s=0.3, process_s=0.02)
+    assert settle(policy, first_choice(policy, LOCKED), better, better) is None
+    choice = first_choice(policy, better)
+    assert choice is not None and (choice.setting, str(choice.setting)) == (Setting(2, 4), "2 processes of 4 threads")
+
+
 def test_a_feeder_is_wanted_beside_a_device_and_functions_are_moved_on_from_it() -> None:
     assert AutoPolicy(2, 2, beside_device=True).first() is None, "two cores are too few"
     policy = AutoPolicy(16, 16, beside_device=True)

@@ -114,6 +114,11 @@ class AutoExecutor(Executor):
         self._coming = self._asked = None
         return True
 
+    @property
+    def answered(self) -> bool:
+        """Whether those who are at work have done something; before that, they may still import what functions need."""
+        return any(channel.answered for channel in self._live())
+
     def _live(self) -> list[_AutoChannel[Any, Any]]:
         return [channel for channel in self._channels if not channel.cancelled]
 
@@ -219,6 +224,7 @@ class _AutoChannel(Channel[C, R]):
     def __init__(self, work: TaskWork[C, R], home: Channel[C, R]) -> None:
         self.work, self.home, self.cancelled = work, home, False
         self._now, self._under_way = home, 0
+        self.answered = True  # whether an outcome has come from where tasks go now
         self._rests: list[_Rest[C, R]] = []
         self._last = -1  # the last unit that was begun
         self._border = -1  # units up to this one lie in memory that processes cannot see: they stay with the threads
@@ -236,6 +242,7 @@ class _AutoChannel(Channel[C, R]):
         self._rests = [rest for rest in self._rests if rest.channel is not to]
         self._now, self._under_way = to, sum(rest.tasks for rest in here)
         self._border = -1 if to is self.home else self._last
+        self.answered = False
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         if self._border >= 0:
@@ -263,7 +270,9 @@ class _AutoChannel(Channel[C, R]):
         if self._rests:
             return self._collect_all(timeout_s)
         outcomes = self._now.collect(timeout_s)
-        self._under_way -= len(outcomes)
+        if outcomes:
+            self._under_way -= len(outcomes)
+            self.answered = True
         return outcomes
 
     def _collect_all(self, timeout_s: float) -> list[Outcome[C, R]]:
@@ -277,6 +286,7 @@ class _AutoChannel(Channel[C, R]):
                 outcomes += came
             came = self._now.collect(0.0)
             self._under_way -= len(came)
+            self.answered = self.answered or bool(came)
             outcomes += came
             self._rests = [rest for rest in self._rests if rest.tasks > 0]
             wait_s = min(_LOOK_S, deadline - time.monotonic())

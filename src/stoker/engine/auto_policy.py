@@ -42,7 +42,8 @@ _CHANGED = 1.5
 #: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
 _AGAIN_S = 60.0
 
-MOST_THREADS, _MOST_THREADS_EACH = 64, 8
+#: threads of all processes together, where more than cores are wanted
+MOST_THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +256,8 @@ class AutoPolicy:
         """So many that cores have something to do while others wait: in powers of two, so that loads agree about it."""
         now, why = self.setting, f"tasks are on a core for {load.on_core:.0%} of their time and wait for the rest"
         times = 1 << math.ceil(math.log2(1 / max(load.on_core, 1e-3)))
-        if now.processes:
-            setting = Setting(now.processes, min(_MOST_THREADS_EACH, times))
-        else:
-            setting = Setting(0, max(self._home.threads, min(MOST_THREADS, self._cores * times)))
+        most = min(MOST_THREADS, self._cores * times)
+        setting = Setting(now.processes, most // max(1, now.processes))
         if setting.workers > now.workers:
             yield Choice(setting, why, _GAIN)
 

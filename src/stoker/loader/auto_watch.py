@@ -39,7 +39,7 @@ class AutoWatch:
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
             return
         last = self._last
-        if not last.batches:
+        if not last.batches or not self._executor.answered:
             self._last = _copy_of(stats)  # where loads begin
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
