@@ -128,12 +128,12 @@ def test_new_units_go_to_who_is_at_work_and_those_begun_stay(auto: AutoExecutor,
     arrive(auto, Setting(2, 1))
     assert (auto.workers, auto.shares_memory) == (2, False)
     channel.submit([Task(1, -1, "more of b"), Task(2, 0, "c")], first=True)
-    assert not auto.answered
+    assert not auto.alone
     assert [task.content for task in started.executors[0].tasks] == ["c"], "unit 1 lies in memory that others do not see"
     gate.set()
     channel._now.answered = True  # type: ignore[attr-defined]
     assert outcomes(channel, 4) == {("here", "a"), ("here", "b"), ("here", "more of b"), ("elsewhere", "c")}
-    assert auto.answered
+    assert auto.alone
 
 
 def test_processes_that_are_left_end_their_tasks_and_are_closed(auto: AutoExecutor, started: Started) -> None:

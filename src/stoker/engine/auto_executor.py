@@ -115,9 +115,10 @@ class AutoExecutor(Executor):
         return True
 
     @property
-    def answered(self) -> bool:
-        """Whether those who are at work have done something; before that, they may still import what functions need."""
-        return any(channel.answered for channel in self._live())
+    def alone(self) -> bool:
+        """Whether those who are at work have done something, and nobody of before has tasks left."""
+        live = self._live()
+        return any(channel.answered for channel in live) and not any(channel.rests for channel in live)
 
     def _live(self) -> list[_AutoChannel[Any, Any]]:
         return [channel for channel in self._channels if not channel.cancelled]
@@ -225,21 +226,21 @@ class _AutoChannel(Channel[C, R]):
         self.work, self.home, self.cancelled = work, home, False
         self._now, self._under_way = home, 0
         self.answered = True  # whether an outcome has come from where tasks go now
-        self._rests: list[_Rest[C, R]] = []
+        self.rests: list[_Rest[C, R]] = []
         self._last = -1  # the last unit that was begun
         self._border = -1  # units up to this one lie in memory that processes cannot see: they stay with the threads
 
     @property
     def elsewhere(self) -> bool:
         """Whether tasks are under way at a place that is to be left."""
-        return any(rest.channel is not self.home for rest in self._rests)
+        return any(rest.channel is not self.home for rest in self.rests)
 
     def move(self, to: Channel[C, R]) -> None:
         """Send tasks there from now on."""
         if self._under_way:
-            self._rests.append(_Rest(self._now, self._under_way))
-        here = [rest for rest in self._rests if rest.channel is to]
-        self._rests = [rest for rest in self._rests if rest.channel is not to]
+            self.rests.append(_Rest(self._now, self._under_way))
+        here = [rest for rest in self.rests if rest.channel is to]
+        self.rests = [rest for rest in self.rests if rest.channel is not to]
         self._now, self._under_way = to, sum(rest.tasks for rest in here)
         self._border = -1 if to is self.home else self._last
         self.answered = False
@@ -256,9 +257,9 @@ class _AutoChannel(Channel[C, R]):
         begun = [task for task in tasks if task.unit <= self._border]
         new = [task for task in tasks if task.unit > self._border]
         if begun:
-            rest = next((rest for rest in self._rests if rest.channel is self.home), None)
+            rest = next((rest for rest in self.rests if rest.channel is self.home), None)
             if rest is None:
-                self._rests.append(rest := _Rest(self.home, 0))
+                self.rests.append(rest := _Rest(self.home, 0))
             rest.tasks += len(begun)
             self.home.submit(begun, first=first)
         if new:
@@ -267,7 +268,7 @@ class _AutoChannel(Channel[C, R]):
             self._now.submit(new, first=first)
 
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        if self._rests:
+        if self.rests:
             return self._collect_all(timeout_s)
         outcomes = self._now.collect(timeout_s)
         if outcomes:
@@ -280,7 +281,7 @@ class _AutoChannel(Channel[C, R]):
         deadline, wait_s = time.monotonic() + timeout_s, 0.0
         while True:
             outcomes: list[Outcome[C, R]] = []
-            for rest in self._rests:
+            for rest in self.rests:
                 came = rest.channel.collect(0.0 if outcomes else wait_s)
                 rest.tasks -= len(came)
                 outcomes += came
@@ -288,17 +289,17 @@ class _AutoChannel(Channel[C, R]):
             self._under_way -= len(came)
             self.answered = self.answered or bool(came)
             outcomes += came
-            self._rests = [rest for rest in self._rests if rest.tasks > 0]
+            self.rests = [rest for rest in self.rests if rest.tasks > 0]
             wait_s = min(_LOOK_S, deadline - time.monotonic())
             if outcomes or wait_s <= 0:
                 return outcomes
-            if not self._rests:
+            if not self.rests:
                 return self.collect(wait_s)
 
     def cancel(self) -> None:
         self.cancelled = True
-        for rest in self._rests:
+        for rest in self.rests:
             rest.channel.cancel()
-        self._rests = []
+        self.rests = []
         self.home.cancel()
         self._now.cancel()
