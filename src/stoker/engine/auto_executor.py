@@ -19,10 +19,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ClosedError
+from ..errors import ClosedError, WorkerError
 from .auto_policy import Setting
 from .background import Background
-from .executor import Address, Channel, Executor, Outcome, Task, TaskWork
+from .executor import CRASHED, Address, Channel, Executor, Outcome, Task, TaskWork
 from .threads import ThreadExecutor
 
 C = TypeVar("C")
@@ -51,6 +51,7 @@ class AutoExecutor(Executor):
         self._asked: Setting | None = None
         self._coming: _Start | None = None
         self._leaving: Executor | None = None
+        self._crashes: list[str] = []  # how workers ended by themselves: what they were at is not to run in this process
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_AutoChannel[Any, Any]] = weakref.WeakSet()
 
@@ -70,7 +71,7 @@ class AutoExecutor(Executor):
         return self._now.allocate(nbytes)
 
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
-        channel = _AutoChannel(work, self._threads.channel(work))
+        channel = _AutoChannel(work, self._threads.channel(work), self._crashes)
         if self._now is not self._threads:
             channel.move(self._now.channel(work))
         self._channels.add(channel)
@@ -92,6 +93,8 @@ class AutoExecutor(Executor):
             return False
         executor: Executor = self._threads
         if coming is None:
+            if self._crashes:
+                raise WorkerError(f"the process of a worker {self._crashes[0]}, and this process is not to end so")
             self._threads.resize(asked.threads)
             lines = [(channel, channel.home) for channel in self._live()]
         else:
@@ -222,8 +225,9 @@ class _Rest(Generic[C, R]):
 class _AutoChannel(Channel[C, R]):
     """A line to whoever is at work, and to those who still have tasks of before."""
 
-    def __init__(self, work: TaskWork[C, R], home: Channel[C, R]) -> None:
+    def __init__(self, work: TaskWork[C, R], home: Channel[C, R], crashes: list[str]) -> None:
         self.work, self.home, self.cancelled = work, home, False
+        self._crashes = crashes
         self._now, self._under_way = home, 0
         self.answered = True  # whether an outcome has come from where tasks go now
         self.rests: list[_Rest[C, R]] = []
@@ -274,7 +278,12 @@ class _AutoChannel(Channel[C, R]):
         if outcomes:
             self._under_way -= len(outcomes)
             self.answered = True
+            if self._now is not self.home:
+                self._note_crashes(outcomes)
         return outcomes
+
+    def _note_crashes(self, outcomes: list[Outcome[C, R]]) -> None:
+        self._crashes += [outcome.cause for outcome in outcomes if outcome.lost and outcome.blame == CRASHED]
 
     def _collect_all(self, timeout_s: float) -> list[Outcome[C, R]]:
         """From all places; those of before first, because their units are due first."""
@@ -289,6 +298,7 @@ class _AutoChannel(Channel[C, R]):
             self._under_way -= len(came)
             self.answered = self.answered or bool(came)
             outcomes += came
+            self._note_crashes(outcomes)
             self.rests = [rest for rest in self.rests if rest.tasks > 0]
             wait_s = min(_LOOK_S, deadline - time.monotonic())
             if outcomes or wait_s <= 0:
