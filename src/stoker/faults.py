@@ -82,6 +82,10 @@ class TaskFault:
         return TaskFault, (plain.kind, plain.message, plain.arguments, plain.details, plain.trace, plain.cause)
 
 
+class RunAgain(Exception):
+    """What a task raises that is to be run again from its start, by whoever: nothing is wrong with it."""
+
+
 def _plain(error: BaseException, causes: int) -> TaskFault:
     """An exception as values. One of a class that cannot be made again becomes the nearest of its bases that can."""
     kind = next(base for base in type(error).__mro__ if _KINDS.get(base.__name__) is base)

@@ -245,6 +245,7 @@ class Pipeline:
         /,
         *,
         rng: bool | str | Function | Sequence[Function] = False,
+        seeded: bool | Function | Sequence[Function] = True,
         **fields: Function | Sequence[Function],
     ) -> Pipeline:
         """Apply a function to every sample, or functions to single fields.
@@ -254,11 +255,16 @@ class Pipeline:
         Generator keyed by the sample's place, so that results do not depend on who computes them; ``rng="name"`` names the random
         stream: functions with the same name draw the same numbers for a sample. (``map(rng=fn)`` is for a field called rng.)
 
+        Before each call `random`, `numpy.random` and torch's CPU generator are seeded by the sample's place, too, if the function
+        draws from them; such a function runs in one thread of a process at a time. ``seeded=False`` does without both.
+
         The dict says which sample it is: ``sample.key`` (or ``sample["__key__"]``), ``sample.origin``, ``sample.index``. If `fn`
         returns an entry ``"__key__"``, that is the sample's new key and not a field.
         """
         if _is_function(rng):
             fields, rng = {**fields, "rng": rng}, False  # type: ignore[dict-item]
+        if _is_function(seeded):
+            fields, seeded = {**fields, "seeded": seeded}, True  # type: ignore[dict-item]
         if not isinstance(rng, (bool, str)) or rng == "":
             raise ConfigError(f"map(rng={_short(rng)}): must be True, False or a name for the random numbers")
         for name, given in fields.items():
@@ -268,18 +274,19 @@ class Pipeline:
         if (fn is None) == (not fields):
             raise ConfigError("map() takes either one function over samples, or functions by field: map(fn), or map(label=fn)")
         if fn is not None:
-            return self._with(n.Map(_callable("map()", fn), rng))
-        return self._with(n.MapFields(tuple((name, _functions(name, given)) for name, given in fields.items()), rng))
+            return self._with(n.Map(_callable("map()", fn), rng, _flag("map", "seeded", seeded)))
+        named = tuple((name, _functions(name, given)) for name, given in fields.items())
+        return self._with(n.MapFields(named, rng, _flag("map", "seeded", seeded)))
 
     @advised
-    def filter(self, fn: Function) -> Pipeline:
+    def filter(self, fn: Function, *, seeded: bool = True) -> Pipeline:
         """Keep the samples for which ``fn(sample)`` is true; `fn` sees the same as in `map`. Put it before costly stages."""
-        return self._with(n.Filter(_callable("filter()", fn)))
+        return self._with(n.Filter(_callable("filter()", fn), _flag("filter", "seeded", seeded)))
 
     @advised
-    def flat_map(self, fn: Function) -> Pipeline:
+    def flat_map(self, fn: Function, *, seeded: bool = True) -> Pipeline:
         """Replace every sample by the samples ``fn(sample)`` gives; `fn` sees the same as in `map`."""
-        return self._with(n.FlatMap(_callable("flat_map()", fn)))
+        return self._with(n.FlatMap(_callable("flat_map()", fn), _flag("flat_map", "seeded", seeded)))
 
     @advised
     def unbatch(self) -> Pipeline:
@@ -328,13 +335,14 @@ class Pipeline:
         return self._with(n.Batch(size, _flag("batch", "drop_last", drop_last), tuple((pad or {}).items())))
 
     @advised
-    def map_batch(self, fn: Function) -> Pipeline:
+    def map_batch(self, fn: Function, *, seeded: bool = True) -> Pipeline:
         """Apply ``fn(columns)``, a dict of whole columns, to every batch, in a worker; it returns the new dict.
 
         ``columns.sample_keys`` (or ``columns["__key__"]``) lists the samples' keys, ``columns.rows`` counts them. If `fn` returns
-        an entry ``"__key__"``, a list with a key per row, these are the batch's new keys.
+        an entry ``"__key__"``, a list with a key per row, these are the batch's new keys. Random generators are seeded as in
+        `map`, by the place of the batch's first sample.
         """
-        return self._with(n.MapBatch(_callable("map_batch()", fn)))
+        return self._with(n.MapBatch(_callable("map_batch()", fn), _flag("map_batch", "seeded", seeded)))
 
     @advised
     def blend(
@@ -499,7 +507,7 @@ class Pipeline:
         # nothing after it is worked on. A function takes it out, because functions see which sample it is, and a batch might
         # refuse its values. Samples before it have to be made only where they have to be counted, and are worth threads there.
         seen: list[NamedSample] = []
-        plan = Pipeline(self._source, (*nodes, n.Map(_noting(seen)), n.Batch(1))).plan
+        plan = Pipeline(self._source, (*nodes, n.Map(_noting(seen), seeded=False), n.Batch(1))).plan
         if not plan.counted or plan.pass_rows is None or plan.pass_rows > i:
             # A StateError is that of a stream that ends before i.
             executor = "inline" if plan.counted else "auto"

@@ -15,6 +15,7 @@ PACKAGE = Path(stoker.__file__).parent
 #: who may import whom, beside itself; whoever is not named here may not be imported at all
 MAY_IMPORT = {
     "errors": set(),
+    "turns": set(),
     "sizes": {"errors"},
     "faults": {"errors"},
     "registry": {"errors"},
@@ -25,10 +26,10 @@ MAY_IMPORT = {
     "image": {"errors", "sizes", "kernel"},
     "source": {"errors", "portable_arrays", "registry", "sizes", "kernel", "storage", "image"},
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
-    "engine": {"errors", "faults", "portable_arrays", "registry", "sizes"},
+    "engine": {"errors", "faults", "turns", "portable_arrays", "registry", "sizes"},
     "batch": {"errors", "faults", "foreign_names", "registry", "sizes", "storage", "source"},
     "observe": {"errors", "sizes", "source", "plan"},
-    "stage": {"errors", "faults", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
+    "stage": {"errors", "faults", "turns", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "registry", "sizes", "batch"},
     "loader": {
         "errors", "faults", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device",

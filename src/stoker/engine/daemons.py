@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import ClosedError, ConfigError
+from ..turns import TURNS
 
 _EXIT_S = 1.0
 #: threads that still compute by then are waited for so much longer: up to Python 3.13 they are ended by unwinding their stacks,
@@ -83,6 +84,8 @@ class Daemons:
         _join(self._threads, wait_s)
         for thread in self._threads:
             _running.pop(thread, None)
+            if thread.is_alive():
+                TURNS.forget(thread.ident)  # it must not keep others waiting
         self._threads = []
 
     def _run(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ..errors import BatchError, StallError
+from ..turns import TURNS
 from .daemons import ended
 from .executor import Channel, Executor, Outcome, Task
 from .schedule import FINISH, Command, Emit, Finished, GiveUp, Lost, Offered, Run, RunAlone, Schedule, Taken, Window
@@ -186,7 +187,9 @@ class Feed(Generic[U, C, R]):
             if not block:
                 return None
             left = quiet_since + self._watchdog_s - time.monotonic()
-            if self._collect(min(max(left, 0.001), 1.0)):
+            with TURNS.aside():
+                collected = self._collect(min(max(left, 0.001), 1.0))
+            if collected:
                 quiet_since = time.monotonic()
             elif left <= 0:
                 if not self._executor.starting:
@@ -199,6 +202,7 @@ class Feed(Generic[U, C, R]):
         self._channel.cancel()
 
     def _hand_over(self, number: int) -> U:
+        TURNS.awaited = 0
         self._run(self._schedule.handle(Taken(number)))
         self._contents.pop(number, None)
         return self._units.pop(number)

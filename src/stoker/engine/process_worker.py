@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from ..errors import FunctionError, message_of
 from ..faults import TaskFault
+from ..turns import TURNS
 from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
 from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
@@ -37,6 +38,7 @@ def main(line: int, lifeline: int, stacks: int, threads: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_with(lifeline)
+    TURNS.private = True
     faulthandler.register(STACKS, file=stacks, all_threads=True)
     code = 1
     try:

@@ -6,7 +6,7 @@ import time
 from typing import Any, TypeVar
 
 from ..errors import FunctionError, message_of
-from ..faults import TaskFault
+from ..faults import RunAgain, TaskFault
 from .executor import Outcome, Task, TaskWork
 
 C = TypeVar("C")
@@ -19,6 +19,8 @@ def run_task(work: TaskWork[C, R], task: Task[C], scratch: Any, worker: int) -> 
     outcome.start_s = time.monotonic()
     try:
         outcome.result = work(task.content, scratch)
+    except RunAgain:
+        outcome.lost = True  # and nobody is to blame
     except BaseException as error:  # noqa: BLE001  a worker answers for every task, sys.exit() in a user's function included
         outcome.fault = TaskFault.of(error)
     outcome.stop_s = time.monotonic()

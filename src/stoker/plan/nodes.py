@@ -135,10 +135,14 @@ class Decode(Verb):
 
 @dataclass(frozen=True, slots=True)
 class Map(OpaqueVerb):
-    """A user's function over whole samples; `rng` may be the name of its random stream."""
+    """A user's function over whole samples; `rng` may be the name of its random stream.
+
+    With `seeded`, here as in others, the process's random generators are seeded for it.
+    """
 
     fn: Function
     rng: bool | str = False
+    seeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,7 @@ class MapFields(Verb):
 
     fields: tuple[tuple[str, tuple[Function, ...]], ...]
     rng: bool | str = False
+    seeded: bool = True
 
     @property
     def effect(self) -> Effect:
@@ -165,6 +170,7 @@ class Filter(Verb):
     """Keep the samples for which `fn` is true."""
 
     fn: Function
+    seeded: bool = True
 
     @property
     def effect(self) -> Effect:
@@ -176,6 +182,7 @@ class FlatMap(OpaqueVerb):
     """Any number of samples from one."""
 
     fn: Function
+    seeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +245,7 @@ class MapBatch(OpaqueVerb):
     """A user's function over a whole batch, as a mapping of columns."""
 
     fn: Function
+    seeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,28 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from ..image.operation import RandomOperation
-from .nodes import Blend, Image, Map, MapFields, Node
+from .nodes import Blend, Filter, FlatMap, Image, Map, MapBatch, MapFields, Node, Regroup, verb_of
 
 #: what draws: its kind, and the name the user gave its stream
 Drawer = tuple[str, str | None]
 
 
 def drawers(node: Node) -> list[Drawer]:
-    """What takes random numbers in a node, in order: operations by their class, functions and `blend` by their verb."""
+    """What takes random numbers in a node, in order: operations by their class, functions and `blend` by their verb.
+
+    A function has a stream for the process's generators, whether it draws from them or not. Before those of a node come the
+    streams of the generators that its functions are given.
+    """
     if isinstance(node, Image):
         return [(type(op).__name__, op.stream if isinstance(op, RandomOperation) else None) for op in node.ops]
-    if isinstance(node, (Map, MapFields)) and node.rng:
+    if isinstance(node, (Map, MapFields)):
         count = 1 if isinstance(node, Map) else sum(len(functions) for _, functions in node.fields)
-        return [("map", node.rng if isinstance(node.rng, str) else None)] * count
+        name = node.rng if isinstance(node.rng, str) else None
+        return [("map", name)] * (count if node.rng else 0) + [("global map", name)] * count
+    if isinstance(node, Regroup):
+        return [drawer for inner in node.inner for drawer in drawers(inner)]
+    if isinstance(node, (Filter, FlatMap, MapBatch)):
+        return [(f"global {verb_of(node)}", None)]
     return [("blend", node.stream)] if isinstance(node, Blend) else []
 
 

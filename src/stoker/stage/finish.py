@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..batch.strings import ByteStrings
@@ -18,6 +18,7 @@ from .blend_batch import blend
 from .fields import arranged
 from .map_functions import short_name
 from .ragged import Keys, map_batch
+from .user_function import UserFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,12 @@ class Finish:
 
     work: Work
     seed: int
+    functions: tuple[UserFunction, ...] = field(init=False, compare=False)  # of its `map_batch` steps, in order
+
+    def __post_init__(self) -> None:
+        steps = [(step.node, step.streams[0]) for step in self.work.steps if isinstance(step.node, MapBatch)]
+        functions = tuple(UserFunction(node.fn, self.seed, stream, node.seeded) for node, stream in steps)
+        object.__setattr__(self, "functions", functions)
 
     @property
     def acts(self) -> bool:
@@ -53,13 +60,17 @@ class Finish:
         What each of `steps` but the first cost is noted in the report.
         """
         clock, given = time.perf_counter(), None
+        functions = iter(self.functions)
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
         for step in self.work.steps:
             node = step.node
             if isinstance(node, MapBatch):
                 if step.columns is not None:
                     columns = {name: columns[column] for name, column in step.columns.items()}
-                columns = map_batch(node.fn, columns, rows, keys)
+                # It may have changed the batch in place, and then cannot be run again.
+                function = next(functions)
+                columns = map_batch(function, columns, rows, keys, (epoch, position), False)
+                report.draws = report.draws or function.draws
                 _check_rows(node.fn, columns, rows)
                 if KEY in columns:
                     given = columns.pop(KEY)

@@ -12,7 +12,8 @@ from ..plan.seeds import SampleRandom
 from ..source.chunk import Chunk, Column
 from ..source.sample_names import KEY, RenamedNames, key_text
 from ..storage.scratch import Scratch
-from .stage import Stage, Targets, each_row, samples_of
+from .stage import Stage, Targets, samples_of
+from .user_function import UserFunction
 
 
 class MapStage(Stage):
@@ -21,18 +22,24 @@ class MapStage(Stage):
     def __init__(self, step: Step[Map], seed: int) -> None:
         node = step.node
         self.name = f"map {short_name(node.fn)}"
-        self._fn, self._seed, self._streams = node.fn, seed, step.streams
+        *self._streams, own = step.streams
+        self._fn, self._seed = node.fn, seed
+        self.functions = (UserFunction(node.fn, seed, own, node.seeded),)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         fn, sample = self._fn, samples_of(chunk)
         if self._streams:
             random = scratch.keep(self, lambda: SampleRandom(self._seed, *self._streams))
             positions = chunk.positions.tolist()
-            act = self.patient(lambda row: _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn), scratch)
+
+            def act(row: int) -> Any:
+                return _mapping(fn(sample(row), random.at(chunk.epoch, positions[row])), fn)
         else:
-            act = self.patient(lambda row: _mapping(fn(sample(row)), fn), scratch)
-        samples = each_row(chunk, act, fn)
-        fill(chunk, samples)
+
+            def act(row: int) -> Any:
+                return _mapping(fn(sample(row)), fn)
+
+        fill(chunk, self.call_rows(self.functions[0], chunk, act, scratch))
         return chunk
 
 
@@ -41,15 +48,17 @@ class MapFieldsStage(Stage):
 
     def __init__(self, step: Step[MapFields], seed: int) -> None:
         self.name = f"map {', '.join(name for name, _ in step.node.fields)}"
-        self._fields = [(step.column(name), functions) for name, functions in step.node.fields]
-        self._seed, self._streams = seed, step.streams
+        named = [(step.column(name), fn) for name, functions in step.node.fields for fn in functions]
+        own = step.streams[-len(named) :]
+        self._columns = [column for column, _ in named]
+        self._seed, self._streams = seed, step.streams[: -len(named)]
+        self.functions = tuple(UserFunction(fn, seed, stream, step.node.seeded) for (_, fn), stream in zip(named, own))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         streams = iter(self._streams)  # one for each function, or none
-        for column, functions in self._fields:
-            for fn in functions:
-                act = self._act(fn, chunk.columns[column], chunk, next(streams, None), scratch)
-                chunk.columns[column] = each_row(chunk, self.patient(act, scratch), fn)
+        for column, function in zip(self._columns, self.functions):
+            act = self._act(function.fn, chunk.columns[column], chunk, next(streams, None), scratch)
+            chunk.columns[column] = self.call_rows(function, chunk, act, scratch)
         return chunk
 
     def _act(self, fn: Function, column: Column, chunk: Chunk, stream: int | None, scratch: Scratch) -> Callable[[int], Any]:

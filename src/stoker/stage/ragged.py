@@ -11,6 +11,7 @@ import numpy as np
 from ..batch.batch import Batch
 from ..batch.collate import collate
 from ..errors import BatchError, RecordError, StokerError, message_of
+from ..faults import RunAgain
 from ..plan.columns import Step
 from ..plan.nodes import Filter, FlatMap, Function, MapBatch, Regroup, Unbatch, describe_function
 from ..sizes import counted
@@ -21,6 +22,7 @@ from .fields import arranged
 from .map_functions import fill
 from .pytrees import introduce
 from .stage import Stage, Targets, each_row, function_error, samples_of
+from .user_function import UserFunction
 
 
 class FilterStage(Stage):
@@ -28,11 +30,11 @@ class FilterStage(Stage):
 
     def __init__(self, step: Step[Filter], seed: int) -> None:
         self.name = "filter"
-        self._fn = step.node.fn
+        self.functions = (UserFunction(step.node.fn, seed, step.streams[0], step.node.seeded),)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        sample = samples_of(chunk)
-        keep = each_row(chunk, self.patient(lambda row: bool(self._fn(sample(row))), scratch), self._fn)
+        (function,), sample = self.functions, samples_of(chunk)
+        keep = self.call_rows(function, chunk, lambda row: bool(function.fn(sample(row))), scratch)
         # A row that failed stays, so that its failure is told.
         rows = [row for row, wanted in enumerate(keep) if wanted or row in chunk.failures]
         return chunk if len(rows) == len(chunk) else chunk.take(np.asarray(rows, np.int64))
@@ -43,13 +45,12 @@ class FlatMapStage(Stage):
 
     def __init__(self, step: Step[FlatMap], seed: int) -> None:
         self.name = "flat_map"
-        self._fn = step.node.fn
+        self.functions = (UserFunction(step.node.fn, seed, step.streams[0], step.node.seeded),)
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
-        sample = samples_of(chunk)
-        act = self.patient(lambda row: list(_samples(self._fn(sample(row)), self._fn)), scratch)
-        groups = each_row(chunk, act, self._fn)
-        return _expand(chunk, groups)
+        (function,), sample = self.functions, samples_of(chunk)
+        fn = function.fn
+        return _expand(chunk, self.call_rows(function, chunk, lambda row: list(_samples(fn(sample(row)), fn)), scratch))
 
 
 class UnbatchStage(Stage):
@@ -73,6 +74,8 @@ class RegroupStage(Stage):
     def __init__(self, step: Step[Regroup], seed: int) -> None:
         self.name = f"batch {step.node.batch.size}, unbatch"
         self._node = step.node
+        inner = [node for node in step.node.inner if isinstance(node, MapBatch)]
+        self.functions = tuple(UserFunction(node.fn, seed, own, node.seeded) for node, own in zip(inner, step.streams))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:
         rules = dict(self._node.batch.pad)
@@ -81,10 +84,12 @@ class RegroupStage(Stage):
             for name, column in chunk.columns.items()
         }
         given: list[str] | None = None  # keys that a function gave
+        functions, place = iter(self.functions), (chunk.epoch, int(chunk.positions[0]))
         for node in self._node.inner:
             if isinstance(node, MapBatch):
                 count = _count(columns, len(chunk))
-                columns = map_batch(node.fn, columns, count, partial(_keys, chunk.names, len(chunk), count, given))
+                keys = partial(_keys, chunk.names, len(chunk), count, given)
+                columns = map_batch(next(functions), columns, count, keys, place, scratch.again)
                 given = columns.pop(KEY, given)
             else:
                 columns = arranged(node, columns)
@@ -100,11 +105,19 @@ class RegroupStage(Stage):
 Keys = Callable[[], "list[str]"]
 
 
-def map_batch(fn: Function, columns: dict[str, Any], rows: int, keys: Keys) -> dict[str, Any]:
-    """What a user's function makes of a batch; ``__key__`` is there if it gave keys, a list of them."""
+def map_batch(
+    function: UserFunction, columns: dict[str, Any], rows: int, keys: Keys, place: tuple[int, int], again: bool
+) -> dict[str, Any]:
+    """What a user's function makes of a batch; ``__key__`` is there if it gave keys, a list of them.
+
+    `place` are the epoch and the position of its first row.
+    """
     introduce()
+    fn = function.fn
     try:
-        result = fn(NamedColumns.of(columns, rows, keys))
+        result = function.once(*place, lambda: fn(NamedColumns.of(columns, rows, keys)), again)
+    except RunAgain:
+        raise
     except Exception as error:
         which = f" that begins with sample {names[0]!r}" if (names := keys()) else ""
         raise function_error(error, f"the batch of {rows}{which}", fn) from error

@@ -99,10 +99,13 @@ class Runner:
         #: whether no stage needs rows together, so that each may go alone
         self.by_row = not any(self._whole)
         self._columns = work.columns if work.moves else None
+        self._functions = [function for stage in stages for function in stage.functions]
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report(len(self.steps))
+        if self._functions:
+            scratch.again = isinstance(rows, Places)
         clock = time.perf_counter()
         first = 0
         rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
@@ -116,6 +119,8 @@ class Runner:
             chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
         report.notes = scratch.take_notes()
+        if self._functions:
+            report.draws = any(function.draws for function in self._functions)
         return chunk, report
 
     def _through(self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report) -> Chunk:

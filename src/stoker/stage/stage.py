@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FunctionError, SampleError, message_of
 from ..plan.columns import Step
@@ -16,6 +16,9 @@ from ..source.source import Targets as Targets
 from ..storage.scratch import Scratch
 from .io_retries import IoRetries
 from .pytrees import introduce
+
+if TYPE_CHECKING:
+    from .user_function import UserFunction
 
 
 class Stage(ABC):
@@ -28,6 +31,8 @@ class Stage(ABC):
     name: str
     #: works on the rows of a task together: on all of them, or not at all
     whole = False
+    #: users' functions that it calls
+    functions: tuple[UserFunction, ...] = ()
     #: how often a user's function that waits for a disk or a network is called again; None: never
     retries: IoRetries | None = None
 
@@ -42,9 +47,11 @@ class Stage(ABC):
         no longer line up with it.
         """
 
-    def patient(self, act: Callable[[int], Any], scratch: Scratch) -> Callable[[int], Any]:
-        """What is to be done to each row, done again as `retry` says. It must be the same each time: draws begin again."""
-        return act if self.retries is None else self.retries.patient(act, scratch)
+    def call_rows(self, function: UserFunction, chunk: Chunk, act: Callable[[int], Any], scratch: Scratch) -> list[Any]:
+        """What `act`, which calls the function, makes of each row; done again as `retry` says, and then draws begin again."""
+        retries = self.retries
+        patient = None if retries is None else lambda act: retries.patient(act, scratch)
+        return function.each_row(chunk, act, scratch.again, patient)
 
 
 def samples_of(chunk: Chunk) -> Callable[[int], NamedSample]:
@@ -53,13 +60,15 @@ def samples_of(chunk: Chunk) -> Callable[[int], NamedSample]:
     return chunk.row
 
 
-def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function) -> list[Any]:
-    """Call `act` for every row that is still good; one on which it raises is marked as failed, with the original as cause.
+def each_row(chunk: Chunk, act: Callable[[int], Any], fn: Function, rows: range | None = None) -> list[Any]:
+    """Call `act` for every row (or for `rows`) that is still good; one on which it raises is marked as failed.
+
+    The original is the cause of its error.
 
     sys.exit() in a function is an error like any other, unless it may be meant for the program: signals come in the main thread.
     """
     results: list[Any] = []
-    for row in range(len(chunk)):
+    for row in range(len(chunk)) if rows is None else rows:
         if row in chunk.failures:
             results.append(None)
             continue

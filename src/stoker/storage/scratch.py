@@ -33,9 +33,11 @@ NO_NOTES = Notes()
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "_notes")
+    __slots__ = ("_arena", "_decoder", "_kept", "_notes", "again")
 
     def __init__(self) -> None:
+        #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
+        self.again = False
         self._notes: Notes | None = None
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None

@@ -1,0 +1,135 @@
+"""A user's function, as stages call it: by itself and seeded where it draws from the process's generators, else beside others.
+
+Nobody says which functions draw. So the first call of each, in every process, is made alone and seeded, and it is looked what it
+has drawn from. A program waits for its first batch then, and its own numbers are in nobody's way. A function that has drawn is
+called like that from then on; one that has not runs beside others.
+
+It may still draw for a later sample. Where that is certain (in worker processes, in the program's own thread, and while the
+program waits), and the rows can be had again, their task is done again with the function on trial. Elsewhere it is not looked
+at: another thread of the program may have drawn, and a function that draws nothing must not be the slower for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..faults import RunAgain
+from ..plan.nodes import Function
+from ..plan.seeds import key_of, mix
+from ..source.chunk import Chunk
+from ..turns import TURNS
+from .global_random import ALL, NONE, SeededTurn, WatchedTurn
+from .stage import each_row
+
+#: chunks for which a function is called alone, once somebody drew while it ran; if it never does, it was not the one
+_TRIALS = 16
+
+#: what is done to a row
+_Act = Callable[[int], Any]
+#: runs some rows, and calls a function, if there is one, before each
+_Body = Callable[[range, "Callable[[int], None] | None"], list[Any]]
+
+
+class UserFunction:
+    """A function of a pipeline and its random stream. What is learned about it holds in this process."""
+
+    def __init__(self, fn: Function, seed: int, stream: int, seeded: bool) -> None:
+        self.fn = fn
+        self._key = key_of(seed, stream)
+        self._seeded = seeded
+        self._drawn = NONE  # the generators it draws from
+        self._new = seeded  # not called yet
+        self._trials = 0  # chunks for which it is on trial
+
+    @property
+    def draws(self) -> bool:
+        """Whether it was seen drawing, so that only one of it can run at a time."""
+        return self._drawn != NONE
+
+    def each_row(self, chunk: Chunk, act: _Act, again: bool, patient: Callable[[_Act], _Act] | None = None) -> list[Any]:
+        """`each_row` with this function in `act`; `again` says whether the chunk's task could be run again from its start.
+
+        With `patient`, an act is done again when it failed; each time from the same random numbers.
+        """
+        if not self._seeded:
+            return each_row(chunk, patient(act) if patient else act, self.fn)
+        positions = chunk.positions
+
+        def body(rows: range, before: Callable[[int], None] | None) -> list[Any]:
+            def seeded(row: int) -> Any:
+                assert before is not None
+                before(int(positions[row]))
+                return act(row)
+
+            does = act if before is None else seeded
+            return each_row(chunk, patient(does) if patient else does, self.fn, rows)
+
+        first = next((row for row in range(len(chunk)) if row not in chunk.failures), len(chunk) - 1)
+        return self._run(body, len(chunk), first + 1, chunk.epoch, again)
+
+    def once(self, epoch: int, position: int, act: Callable[[], Any], again: bool) -> Any:
+        """Call it for a whole batch, whose first row is at `position`."""
+        if not self._seeded:
+            return act()
+
+        def body(rows: range, before: Callable[[int], None] | None) -> list[Any]:
+            if before is not None:
+                before(position)
+            return [act()]
+
+        return self._run(body, 1, 1, epoch, again)[0]
+
+    def _run(self, body: _Body, rows: int, first: int, epoch: int, again: bool) -> list[Any]:
+        """Run so many rows; if the function is new, those up to `first` show how the others are run."""
+        results: list[Any] = []
+        while len(results) < rows:
+            new = self._new
+            stop = first if new else rows
+            alone = new or self._trials > 0 or self._drawn != NONE
+            run = self._alone if alone else self._beside
+            done = run(body, range(len(results), stop), epoch, again, new)
+            if done is not None:
+                results = results + done if results else done
+        return results
+
+    def _beside(self, body: _Body, rows: range, epoch: int, again: bool, new: bool) -> list[Any] | None:
+        quiet = TURNS.quiet() if again or TURNS.private else 0
+        turn = WatchedTurn(quiet != 0)
+        try:
+            turn.begin()
+            if self._trials or self._drawn:
+                return None  # somebody has found out meanwhile
+            done = body(rows, None)
+            drawn = turn.drawn()
+        finally:
+            turn.end()
+        if drawn and TURNS.quiet_since(quiet):
+            self._trials = _TRIALS
+            raise RunAgain
+        return done
+
+    def _alone(self, body: _Body, rows: range, epoch: int, again: bool, new: bool) -> list[Any] | None:
+        again, quiet = again or TURNS.private, TURNS.quiet()
+        tries = new or self._trials > 0
+        which = ALL if tries else self._drawn
+        turn = SeededTurn(which, tries)
+        base = mix(self._key ^ mix(epoch))
+        try:
+            turn.begin()
+            if new and not self._new:
+                return None  # somebody was quicker
+            done = body(rows, lambda position: turn.seed(mix(base ^ position)))
+            drawn = turn.drawn()
+        finally:
+            turn.end()
+        if turn.more and again:
+            raise RunAgain  # it stays new: this time torch is there from the beginning
+        if tries:
+            self._new = False
+            self._trials = 0 if drawn else max(0, self._trials - 1)
+            self._drawn |= drawn
+        elif drawn and again and TURNS.quiet_since(quiet):
+            self._drawn |= drawn
+            raise RunAgain
+        return done
