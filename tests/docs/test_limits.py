@@ -14,6 +14,7 @@ from stoker import Cache, Patience, Pipeline, faults, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.engine import daemons, executor, preflight
+from stoker.engine.auto_policy import MOST_THREADS
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
 from stoker.image import batch_mixing as mixing
@@ -104,7 +105,7 @@ ROWS = {
     "trying input and output": f"{io_retries._TOTAL_S:g} s; pauses of {io_retries._FIRST_S:g} to {io_retries._LONGEST_S:g} s",
     "traceback in a line": f"{faults._MOST_TRACE:,} characters",
     "quarantine file that is searched": f"{text_files._TAIL >> 20} MiB",
-    "worker threads": f"{thread_count._WAITING} more for remote shards",
+    "worker threads": f"{thread_count._WAITING} more for remote shards; up to {MOST_THREADS} where tasks",
     "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
     "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
     "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",

@@ -96,17 +96,19 @@ class Pace:
     MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
-    MOVING_S = 1.0  # of work in flight, while it may soon move to other workers
+    MOVING_S = 0.5  # of work in flight, by the clock, while it may soon move to other workers
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
         self.workers, self.window = workers, window
         self._row_s: float | None = None
+        self._row_wall_s = 0.0
         self._first_rows = rows
 
     def learn(self, cpu_s: float, wall_s: float, rows: int) -> None:
         if rows > 0:
             each = max(cpu_s, wall_s * self.TASK_S / self.MOST_S, 1e-9) / rows
             self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
+            self._row_wall_s += 0.25 * (wall_s / rows - self._row_wall_s)
 
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
@@ -126,7 +128,7 @@ class Pace:
 
     def units_to_move(self, unit_rows: int) -> int:
         """Units that are enough for the workers there are, while others may soon take over: what has begun is not moved."""
-        return int(self.workers * self.MOVING_S / max(self._row_s or 0.0, 1e-9) / max(1, unit_rows))
+        return int(self.workers * self.MOVING_S / max(self._row_wall_s, 1e-9) / max(1, unit_rows))
 
     def burst(self, unit_rows: int, window: int) -> int:
         """Units worth handing out together because each alone would be too little."""
