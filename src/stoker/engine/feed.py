@@ -59,7 +59,7 @@ class Unit(ABC, Generic[C, R]):
         """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
 
     def pieces(self, content: C) -> list[C]:
-        """The same work in the smallest pieces there are; none where it cannot be cut."""
+        """The same work in a few pieces, in the order of its rows; none where it cannot be cut."""
         return []
 
     @abstractmethod
@@ -290,9 +290,8 @@ class Feed(Generic[U, C, R]):
         pieces = unit.pieces(task.content) if outcome.blame and task.number != FINISH else []
         self._contents[task.unit] += pieces
         commands = self._schedule.handle(Lost(task.unit, task.number, outcome.blame, outcome.cause, len(pieces)))
-        up = commands[0]
-        if isinstance(up, GiveUp):
-            added = unit.give_up(None if task.number == FINISH else task.content, up.causes)
+        if commands and isinstance(commands[0], GiveUp):
+            added = unit.give_up(None if task.number == FINISH else task.content, commands[0].causes)
             return self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         if outcome.blame:
             _log.info("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)
