@@ -19,10 +19,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ClosedError
+from ..errors import ClosedError, WorkerError
 from .auto_policy import Setting
 from .background import Background
-from .executor import Address, Channel, Executor, Outcome, Task, TaskWork
+from .executor import CRASHED, Address, Channel, Executor, Outcome, Task, TaskWork
 from .threads import ThreadExecutor
 
 C = TypeVar("C")
@@ -51,6 +51,7 @@ class AutoExecutor(Executor):
         self._asked: Setting | None = None
         self._coming: _Start | None = None
         self._leaving: Executor | None = None
+        self._crashes: list[str] = []  # how workers ended by themselves: what they were at is not to run in this process
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_AutoChannel[Any, Any]] = weakref.WeakSet()
 
@@ -70,7 +71,7 @@ class AutoExecutor(Executor):
         return self._now.allocate(nbytes)
 
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
-        channel = _AutoChannel(work, self._threads.channel(work))
+        channel = _AutoChannel(work, self._threads.channel(work), self._crashes)
         if self._now is not self._threads:
             channel.move(self._now.channel(work))
         self._channels.add(channel)
@@ -92,6 +93,8 @@ class AutoExecutor(Executor):
             return False
         executor: Executor = self._threads
         if coming is None:
+            if self._crashes:
+                raise WorkerError(f"the process of a worker {self._crashes[0]}, and this process is not to end so")
             self._threads.resize(asked.threads)
             lines = [(channel, channel.home) for channel in self._live()]
         else:
@@ -113,6 +116,12 @@ class AutoExecutor(Executor):
         self.workers = asked.workers
         self._coming = self._asked = None
         return True
+
+    @property
+    def alone(self) -> bool:
+        """Whether those who are at work have done something, and nobody of before has tasks left."""
+        live = self._live()
+        return any(channel.answered for channel in live) and not any(channel.rests for channel in live)
 
     def _live(self) -> list[_AutoChannel[Any, Any]]:
         return [channel for channel in self._channels if not channel.cancelled]
@@ -216,26 +225,29 @@ class _Rest(Generic[C, R]):
 class _AutoChannel(Channel[C, R]):
     """A line to whoever is at work, and to those who still have tasks of before."""
 
-    def __init__(self, work: TaskWork[C, R], home: Channel[C, R]) -> None:
+    def __init__(self, work: TaskWork[C, R], home: Channel[C, R], crashes: list[str]) -> None:
         self.work, self.home, self.cancelled = work, home, False
+        self._crashes = crashes
         self._now, self._under_way = home, 0
-        self._rests: list[_Rest[C, R]] = []
+        self.answered = True  # whether an outcome has come from where tasks go now
+        self.rests: list[_Rest[C, R]] = []
         self._last = -1  # the last unit that was begun
         self._border = -1  # units up to this one lie in memory that processes cannot see: they stay with the threads
 
     @property
     def elsewhere(self) -> bool:
         """Whether tasks are under way at a place that is to be left."""
-        return any(rest.channel is not self.home for rest in self._rests)
+        return any(rest.channel is not self.home for rest in self.rests)
 
     def move(self, to: Channel[C, R]) -> None:
         """Send tasks there from now on."""
         if self._under_way:
-            self._rests.append(_Rest(self._now, self._under_way))
-        here = [rest for rest in self._rests if rest.channel is to]
-        self._rests = [rest for rest in self._rests if rest.channel is not to]
+            self.rests.append(_Rest(self._now, self._under_way))
+        here = [rest for rest in self.rests if rest.channel is to]
+        self.rests = [rest for rest in self.rests if rest.channel is not to]
         self._now, self._under_way = to, sum(rest.tasks for rest in here)
         self._border = -1 if to is self.home else self._last
+        self.answered = False
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         if self._border >= 0:
@@ -249,9 +261,9 @@ class _AutoChannel(Channel[C, R]):
         begun = [task for task in tasks if task.unit <= self._border]
         new = [task for task in tasks if task.unit > self._border]
         if begun:
-            rest = next((rest for rest in self._rests if rest.channel is self.home), None)
+            rest = next((rest for rest in self.rests if rest.channel is self.home), None)
             if rest is None:
-                self._rests.append(rest := _Rest(self.home, 0))
+                self.rests.append(rest := _Rest(self.home, 0))
             rest.tasks += len(begun)
             self.home.submit(begun, first=first)
         if new:
@@ -260,35 +272,44 @@ class _AutoChannel(Channel[C, R]):
             self._now.submit(new, first=first)
 
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        if self._rests:
+        if self.rests:
             return self._collect_all(timeout_s)
         outcomes = self._now.collect(timeout_s)
-        self._under_way -= len(outcomes)
+        if outcomes:
+            self._under_way -= len(outcomes)
+            self.answered = True
+            if self._now is not self.home:
+                self._note_crashes(outcomes)
         return outcomes
+
+    def _note_crashes(self, outcomes: list[Outcome[C, R]]) -> None:
+        self._crashes += [outcome.cause for outcome in outcomes if outcome.lost and outcome.blame == CRASHED]
 
     def _collect_all(self, timeout_s: float) -> list[Outcome[C, R]]:
         """From all places; those of before first, because their units are due first."""
         deadline, wait_s = time.monotonic() + timeout_s, 0.0
         while True:
             outcomes: list[Outcome[C, R]] = []
-            for rest in self._rests:
+            for rest in self.rests:
                 came = rest.channel.collect(0.0 if outcomes else wait_s)
                 rest.tasks -= len(came)
                 outcomes += came
             came = self._now.collect(0.0)
             self._under_way -= len(came)
+            self.answered = self.answered or bool(came)
             outcomes += came
-            self._rests = [rest for rest in self._rests if rest.tasks > 0]
+            self._note_crashes(outcomes)
+            self.rests = [rest for rest in self.rests if rest.tasks > 0]
             wait_s = min(_LOOK_S, deadline - time.monotonic())
             if outcomes or wait_s <= 0:
                 return outcomes
-            if not self._rests:
+            if not self.rests:
                 return self.collect(wait_s)
 
     def cancel(self) -> None:
         self.cancelled = True
-        for rest in self._rests:
+        for rest in self.rests:
             rest.channel.cancel()
-        self._rests = []
+        self.rests = []
         self.home.cancel()
         self._now.cancel()

@@ -39,8 +39,9 @@ class AutoWatch:
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
             return
         last = self._last
-        if not last.batches:
-            self._last = _copy_of(stats)  # where loads begin
+        if not last.batches or not self._executor.alone:
+            self._last = _copy_of(stats)  # where loads begin: what functions import, and what others end, does not count
+            self._queued = queued_seconds() if self._undecided else None
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
@@ -55,8 +56,12 @@ class AutoWatch:
         if before is not None and (queued := queued_seconds()) is not None:
             load = replace(load, queued_s=max(0.0, queued - before))
         choice = self._policy.see(load)
-        self._queued = (queued or queued_seconds()) if self._policy.doubts else None
+        self._queued = (queued or queued_seconds()) if self._undecided else None
         return choice
+
+    @property
+    def _undecided(self) -> bool:
+        return not self._policy.settled or self._policy.doubts or self._choice is not None
 
     def _ask(self, choice: Choice | None) -> None:
         self._choice = choice
@@ -79,13 +84,13 @@ class AutoWatch:
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves = stats.batches, self._moves + 1
         self._choice = None
-        self._last = _copy_of(stats)
+        self._last, self._queued = _copy_of(stats), None
         self._tell(meters, since)
         return True
 
     def _tell(self, meters: Meters, since: int) -> None:
         executor, setting = self._executor, self._policy.setting
-        executor.may_move = not self._policy.settled
+        executor.may_move = self._undecided
         name = "processes" if setting.processes else "threads"
         meters.moved(
             executor.workers,
