@@ -47,7 +47,8 @@ class TurnTaking:
     def _start_over(self) -> None:
         self._main = threading.main_thread().ident
         self._queue = threading.Lock()  # of those who want to be alone: held by the one whose turn is next, or is
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # of what follows
+        self._changed = threading.Condition(self._lock)
         self._beside = 0
         self._alone: Turn | None = None
         self._innermost: dict[int, Turn] = {}  # by thread
@@ -92,8 +93,6 @@ class TurnTaking:
         thread = threading.get_ident()
         turns: list[Turn] = []
         turn = self._innermost.pop(thread, None)
-        if turn is None and thread == self._main:
-            self.awaited = self.awaited or next(self._numbers)
         while turn is not None:
             turn.pause()
             turns.append(turn)
@@ -111,6 +110,16 @@ class TurnTaking:
             if turns:
                 self._innermost[thread] = turns[0]
 
+    def wait(self) -> bool:
+        """The program waits for a batch from now on, if this is its main thread; whether it did not before.
+
+        Who was told so sets `awaited` to 0 when the batch is there.
+        """
+        if self.awaited or threading.get_ident() != self._main:
+            return False
+        self.awaited = next(self._numbers)
+        return True
+
     def quiet(self) -> int:
         """Not 0 if the program draws nothing at this moment, because it waits, or runs this very function."""
         return -1 if self.private or threading.get_ident() == self._main else self.awaited
@@ -121,20 +130,20 @@ class TurnTaking:
 
     def _acquire(self, turn: Turn) -> None:
         if not turn.alone:
-            with self._changed:
+            with self._lock:
                 while self._alone is not None:
                     self._changed.wait()
                 self._beside += 1
                 turn.holds = True
             return
         self._queue.acquire()
-        with self._changed:
+        with self._lock:
             self._alone, turn.holds = turn, True
             while self._beside:
                 self._changed.wait()
 
     def _release(self, turn: Turn) -> None:
-        with self._changed:
+        with self._lock:
             if not turn.holds:
                 return
             turn.holds = False

@@ -31,6 +31,10 @@ def grown_with_31(act: Callable[[Any], Any], sample: dict[str, Any]) -> list[dic
     return [{"x": act(sample["x"]), "part": part} for part in range(2)]
 
 
+def grown_much(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"x": sample["x"] if part == 77 else -1} for part in range(100)]
+
+
 def batch_with_31(act: Callable[[Any], Any], columns: dict[str, Any]) -> dict[str, Any]:
     return {**columns, "x": act(columns["x"])}
 
@@ -53,4 +57,9 @@ DEADLY: dict[str, Callable[[Callable[[Any], Any]], Pipeline]] = {
 DEADLY_TOGETHER: dict[str, Callable[[Callable[[Any], Any]], Pipeline]] = {
     "map_batch": lambda act: numbers().batch(8).map_batch(partial(batch_with_31, act)),
     "inner batch": lambda act: numbers().batch(8).map_batch(partial(batch_with_31, act)).unbatch().batch(4),
+}
+#: the same where tasks have many samples, and how many workers it ends until it is found
+DEADLY_MANY: dict[str, tuple[Callable[[Callable[[Any], Any]], Pipeline], int]] = {
+    "batches": (lambda act: numbers(2400).map(x=act).batch(1200), 4),
+    "behind flat_map": (lambda act: numbers().flat_map(grown_much).take(5000).filter(partial(dies_with_31, act)).batch(100), 4),
 }

@@ -24,6 +24,7 @@ from stoker.batch.slab import Layout, Slab, plain_memory
 from stoker.batch.written_rows import WrittenRows
 from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
+from stoker.engine.feed import Pace
 from stoker.errors import BatchError, ConfigError, FunctionError, KernelError, SampleError, WorkerError
 from stoker.image import CenterCrop, CutMix, HorizontalFlip, MixUp, RandAugment, RandomResizedCrop, Resize
 from stoker.kernel.native import Images
@@ -32,7 +33,7 @@ from stoker.loader.build import compile_work, layout_of
 from stoker.plan.order import Places
 from stoker.source.chunk import BytesColumn
 from stoker.storage.scratch import Scratch
-from tests.contract.deadly_samples import DEADLY, DEADLY_TOGETHER, dies_at_31, fails_at_31
+from tests.contract.deadly_samples import DEADLY, DEADLY_MANY, DEADLY_TOGETHER, dies_at_31, fails_at_31
 from tests.contract.pickling import PicklingExecutor, end_worker
 from tests.loader.runs import (
     PIPELINES,
@@ -331,6 +332,29 @@ class TestPickling(LosingExecutorContract):
             assert max(PicklingExecutor.deaths.values()) == 2, kind  # by unit: the next epoch is begun, too
 
     @pytest.mark.parametrize("policy", ["skip", "raise"])
+    @pytest.mark.parametrize("kind", DEADLY_MANY)
+    def test_a_task_of_many_samples_is_cut_again_and_again_until_the_one_is_found(
+        self, kind: str, policy: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(PicklingExecutor, "every", 0)
+        monkeypatch.setattr(Pace, "task_rows", lambda pace, rows: rows)
+        PicklingExecutor.deaths.clear()
+        make, deaths = DEADLY_MANY[kind]
+        batches, skipped, error = run_of(make(self.killer()).on_error(policy), **self.options)
+        wanted = run_of(make(partial(dies_at_31, fails_at_31)).on_error(policy), executor="inline")
+        assert (batches, skipped, error is None) == (wanted[0], wanted[1], wanted[2] is None)
+        assert error is None or place_of(error) == place_of(wanted[2])
+        assert max(PicklingExecutor.deaths.values()) == deaths
+
+    def test_samples_after_one_that_failed_end_no_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(PicklingExecutor, "every", 0)
+        monkeypatch.setattr(Pace, "task_rows", lambda pace, rows: rows)
+        PicklingExecutor.deaths.clear()
+        _, _, error = run_of(numbers(2000).map(x=dies_from_31).batch(1000), **self.options)
+        assert place_of(error)[0] == "31"
+        assert {*PicklingExecutor.deaths.values()} == {3}
+
+    @pytest.mark.parametrize("policy", ["skip", "raise"])
     @pytest.mark.parametrize("kind", DEADLY_TOGETHER)
     def test_samples_that_cannot_be_told_apart_are_named_together(
         self, kind: str, policy: str, monkeypatch: pytest.MonkeyPatch
@@ -341,6 +365,10 @@ class TestPickling(LosingExecutorContract):
         assert re.search(r"worked on 8 samples \('24', '25', .*, '31'\) together was ended by the test, twice", str(error))
         wanted, _, _ = run_of(DEADLY_TOGETHER[kind](partial(dies_at_31, fails_at_31)), executor="inline")
         assert batches == wanted
+
+
+def dies_from_31(x: Any) -> Any:
+    return x if x < 31 else end_worker()
 
 
 class Restless(AutoPolicy):

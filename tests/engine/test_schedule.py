@@ -77,24 +77,50 @@ def test_what_ends_its_workers_runs_alone_and_is_given_up_when_it_is_to_blame_fo
         for number, blame in enumerate(blames[:-1]):
             assert schedule.handle(Lost(1, 0, blame, f"end {number}")) == [RunAlone(1, 0)]
             assert schedule.handle(Lost(1, 0)) == [RunAlone(1, 0)], "it only waited, and stays suspected"
-        assert schedule.handle(Lost(1, 1, CRASHED)) == [RunAlone(1, 1)], "another task has a blame of its own"
+        assert schedule.handle(Lost(1, 1, CRASHED)) == [], "another task waits until this one is done"
         causes = tuple(f"end {number}" for number in range(len(blames)))
         assert schedule.handle(Lost(1, 0, blames[-1], causes[-1])) == [GiveUp(1, 0, causes)]
-        assert schedule.handle(Finished(1, 0, failed=True)) == []
-        assert schedule.handle(Finished(1, 1)) == []
+        assert schedule.handle(Finished(1, 0)) == [RunAlone(1, 1)], "and has a blame of its own"
+        assert schedule.handle(Finished(1, 1, failed=True)) == []
         assert schedule.handle(Finished(0, 0)) == [Emit(0), Emit(1)], "in its place, without a finish"
 
 
-def test_a_lost_task_that_can_be_cut_comes_back_in_pieces_which_inherit_its_blame() -> None:
+def test_a_lost_task_that_can_be_cut_comes_back_in_pieces_one_after_another_which_inherit_its_blame() -> None:
     schedule = of(4)
     schedule.handle(Offered(0, 2, finish=True))
-    assert schedule.handle(Lost(0, 0, CRASHED, "a", pieces=3)) == [RunAlone(0, piece) for piece in (2, 3, 4)]
-    assert schedule.handle(Finished(0, 2)) == []
+    assert schedule.handle(Lost(0, 0, CRASHED, "a", pieces=3)) == [RunAlone(0, 2)]
+    assert schedule.handle(Finished(0, 2)) == [RunAlone(0, 3)]
     assert schedule.handle(Lost(0, 3, CRASHED, "b")) == [GiveUp(0, 3, ("a", "b"))]
-    assert schedule.handle(Finished(0, 3)) == []
+    assert schedule.handle(Finished(0, 3)) == [RunAlone(0, 4)]
     assert schedule.handle(Finished(0, 1)) == []
     assert schedule.handle(Finished(0, 4)) == [Run(0, FINISH)], "the unit can do without what was given up"
     assert schedule.handle(Lost(0, FINISH, KILLED)) == [Run(0, 1), Run(0, 2), Run(0, 4)], "neither what was cut nor what kills"
+
+
+def test_a_piece_that_can_be_cut_is_never_given_up_and_blame_is_that_of_the_last_cut() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 1))
+    assert schedule.handle(Lost(0, 0, CRASHED, "a", pieces=2)) == [RunAlone(0, 1)]
+    assert schedule.handle(Lost(0, 1, CRASHED, "b", pieces=2)) == [RunAlone(0, 3)], "its pieces come before the one after it"
+    assert schedule.handle(Lost(0, 3, KILLED, "c", pieces=2)) == [RunAlone(0, 5)]
+    assert schedule.handle(Lost(0, 5, KILLED, "d")) == [RunAlone(0, 5)], "killed twice, whatever happened to more rows"
+    assert schedule.handle(Finished(0, 5)) == [RunAlone(0, 6)]
+    assert schedule.handle(Lost(0, 6, CRASHED, "e")) == [RunAlone(0, 6)]
+    assert schedule.handle(Lost(0, 6, CRASHED, "f")) == [GiveUp(0, 6, ("c", "e", "f"))]
+    assert schedule.handle(Finished(0, 6)) == [RunAlone(0, 4)]
+    assert schedule.handle(Finished(0, 4)) == [RunAlone(0, 2)]
+    assert schedule.handle(Finished(0, 2)) == [Emit(0)]
+
+
+def test_suspects_whose_rows_come_after_one_that_has_failed_are_not_run() -> None:
+    schedule = of(4)
+    schedule.handle(Offered(0, 3))
+    assert schedule.handle(Lost(0, 1, CRASHED, pieces=2)) == [RunAlone(0, 3)]
+    assert schedule.handle(Lost(0, 0, CRASHED, pieces=2)) == []
+    assert schedule.handle(Finished(0, 3, failed=True)) == [RunAlone(0, 5)], "what comes before it"
+    assert schedule.handle(Finished(0, 5)) == [RunAlone(0, 6)]
+    assert schedule.handle(Finished(0, 6)) == []
+    assert schedule.handle(Lost(0, 2, CRASHED, pieces=2)) == [Emit(0)]
 
 
 def test_a_lost_finishing_task_has_the_others_run_again_because_it_works_in_their_memory() -> None:
@@ -211,48 +237,55 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
     running: list[Run | RunAlone] = []
     ready: list[int] = []
     offered = taken = 0
-    rows = {unit: dict.fromkeys(range(tasks), 2) for unit, (tasks, _) in enumerate(units)}  # rows of each task
-    done: dict[int, int] = {}  # rows of a unit that were answered for since its tasks ran last
+    rows = {unit: [range(4 * task, 4 * task + 4) for task in range(tasks)] for unit, (tasks, _) in enumerate(units)}
+    done: dict[int, set[int]] = {unit: set() for unit in rows}  # rows that were answered for since the unit's tasks ran last
     blamed: dict[tuple[int, int], int] = {}
     given_up: set[tuple[int, int]] = set()
+    failed: dict[int, int] = {}  # the row with which a unit failed first
 
     def obey(commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, Emit):
                 ready.append(command.unit)
-            else:
-                assert isinstance(command, (Run, RunAlone)) and command not in running, "no task is run twice at a time"
-                assert command.task == FINISH or (command.unit, command.task) not in given_up
-                running.append(command)
+                continue
+            assert isinstance(command, (Run, RunAlone)) and command not in running, "no task is run twice at a time"
+            assert command.task == FINISH or (command.unit, command.task) not in given_up
+            running.append(command)
+            alone = [other for other in running if isinstance(other, RunAlone) and other.unit == command.unit]
+            assert len(alone) < 2, "one suspect at a time"
 
     def lose(task: Run | RunAlone) -> None:
         unit, place = task.unit, (task.unit, task.task)
         blame = data.draw(st.sampled_from([NOT_BEGUN, NOT_BEGUN, KILLED, CRASHED]))
-        cut = blame and task.task != FINISH and rows[unit][task.task] == 2
+        lost = rows[unit][task.task] if task.task != FINISH else range(0)
+        pieces = 2 if blame and len(lost) > 1 else 0
         total = blamed[place] = blamed.get(place, 0) + blame
-        if cut:
-            first = len(rows[unit])
-            rows[unit] |= {first: 1, first + 1: 1, task.task: 0}
-            blamed.update({(unit, first): total, (unit, first + 1): total})
-        commands = schedule.handle(Lost(unit, task.task, blame, pieces=2 if cut else 0))
-        if total >= POISON:
+        if pieces:
+            middle = (lost.start + lost.stop) // 2
+            blamed.update({(unit, len(rows[unit]) + piece): blame for piece in range(pieces)})
+            rows[unit] += [range(lost.start, middle), range(middle, lost.stop)]
+            rows[unit][task.task] = range(0)
+        commands = schedule.handle(Lost(unit, task.task, blame, pieces=pieces))
+        if total >= POISON and not pieces:
             assert [type(command) for command in commands] == [GiveUp]
             given_up.add(place)
             finish(task)
             return
         if task.task == FINISH and blame:
-            done[unit] = sum(rows[unit][one] for number, one in given_up if number == unit)
+            done[unit] = {row for number, one in given_up if number == unit for row in rows[unit][one]}
             blamed.update({place: 0 for place in blamed if place[0] == unit and place[1] != FINISH})
-        assert all(isinstance(command, (Run, RunAlone)) for command in commands)
         obey(commands)
 
-    def finish(task: Run | RunAlone) -> None:
+    def finish(task: Run | RunAlone, fails: bool = False) -> None:
+        unit = task.unit
         if task.task != FINISH:
-            done[task.unit] = done.get(task.unit, 0) + rows[task.unit][task.task]
-        obey(schedule.handle(Finished(task.unit, task.task, nbytes=3)))
+            done[unit].update(rows[unit][task.task])
+            if fails:
+                failed.setdefault(unit, rows[unit][task.task].start)
+        obey(schedule.handle(Finished(unit, task.task, fails or unit in failed, nbytes=3)))
 
     while taken < len(units):
-        choices = [*(["offer"] if offered < len(units) and schedule.room() else []), *(["end", "lose"] if running else [])]
+        choices = [*(["offer"] if offered < len(units) and schedule.room() else []), *(["end", "end", "fail", "lose"] if running else [])]
         choice = data.draw(st.sampled_from([*choices, *(["take"] if ready else [])]))
         if choice == "offer":
             tasks, finishes = units[offered]
@@ -260,12 +293,13 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
             offered += 1
         elif choice == "take":
             assert ready.pop(0) == taken, "in order"
-            assert done.get(taken, 0) == 2 * units[taken][0], "with every row"
+            stop = failed.get(taken, 4 * units[taken][0])
+            assert done[taken] >= set(range(stop)), "with every row, or those before the one that failed"
             schedule.handle(Taken(taken))
             taken += 1
         else:
             task = running.pop(data.draw(st.integers(0, len(running) - 1)))
-            finish(task) if choice == "end" else lose(task)
+            lose(task) if choice == "lose" else finish(task, choice == "fail")
         assert schedule.in_flight <= window
         assert schedule.nbytes >= 0
     assert not running and not ready and schedule.in_flight == 0 and schedule.nbytes == 0

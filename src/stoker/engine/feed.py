@@ -59,7 +59,7 @@ class Unit(ABC, Generic[C, R]):
         """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
 
     def pieces(self, content: C) -> list[C]:
-        """The same work in the smallest pieces there are; none where it cannot be cut."""
+        """The same work in a few pieces, in the order of its rows; none where it cannot be cut."""
         return []
 
     @abstractmethod
@@ -166,6 +166,7 @@ class Feed(Generic[U, C, R]):
         self._contents: dict[int, list[C]] = {}
         self._offered = 0
         self._ended = self._closed = False
+        self._awaits = False  # the program waits for a unit of this feed
         self._failure: Exception | None = None
         self._usual_bytes = self._usual_rows = 0
 
@@ -177,6 +178,8 @@ class Feed(Generic[U, C, R]):
                 raise ended()
             self._collect(0.0)
             waits = block and not self._schedule.in_flight
+            if waits:
+                self._awaits |= TURNS.wait()
             self._fill(block=waits)
             if waits:
                 quiet_since = time.monotonic()  # what the supply waits for is the supply's to watch
@@ -187,6 +190,7 @@ class Feed(Generic[U, C, R]):
             if not block:
                 return None
             left = quiet_since + self._watchdog_s - time.monotonic()
+            self._awaits |= TURNS.wait()
             with TURNS.aside():
                 collected = self._collect(min(max(left, 0.001), 1.0))
             if collected:
@@ -202,7 +206,8 @@ class Feed(Generic[U, C, R]):
         self._channel.cancel()
 
     def _hand_over(self, number: int) -> U:
-        TURNS.awaited = 0
+        if self._awaits:
+            TURNS.awaited, self._awaits = 0, False
         self._run(self._schedule.handle(Taken(number)))
         self._contents.pop(number, None)
         return self._units.pop(number)
@@ -285,9 +290,8 @@ class Feed(Generic[U, C, R]):
         pieces = unit.pieces(task.content) if outcome.blame and task.number != FINISH else []
         self._contents[task.unit] += pieces
         commands = self._schedule.handle(Lost(task.unit, task.number, outcome.blame, outcome.cause, len(pieces)))
-        up = commands[0]
-        if isinstance(up, GiveUp):
-            added = unit.give_up(None if task.number == FINISH else task.content, up.causes)
+        if commands and isinstance(commands[0], GiveUp):
+            added = unit.give_up(None if task.number == FINISH else task.content, commands[0].causes)
             return self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         if outcome.blame:
             _log.info("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)

@@ -555,10 +555,11 @@ class ProcessExecutor(Executor):
             worker.recalled = False
             self._redirect(worker, value)
             return
-        for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
+        for serial, result, fault, lost, cause, start_s, stop_s, cpu_s, seat in value:
             sent = self._settle(worker, serial)
             number = worker.number * self._threads + seat
-            sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
+            blame = CRASHED if cause else NOT_BEGUN
+            sent.channel.answer(Outcome(sent.task, result, fault, lost, blame, cause, start_s, stop_s, cpu_s, number))
         self._try_suspects()
 
     def _uneven(self) -> bool:

@@ -4,8 +4,10 @@ Events go in, commands come out, so it is tested in microseconds and can be repl
 become batches) are numbered in delivery order; tasks of a unit may finish in any order, on any worker.
 
 Invariant: a unit is emitted once, in order, after all its tasks have finished; a unit counts against the window from its offer
-until it is taken. A task that is lost runs again, however often, unless it is to blame: then it runs in pieces, where it can be
-cut, and alone, so that the sample that ends its workers is found. What is to blame for too much is given up.
+until it is taken. A task that is lost runs again, however often, unless it is to blame: then it is a suspect, and runs alone, in
+pieces where it can be cut; and so does a piece, until the sample that ends its workers is found. The suspects of a unit run one
+after another, in the order of their rows: when one has failed, those after it are not run. What cannot be cut, and is to blame
+for too much, is given up.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Finished:
 class Lost:
     """A task's worker has ended before the task did. `blame` says how likely the task is why, `cause` how the worker ended.
 
-    It comes back as `pieces` tasks, numbered after all others of its unit; 0: as it is.
+    It comes back as `pieces` tasks, in the order of their rows, numbered after all others of its unit; 0: as it is.
     """
 
     unit: int
@@ -114,20 +116,54 @@ class Window:
         return max(self.least, min(self.most, self.nbytes // max(1, unit_bytes)))
 
 
-#: of a unit that lost no task; nobody writes to it
-_NO_LOSSES: dict[int, tuple[Lost, ...]] = {}
+#: where a task stands among those of its unit: its number, and for a piece the numbers of the pieces it is in
+_Place = tuple[int, ...]
+
+
+class _Suspects:
+    """The tasks of a unit that are to blame for a loss, and what was lost with each."""
+
+    __slots__ = ("_places", "gone", "losses", "trial", "waiting")
+
+    def __init__(self) -> None:
+        self.losses: dict[int, tuple[Lost, ...]] = {}
+        self.waiting: list[tuple[_Place, int]] = []  # the last comes next
+        self.trial: int | None = None  # the one that runs now
+        self.gone: set[int] = set()  # tasks that are not run again: in pieces now, or given up
+        self._places: dict[int, _Place] = {}  # of pieces
+
+    def place(self, task: int) -> _Place:
+        return self._places.get(task, (task,))
+
+    def add(self, task: int, losses: tuple[Lost, ...]) -> None:
+        self.losses[task] = losses
+        self.waiting = sorted([*self.waiting, (self.place(task), task)], reverse=True)
+
+    def cut(self, event: Lost, pieces: range) -> None:
+        """A task comes back as pieces. They know of this loss alone: those before it were of more rows than these."""
+        self.gone.add(event.task)
+        place = self.place(event.task)
+        for number, piece in enumerate(pieces):
+            self._places[piece] = (*place, number)
+            self.add(piece, (event,))
+
+    def drop_after(self, failed: int) -> int:
+        """Forget those whose rows come after a task that has failed; returns how many."""
+        before, place = len(self.waiting), self.place(failed)
+        self.waiting = [suspect for suspect in self.waiting if suspect[0] < place]
+        return before - len(self.waiting)
 
 
 class _Unit:
-    __slots__ = ("added", "done", "expected", "failed", "finish", "gone", "left", "losses", "nbytes", "rows", "tasks")
+    __slots__ = ("added", "done", "expected", "failed", "finish", "left", "nbytes", "rows", "suspects", "tasks")
 
     def __init__(self, event: Offered, expected: int) -> None:
         self.left = self.tasks = event.tasks
         self.nbytes, self.finish, self.rows = event.nbytes, event.finish, event.rows
-        self.losses = _NO_LOSSES  # those that tasks are to blame for, by task; of pieces, those of what they were cut from too
-        self.gone: frozenset[int] = frozenset()  # tasks that are not run again: in pieces now, or given up
+        self.suspects: _Suspects | None = None  # where nothing is to blame
         self.expected, self.added = expected, 0
-        self.done = self.failed = False
+        self.done = False
+        self.failed: int | None = None  # the task with which it failed
 
     @property
     def counted(self) -> int:
@@ -137,7 +173,8 @@ class _Unit:
 
 
 def _run(number: int, task: int, unit: _Unit) -> Command:
-    return RunAlone(number, task) if task in unit.losses else Run(number, task)
+    suspected = unit.suspects is not None and task in unit.suspects.losses
+    return RunAlone(number, task) if suspected else Run(number, task)
 
 
 class Schedule:
@@ -196,38 +233,58 @@ class Schedule:
         self.nbytes -= unit.counted
         unit.added += event.nbytes
         self.nbytes += unit.counted
-        unit.failed |= event.failed
+        if event.failed and unit.failed is None:
+            unit.failed = event.task
         unit.left -= 1
+        if unit.suspects is not None:
+            return self._try(event.unit, unit, unit.suspects, event.task)
         return [] if unit.left else self._complete(event.unit, unit)
 
     def _lost(self, event: Lost) -> list[Command]:
         number, task, unit = event.unit, event.task, self._units[event.unit]
         if event.blame == NOT_BEGUN:
             return [_run(number, task, unit)]
-        losses = (*unit.losses.get(task, ()), event)
+        suspects = unit.suspects = unit.suspects or _Suspects()
+        losses = (*suspects.losses.get(task, ()), event)
         if event.pieces:
             first, unit.tasks = unit.tasks, unit.tasks + event.pieces
             unit.left += event.pieces - 1
-            unit.gone |= {task}
-            unit.losses = {**unit.losses, **dict.fromkeys(range(first, unit.tasks), losses)}
-            return [RunAlone(number, piece) for piece in range(first, unit.tasks)]
-        if sum(loss.blame for loss in losses) >= POISON:
-            unit.gone |= {task}
+            suspects.cut(event, range(first, unit.tasks))
+        elif sum(loss.blame for loss in losses) >= POISON:
+            suspects.gone.add(task)
             return [GiveUp(number, task, tuple(loss.cause for loss in losses))]
-        if task != FINISH:
-            unit.losses = {**unit.losses, task: losses}
-            return [RunAlone(number, task)]
-        # It works in the memory that the other tasks have filled, and may have done half of that: they fill it again. They have
-        # been done once, so whatever they were suspected of was not theirs.
-        unit.losses = {FINISH: losses}
-        parts = [part for part in range(unit.tasks) if part not in unit.gone]
+        elif task == FINISH:
+            return self._finish_again(number, unit, suspects, losses)
+        else:
+            suspects.add(task, losses)
+        return self._try(number, unit, suspects, task)
+
+    def _try(self, number: int, unit: _Unit, suspects: _Suspects, ended: int) -> list[Command]:
+        """Go on with a unit that has suspects, now that one of its tasks is done, or lost."""
+        if suspects.trial == ended:
+            suspects.trial = None
+        if unit.failed is not None:
+            unit.left -= suspects.drop_after(unit.failed)
+        if suspects.trial is None and suspects.waiting:
+            suspects.trial = suspects.waiting.pop()[1]
+            return [RunAlone(number, suspects.trial)]
+        return [] if unit.left else self._complete(number, unit)
+
+    def _finish_again(self, number: int, unit: _Unit, suspects: _Suspects, losses: tuple[Lost, ...]) -> list[Command]:
+        """A finishing task was lost that had begun.
+
+        It works in the memory that the other tasks have filled, and may have done half of that: they fill it again. They have
+        been done once, so whatever they were suspected of was not theirs.
+        """
+        suspects.losses = {FINISH: losses}
+        parts = [part for part in range(unit.tasks) if part not in suspects.gone]
         if not parts:
             return [RunAlone(number, FINISH)]
         unit.finish, unit.left = True, len(parts)
         return [Run(number, part) for part in parts]
 
     def _complete(self, number: int, unit: _Unit) -> list[Command]:
-        if unit.finish and not unit.failed:
+        if unit.finish and unit.failed is None:
             unit.finish, unit.left = False, 1
             return [_run(number, FINISH, unit)]
         self.nbytes -= unit.counted

@@ -39,6 +39,9 @@ Cursors = Callable[[int], Cursor]
 Rows = Union[Places, Chunk]
 #: keys that an error names
 _MOST_KEYS = 16
+#: pieces that a lost task is cut into. A task of so many samples ends one more worker until the sample is found; with more pieces a
+#: task of very many quick samples would take much longer than it should
+_PIECES = 32
 
 
 @dataclass(slots=True)
@@ -193,10 +196,10 @@ class BatchUnit(Unit[Content, Result]):
         return added
 
     def pieces(self, content: Content) -> list[Content]:
-        if not isinstance(content, BatchPart) or not self._work.runner.by_row or len(content.rows) == 1:
+        if not isinstance(content, BatchPart) or not self._work.runner.by_row:
             return []
         rows, first, slab = content.rows, content.first, content.slab
-        return [BatchPart(rows.part(at, at + 1), first + at, slab) for at in range(len(rows))]
+        return [BatchPart(rows.part(at, stop), first + at, slab) for at, stop in _cuts(len(rows))]
 
     def give_up(self, content: Content | None, causes: Sequence[str]) -> int:
         rows, first = (content.rows, content.first) if isinstance(content, BatchPart) else (self._rows, 0)
@@ -327,26 +330,26 @@ FedUnit = Union[BatchUnit, EpochEnd, Failure]
 
 
 class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
-    """Some samples on their way through a segment: one task, one chunk out; or, when that was lost, a task for each sample."""
+    """Some samples on their way through a segment: one task, one chunk out.
+
+    When that was lost there are several tasks, which come back in the order of their rows.
+    """
 
     def __init__(self, rows: Rows, work: SegmentWork, observe: Observer) -> None:
         self.start = rows
         self.rows = len(rows)
-        self.chunk: Chunk | None = None
+        self.chunk: Chunk | None = None  # known when all of it is, or what comes before `error`
         self.error: BaseException | None = None
         self.skipped: list[SampleError] = []
         self._work, self._observe = work, observe
-        self._cut = False
-        self._passed: dict[int, tuple[Chunk | None, list[SampleError], BaseException | None]] = {}  # by position, once it is cut
+        self._chunks: list[Chunk] = []
+        self._passed = 0  # rows
 
     def split(self, rows: int) -> list[Rows]:
         return [self.start]
 
     def pieces(self, content: Rows) -> list[Rows]:
-        if not self._work.runner.by_row or len(content) == 1:
-            return []
-        self._cut = True
-        return [content.part(at, at + 1) for at in range(len(content))]
+        return [content.part(at, stop) for at, stop in _cuts(len(content))] if self._work.runner.by_row else []
 
     def done(self, outcome: Outcome[Rows, tuple[Chunk, Report]]) -> int:
         chunk: Chunk | None = None
@@ -375,29 +378,18 @@ class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
         return 0
 
     def _take_in(self, rows: Rows, chunk: Chunk | None, skipped: list[SampleError], error: BaseException | None) -> None:
-        if not self._cut:
-            self.chunk, self.skipped, self.error = chunk, skipped, error
-            return
-        self._passed[int(rows.positions[0])] = chunk, skipped, error
-        if len(self._passed) == self.rows:
-            self._join()
-
-    def _join(self) -> None:
-        """Make one chunk of those of the samples; it ends before the first that failed."""
-        chunks = []
-        for at, (_, (chunk, skipped, error)) in enumerate(sorted(self._passed.items())):
-            if chunk is not None:
-                chunk.slots = chunk.slots + at
-                chunks.append(chunk)
-            self.skipped += skipped
-            if error is not None:
-                self.error = error
-                break
-        self._passed = {}
-        try:
-            self.chunk = join_chunks(chunks) if chunks else None
-        except (BatchError, MemoryError) as error:
-            self.error = _explained(error, _TOGETHER, self.rows)
+        if chunk is not None:
+            chunk.slots = chunk.slots + self._passed if self._passed else chunk.slots
+            self._chunks.append(chunk)
+        self._passed += len(rows)
+        self.skipped += skipped
+        self.error, self.failed = error, error is not None
+        if self._chunks and (self.failed or self._passed == self.rows):
+            try:
+                self.chunk = join_chunks(self._chunks)
+            except (BatchError, MemoryError) as failure:
+                self.error = _explained(failure, _TOGETHER, self.rows)
+            self._chunks = []
 
     def __str__(self) -> str:
         return "samples that are to be filtered or expanded"
@@ -405,6 +397,12 @@ class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
 
 #: what a chunk on its way is to users
 _TOGETHER = "the samples that are filtered or expanded together"
+
+
+def _cuts(rows: int) -> list[tuple[int, int]]:
+    """The pieces of so many rows: where each begins and ends. One row is not cut."""
+    step = -(-rows // _PIECES)
+    return [(at, min(at + step, rows)) for at in range(0, rows, step)] if rows > 1 else []
 
 
 def described(source: Source | None, content: Any) -> str:

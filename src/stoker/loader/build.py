@@ -165,8 +165,8 @@ def policy_of(executor: Executor, output: Output, plan: Plan) -> AutoPolicy | No
 
 def window_of(workers: int) -> Window:
     """Units in flight, unless the user says how many."""
-    # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
-    return Window(2 + workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
+    # However large batches are: two at least, and one more for every three workers, so that a slow task leaves nobody idle.
+    return Window(2 + workers // 3, _AHEAD_MOST, _AHEAD_BYTES)
 
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:

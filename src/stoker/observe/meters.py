@@ -48,7 +48,7 @@ class Stats:
     bytes: int = 0
     epochs: int = 0
     skipped: int = 0  # bad samples left out by on_error("skip")
-    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"image jpg: TruncatedImage": 3}
+    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"map resize: FunctionError": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
     elapsed_s: float = 0.0  # from the first batch to the last one handed out
     waited_s: float = 0.0  # of that, time the consumer waited for a batch

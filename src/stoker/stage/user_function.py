@@ -54,19 +54,15 @@ class UserFunction:
         """
         if not self._seeded:
             return each_row(chunk, patient(act) if patient else act, self.fn)
-        positions = chunk.positions
 
         def body(rows: range, before: Callable[[int], None] | None) -> list[Any]:
-            def seeded(row: int) -> Any:
-                assert before is not None
-                before(int(positions[row]))
-                return act(row)
-
-            does = act if before is None else seeded
+            does = act if before is None else _after(before, chunk.positions.tolist(), act)
             return each_row(chunk, patient(does) if patient else does, self.fn, rows)
 
-        first = next((row for row in range(len(chunk)) if row not in chunk.failures), len(chunk) - 1)
-        return self._run(body, len(chunk), first + 1, chunk.epoch, again)
+        first = 0
+        while first in chunk.failures:
+            first += 1
+        return self._run(body, len(chunk), min(first + 1, len(chunk)), chunk.epoch, again)
 
     def once(self, epoch: int, position: int, act: Callable[[], Any], again: bool) -> Any:
         """Call it for a whole batch, whose first row is at `position`."""
@@ -133,3 +129,11 @@ class UserFunction:
             self._drawn |= drawn
             raise RunAgain
         return done
+
+
+def _after(before: Callable[[int], None], positions: list[int], act: _Act) -> _Act:
+    def seeded(row: int) -> Any:
+        before(positions[row])
+        return act(row)
+
+    return seeded
