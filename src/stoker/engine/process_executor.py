@@ -49,8 +49,8 @@ _END_S, _STACKS_S = 0.5, 1.0
 _START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
-#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was set apart
-#: gets tasks of all kinds again
+#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was kept for
+#: suspects gets other tasks again
 _PATIENCE_S = 0.05
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 

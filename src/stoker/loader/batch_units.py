@@ -39,8 +39,8 @@ Cursors = Callable[[int], Cursor]
 Rows = Union[Places, Chunk]
 #: keys that an error names
 _MOST_KEYS = 16
-#: pieces that a lost task is cut into. A task of so many samples ends one more worker until the sample is found; with more pieces a
-#: task of very many quick samples would take much longer than it should
+#: pieces that a lost task is cut into: with more, a task of very many quick samples would take long; with fewer, more workers would
+#: end until the sample is found
 _PIECES = 32
 
 
@@ -152,9 +152,7 @@ class SegmentWork:
         chunk, report = self.runner.run(rows, {}, scratch)
         return chunk.own(), report
 
-    def leave_out(
-        self, content: Rows, result: tuple[Chunk, Report], refusal: Callable[[Any], str]
-    ) -> tuple[Chunk, Report]:
+    def leave_out(self, content: Rows, result: tuple[Chunk, Report], refusal: Callable[[Any], str]) -> tuple[Chunk, Report]:
         """The chunk without the rows that cannot be sent home."""
         chunk, report = result
         return self.runner.leave_out(chunk, report, refusal), report
