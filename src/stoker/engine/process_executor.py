@@ -121,7 +121,7 @@ class _Process:
         words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads, self._gentle])
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(
-            [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
+            [sys.executable, *flags, "-c", _PROGRAM, words],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             pass_fds=(line, lifeline, self.stacks),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
+import io
 import os
 import select
 import signal
@@ -43,6 +44,8 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICE)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what functions print is seen, also if this process is killed
     if not gentle:
         _end_with(lifeline)
     TURNS.private = True
