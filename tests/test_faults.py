@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import zlib
 
+import numpy as np
 import pytest
 
+import stoker
 from stoker import errors
 from stoker.errors import CorruptShard, FunctionError, ReadError, RemoteError, SampleError
-from stoker.faults import TaskFault
+from stoker.faults import TaskFault, user_traceback
 
 
 class Homemade(KeyError):
@@ -102,3 +104,30 @@ def test_values_that_are_not_plain_stay_behind() -> None:
     error.__dict__["held"] = lambda: None
     made = sent(raised(error))
     assert type(made) is ValueError and "object object" in str(made) and not hasattr(made, "held")
+
+
+def of_function(cause: Exception) -> FunctionError:
+    error = FunctionError("f raised")
+    error.__cause__ = raised(cause)
+    return error
+
+
+def test_a_traceback_is_of_the_user_s_code_and_the_same_from_elsewhere() -> None:
+    error = of_function(Homemade("x"))
+    told = user_traceback(error)
+    assert told is not None and told.startswith("Traceback (most recent call last):\n  File")
+    assert "in raised\n    raise error" in told and told.rstrip().endswith("Homemade: 'x'")
+    assert user_traceback(sent(error)) == told
+    assert user_traceback(ReadError("constructed, never raised")) is None
+
+
+def test_our_own_frames_are_left_out_and_a_long_one_is_cut_to_its_end() -> None:
+    def fails(sample: object) -> None:
+        raise ValueError("here")
+
+    with pytest.raises(FunctionError) as caught:
+        list(stoker.arrays(x=np.arange(3)).map(x=fails).batch(1))
+    told = user_traceback(caught.value)
+    assert told is not None and told.splitlines()[1].endswith("in fails") and "each_row" not in told
+    long = user_traceback(of_function(ValueError("y" * 100_000)))
+    assert long is not None and len(long) == 8003 and long.startswith("...yyy")

@@ -141,3 +141,78 @@ def test_interrupted_it_stops_at_once(folder: Path) -> None:
         process.send_signal(signal.SIGINT)
         process.wait(60)
         assert process.returncode == 130 and process.stdout.read() == b"" and b"Traceback" not in process.stderr.read()
+
+
+TRAIN = """
+import stoker
+from stoker.image import Resize
+
+def picky(label):
+    print(f"looking at {label}")
+    if label % 5 == 3:
+        raise ValueError(f"{label} is bad")
+    return label
+
+photos = stoker.tar("shards/t-*.tar").shuffle(seed=2)
+train = photos.image("jpg", Resize((16, 16))).map(cls=picky).batch(4).on_error("skip", budget=9, quarantine="bad.jsonl")
+fixed = photos.image("jpg", Resize((16, 16))).batch(4)
+"""
+
+
+@pytest.fixture
+def listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list of three bad samples: two that a function refuses, and a picture that is cut off."""
+    samples = [{"__key__": "cut", "jpg": jpeg_bytes(60, 40, seed=6)[:500], "cls": 1}]
+    stoker_package.write_tar(folder / "t-000003.tar", samples)
+    monkeypatch.chdir(folder.parent)
+    Path("train.py").write_text(TRAIN)
+    run = subprocess.run(
+        [sys.executable, "-c", "import train; [batch for batch in train.train]"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert sorted(json.loads(line)["key"] for line in Path("bad.jsonl").read_text().splitlines()) == ["cut", "k03", "k08"]
+    return folder.parent / "bad.jsonl"
+
+
+def test_listed_samples_run_again_through_their_pipeline_with_the_full_traceback(stoker: Any, listed: Path) -> None:
+    result = stoker("verify", "--replay", listed, "train.py:train")
+    assert result.exit_code == 1 and "3 samples: 3 still bad" in result.stdout
+    assert result.stderr.count("Traceback (most recent call last)") == 2 and 'train.py", line 8, in picky' in result.stderr
+    assert "looking at 3\n" in result.stdout, "in this process and thread"
+    told = json.loads(stoker("verify", "--replay", listed, "train.py:fixed", "--json").stdout)
+    assert (told["replayed"], told["bad"]) == (3, 1)
+    assert {each["key"]: each["error"] for each in told["samples"]} == {"k03": None, "k08": None, "cut": "TruncatedImage"}
+
+
+def test_one_listed_sample_is_chosen_by_line_or_key(stoker: Any, stoker_json: Any, listed: Path) -> None:
+    assert stoker_json("verify", "--replay", listed, "--key", "k03", "train.py:fixed")["replayed"] == 1
+    keys = [json.loads(line)["key"] for line in listed.read_text().splitlines()]
+    number = 1 + keys.index("cut")
+    result = stoker("verify", "--replay", listed, "--line", number, "shards")
+    assert result.exit_code == 1 and f"line {number}: cut" in result.stdout and "1 sample: 1 still bad" in result.stdout
+    for choice in (("--line", 9), ("--key", "k99")):
+        result = stoker("verify", "--replay", listed, *choice, "shards")
+        assert result.exit_code == 2 and "there is no line with" in result.stderr
+
+
+def test_a_source_is_read_and_decoded_where_it_is_listed_and_other_data_are_told_from_it(
+    stoker: Any, listed: Path, tmp_path: Path
+) -> None:
+    result = stoker("verify", "--replay", listed, "shards")
+    assert result.exit_code == 1 and "3 samples: 1 still bad" in result.stdout and "cut" in result.stdout
+    Path("shards/t-000003.tar").unlink()
+    Path("shards/t-000003.tar.index").unlink(missing_ok=True)
+    stoker_package.write_tar(tmp_path / "shards" / "t-000003.tar", [{"__key__": "cut", "jpg": jpeg_bytes(60, 40), "cls": 1}])
+    result = stoker("verify", "--replay", listed, "shards")
+    assert result.exit_code == 0 and "all good now" in result.stdout and "the data have changed" in result.stdout
+    Path("shards/t-000000.tar").unlink()
+    result = stoker("verify", "--replay", listed, "shards")
+    assert result.exit_code == 1 and "it is not in these data" in result.stdout
+    stoker_package.write_tar(tmp_path / "other.tar", [{"__key__": "a", "cls": 1}])
+    result = stoker("verify", "--replay", listed, "other.tar")
+    assert result.exit_code == 2 and "lists other data (tar:" in result.stderr and "none of their keys" in result.stderr
+
+
+def test_lines_and_keys_are_those_of_a_file(stoker: Any, folder: Path) -> None:
+    result = stoker("verify", folder, "--line", 1)
+    assert result.exit_code == 2 and "name it with --replay FILE" in result.stderr

@@ -10,10 +10,11 @@ import resource
 
 import pytest
 
-from stoker import Cache, Patience, Pipeline, write_tar
+from stoker import Cache, Patience, Pipeline, faults, write_tar
 from stoker.cli.tar.tables import MAX_CELL
 from stoker.device import torch_dataset
 from stoker.engine import daemons, executor, preflight
+from stoker.engine.auto_policy import MOST_THREADS
 from stoker.errors import message_of
 from stoker.image import AutoAugment, RandAugment, checks, colour, limits, npy
 from stoker.image import batch_mixing as mixing
@@ -34,7 +35,8 @@ from stoker.source.shards import shard_index as index
 from stoker.source.shards import shard_source as shards
 from stoker.source.streams import seen_keys, unpack
 from stoker.source.streams import tfrecord_stream as tfrecordstream
-from stoker.storage import cache, connections, http, local, open_files, reply
+from stoker.stage import io_retries
+from stoker.storage import cache, connections, http, local, open_files, reply, text_files
 from stoker.storage.blob import Blob
 from stoker.storage.cache_blob import CachedBlob
 
@@ -99,7 +101,11 @@ ROWS = {
     "idle connections per host": f"{connections._MOST_IDLE} for {connections._IDLE_S:g} s",
     "samples in an order": f"2^{order.MAX_LENGTH.bit_length() - 1}",
     "epochs": f"2^{cursor.MOST_EPOCHS.bit_length() - 1}",
-    "worker threads": f"{thread_count._WAITING} more for remote shards",
+    "bad samples of a window that a state remembers": f"the latest {cursor.MOST_RECENT:,}",
+    "trying input and output": f"{io_retries._TOTAL_S:g} s; pauses of {io_retries._FIRST_S:g} to {io_retries._LONGEST_S:g} s",
+    "traceback in a line": f"{faults._MOST_TRACE:,} characters",
+    "quarantine file that is searched": f"{text_files._TAIL >> 20} MiB",
+    "worker threads": f"{thread_count._WAITING} more for remote shards; up to {MOST_THREADS} where tasks",
     "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
     "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
     "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",

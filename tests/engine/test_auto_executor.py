@@ -13,11 +13,11 @@ import pytest
 
 from stoker.engine.auto_executor import AutoExecutor
 from stoker.engine.auto_policy import Setting
-from stoker.engine.executor import Channel, Executor, Outcome, Task, TaskWork
+from stoker.engine.executor import CRASHED, Channel, Executor, Outcome, Task, TaskWork
 from stoker.engine.feed import Feed
 from stoker.engine.schedule import Window
 from stoker.engine.threads import ThreadExecutor
-from stoker.errors import ConfigError
+from stoker.errors import ConfigError, WorkerError
 
 from .test_feed import Listed, Numbers, Scratch, take_all
 
@@ -55,6 +55,7 @@ class Elsewhere(Executor):
 class ElsewhereChannel(Channel[Any, Any]):
     def __init__(self, executor: Elsewhere) -> None:
         self.executor, self.answered, self.cancelled, self.lost = executor, False, False, False
+        self.crashes = False
 
     def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
         self.executor.tasks += tasks
@@ -63,6 +64,8 @@ class ElsewhereChannel(Channel[Any, Any]):
         if not self.answered and not self.lost:
             return []
         done, self.executor.tasks = self.executor.tasks, []
+        if self.crashes:
+            return [Outcome(task, lost=True, blame=CRASHED, cause="was killed by SIGSEGV") for task in done]
         lost, self.lost = self.lost, False
         return [Outcome(task, lost=True) if lost else Outcome(task, ("elsewhere", task.content)) for task in done]
 
@@ -131,10 +134,12 @@ def test_new_units_go_to_who_is_at_work_and_those_begun_stay(auto: AutoExecutor,
     arrive(auto, Setting(2, 1))
     assert (auto.workers, auto.shares_memory) == (2, False)
     channel.submit([Task(1, -1, "more of b"), Task(2, 0, "c")], first=True)
+    assert not auto.alone
     assert [task.content for task in started.executors[0].tasks] == ["c"], "unit 1 lies in memory that others do not see"
     gate.set()
     channel._now.answered = True  # type: ignore[attr-defined]
     assert outcomes(channel, 4) == {("here", "a"), ("here", "b"), ("here", "more of b"), ("elsewhere", "c")}
+    assert auto.alone
 
 
 def test_processes_that_are_left_end_their_tasks_and_are_closed(auto: AutoExecutor, started: Started) -> None:
@@ -176,6 +181,18 @@ def test_what_is_lost_runs_again_where_it_was_and_never_among_threads(auto: Auto
     assert started.executors[0].closed
     channel.submit([Task(2, 0, "c")])
     assert [task.content for task in started.executors[1].tasks] == ["c"]
+
+
+def test_what_has_ended_a_worker_is_not_brought_home(auto: AutoExecutor, started: Started) -> None:
+    channel = auto.channel(here)
+    arrive(auto, Setting(1, 1))
+    far = channel._now  # type: ignore[attr-defined]
+    far.crashes = far.answered = True
+    channel.submit([Task(0, 0, "a")])
+    assert [outcome.lost for outcome in channel.collect(0.0)] == [True]
+    with pytest.raises(WorkerError, match="was killed by SIGSEGV"):
+        arrive(auto, Setting(0, 2))
+    assert not auto.shares_memory and not started.executors[0].closed
 
 
 def test_nothing_moves_before_a_worker_has_begun(auto: AutoExecutor, started: Started) -> None:

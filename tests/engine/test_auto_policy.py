@@ -87,10 +87,19 @@ def test_a_move_that_gains_nothing_is_undone_and_the_next_remedy_is_tried() -> N
     both = replace(LOCKED, cpu_s=0.35, process_s=0.4)  # functions that compute and wait
     back = settle(policy, first_choice(policy, both), *[both] * 6)
     assert back is not None and back.setting == Setting(0, 2)
-    assert back.reason == "2 processes gave 1,000 samples/s instead of 1,000"
+    assert back.reason == "8 threads gave 1,000 samples/s instead of 1,000"
     policy.moved(back)
     again = first_choice(policy, both)
-    assert again is not None and again.setting == Setting(0, 8)
+    assert again is not None and again.setting == Setting(2, 1)
+
+
+def test_functions_that_compute_and_wait_get_threads_until_the_lock_is_used_up_and_then_processes_of_as_many() -> None:
+    policy = AutoPolicy(2, 2)
+    both = replace(LOCKED, cpu_s=0.35, process_s=0.4)
+    locked = faster(replace(LOCKED, task_s=3.9, function_s=3.8), 1.5)
+    assert settle(policy, first_choice(policy, both), locked, locked) is None
+    choice = first_choice(policy, locked)
+    assert choice is not None and choice.setting == Setting(2, 4)
 
 
 def test_a_clear_loss_is_undone_at_once_and_a_small_one_is_looked_at_for_longer() -> None:
@@ -149,11 +158,19 @@ def test_work_comes_home_when_functions_have_become_cheap() -> None:
     assert choice is not None and choice.setting == Setting(0, 2)
 
 
+def test_processes_whose_tasks_wait_get_more_threads() -> None:
+    policy = AutoPolicy(2, 2)
+    better = replace(LOCKED, samples=900, cpu_s=0.3, process_s=0.02)
+    assert settle(policy, first_choice(policy, LOCKED), better, better) is None
+    choice = first_choice(policy, better)
+    assert choice is not None and (choice.setting, str(choice.setting)) == (Setting(2, 4), "2 processes of 4 threads")
+
+
 def test_a_feeder_is_wanted_beside_a_device_and_functions_are_moved_on_from_it() -> None:
     assert AutoPolicy(2, 2, beside_device=True).first() is None, "two cores are too few"
     policy = AutoPolicy(16, 16, beside_device=True)
     feeder = policy.first()
-    assert feeder is not None and feeder.setting == Setting(1, 16)
+    assert feeder is not None and feeder.setting == Setting(1, 15)
     policy.moved(feeder)
     locked = replace(LOCKED, task_s=7.9, function_s=7.0, process_s=0.2)
     choice = first_choice(policy, locked)

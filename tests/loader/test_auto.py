@@ -39,7 +39,7 @@ class Wishful(AutoPolicy):
 
 def wish(monkeypatch: pytest.MonkeyPatch, setting: Setting) -> None:
     """Let every loader move to a setting as soon as it can."""
-    monkeypatch.setattr("stoker.loader.loader.policy_of", lambda executor, output: Wishful(setting))
+    monkeypatch.setattr("stoker.loader.loader.policy_of", lambda *_: Wishful(setting))
     monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
     monkeypatch.setattr("stoker.loader.auto_watch._LOAD_S", 0.0)
     monkeypatch.setattr("stoker.loader.auto_watch._LOAD_BATCHES", 1)

@@ -387,6 +387,20 @@ def test_ranks_may_share_a_list_and_what_all_of_them_meet_is_in_it_once(tmp_path
         assert keys == [4, 14, 24, 34, 44, 54]
 
 
+def always_bad(x: Any) -> Any:
+    raise KeyError(int(x))
+
+
+def test_a_list_is_the_same_whoever_worked_on_the_samples(tmp_path: Path) -> None:
+    texts = []
+    for how in ({"executor": "inline"}, {"threads": 3}, {"processes": 1, "threads": 2}):
+        listed = tmp_path / f"{len(texts)}.jsonl"
+        seen, error = run(numbers(4).map(x=always_bad).on_error("skip", budget=9, quarantine=listed), **how)
+        assert not seen and not error
+        texts.append(listed.read_text())
+    assert texts[0].count("in always_bad") == 4 and texts == [texts[0]] * 3
+
+
 def test_the_log_has_the_first_bad_sample_with_its_traceback_and_one_line_for_each_epoch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import StateError
-from stoker.plan.cursor import Cursor, decode, encode
+from stoker.plan.cursor import Cursor, SkipCounts, decode, encode
 
 IDENTITY = {"source": "arrays:1", "order": "order:2", "stages": "stages:3"}
 CURSORS = [Cursor(), Cursor(3, 48), Cursor(3, 48, (7, 2)), Cursor((1 << 32) - 1, (1 << 62) - 1, (0, 0))]
@@ -95,3 +95,35 @@ def test_truncated_json_never_becomes_a_state() -> None:
     for cut in range(len(text)):
         with pytest.raises(json.JSONDecodeError):
             decode(json.loads(text[:cut]), IDENTITY)
+
+
+COUNTS = SkipCounts(5000, 3, (1900, 7, 1))
+
+
+def test_counts_of_bad_samples_come_back_from_json_and_are_no_part_of_the_place() -> None:
+    state = json.loads(json.dumps(encode(Cursor(3, 48), IDENTITY, COUNTS)))
+    cursor = decode(state, IDENTITY)
+    assert cursor.counts == COUNTS and cursor == Cursor(3, 48)
+    assert decode(state, IDENTITY, force=True).counts is None, "of another pipeline only the position"
+    assert decode(encode(Cursor(), IDENTITY), IDENTITY).counts is None
+
+
+@pytest.mark.parametrize(
+    "skipped",
+    [
+        3,
+        [1, 2],
+        {"seen": 5},
+        {"seen": 5, "bad": -1, "recent": []},
+        {"seen": "5", "bad": 1, "recent": []},
+        {"seen": 5, "bad": 6, "recent": []},
+        {"seen": 5, "bad": 1, "recent": 1},
+        {"seen": 5, "bad": 1, "recent": [True]},
+        {"seen": 5, "bad": 2, "recent": [1, 2]},
+        {"seen": 5, "bad": 1, "recent": [1] * 1001},
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_damaged_counts_are_refused(skipped: Any) -> None:
+    with pytest.raises(StateError, match="skipped"):
+        decode({**good(), "skipped": skipped}, IDENTITY)

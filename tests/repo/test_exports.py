@@ -54,7 +54,8 @@ def test_every_error_derives_from_one_root_and_from_its_builtin() -> None:
 
 def test_the_names_of_the_contract_are_there() -> None:
     pipeline = (
-        "shuffle shard image decode map map_batch filter flat_map unbatch select rename drop batch repeat take skip on_error"
+        "shuffle shard image decode map map_batch filter flat_map unbatch select rename drop batch repeat take skip on_error "
+        "retry"
     )
     for name in (*pipeline.split(), "explain", "fingerprint", "sample", "__len__", "loader", "torch_dataset", "classes"):
         assert hasattr(stoker.Pipeline, name), name

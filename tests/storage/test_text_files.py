@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from stoker.errors import WriteError
 from stoker.storage import text_files
-from stoker.storage.text_files import append_lines, write_text
+from stoker.storage.text_files import append_lines, tail_lines, write_text
 
 
 def full_after(count: int) -> Callable[[int, Any], int]:
@@ -134,3 +135,27 @@ def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path: Path, monk
     place.write_text("old and longer")
     write_text(place, "new")
     assert place.read_text() == "new"
+
+
+def test_lines_of_many_writers_are_whole(tmp_path: Path) -> None:
+    place, lines = tmp_path / "log", [f"{writer}:{'x' * 9000}:{writer}" for writer in range(8)]
+    writers = [
+        threading.Thread(target=lambda line=line: [append_lines(place, [line, line]) for _ in range(20)]) for line in lines
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(place.read_text().splitlines()) == sorted(lines * 40)
+
+
+def test_of_a_large_file_the_last_whole_lines_are_read_and_nothing_of_what_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "log"
+    append_lines(place, [f"line {number}" for number in range(1000)])
+    assert [*tail_lines(place)] == [f"line {number}\n".encode() for number in range(1000)]
+    monkeypatch.setattr(text_files, "_TAIL", 25)
+    assert [*tail_lines(place)] == [b"line 998\n", b"line 999\n"]
+    for other in (tmp_path, tmp_path / "none", "/dev/stdout", "/dev/null"):
+        assert [*tail_lines(other)] == []

@@ -143,7 +143,6 @@ class Scenario:
             "FAULT_LAB_DATA": str(data or folder),
             "FAULT_LAB_NOTES": str(folder / "notes"),
             "PYTHONFAULTHANDLER": "1",  # so that SIGABRT shows all stacks
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OPENBLAS_NUM_THREADS": "1",
             **dict([self.mark.split("=")]),
             **variables,

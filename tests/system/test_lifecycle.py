@@ -6,12 +6,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from ..loader.runs import ROOT, environment, run_python
+from ..loader.runs import run_python
+from .fault_lab import Scenario
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
@@ -38,7 +39,7 @@ LOOP = (
     TRAINING
     + """
 loader = kinds[sys.argv[1]]()
-print("begun", flush=True)
+say("begun")
 while True:
     for batch in loader:
         pass
@@ -47,58 +48,43 @@ while True:
 
 
 def interrupt(
-    script: str, *arguments: str, after_s: float, sig: int = signal.SIGINT, again: bool = False
-) -> tuple[int, str, float]:
-    """Start a program in a session of its own, interrupt it, and see how it ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=environment(),
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n", process.stderr.read() if process.stderr else ""
+    folder: Path, script: str, *arguments: str, after_s: float, sig: int = signal.SIGINT, again: bool = False
+) -> tuple[int, str]:
+    """Start a program in the fault lab, interrupt it, and see how it ends."""
+    with Scenario(folder, script, *arguments) as scenario:
+        scenario.hear("begun")
         time.sleep(after_s)
-        begun = time.monotonic()
-        os.killpg(process.pid, sig)
+        scenario.signal(sig)
         if again:
             time.sleep(0.01)
-            os.killpg(process.pid, sig)
+            scenario.signal(sig)
         try:
-            _, errors = process.communicate(timeout=5)
+            scenario.process.wait(5)
         except subprocess.TimeoutExpired:
             # Python drops an interrupt that comes while a finalizer runs ("Exception ignored in ..."); so ask again.
-            os.killpg(process.pid, sig)
-            _, errors = process.communicate(timeout=20)
-        return process.returncode, errors, time.monotonic() - begun
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            scenario.signal(sig)
+        ended = scenario.end()
+        return ended.status, ended.errors
 
 
 @pytest.mark.parametrize("kind", ["threads", "filter", "inline", "stream", "pipeline", "ready"])
-def test_ctrl_c_ends_the_program_with_one_clean_interrupt(kind: str) -> None:
+def test_ctrl_c_ends_the_program_with_one_clean_interrupt(kind: str, tmp_path: Path) -> None:
     chance = random.Random(kind)
-    for _ in range(3 if kind != "threads" else 5):
-        code, errors, _ = interrupt(LOOP, kind, after_s=chance.random() * 0.2)
+    for number in range(3 if kind != "threads" else 5):
+        code, errors = interrupt(tmp_path / str(number), LOOP, kind, after_s=chance.random() * 0.2)
         assert code == -signal.SIGINT, errors
         assert errors.count("Traceback") == 1 + errors.count("Exception ignored in"), errors
         assert errors.rstrip().endswith("KeyboardInterrupt"), errors
 
 
-def test_two_interrupts_end_it_too() -> None:
-    for _ in range(3):
-        code, errors, _ = interrupt(LOOP, "threads", after_s=0.1, again=True)
+def test_two_interrupts_end_it_too(tmp_path: Path) -> None:
+    for number in range(3):
+        code, errors = interrupt(tmp_path / str(number), LOOP, "threads", after_s=0.1, again=True)
         assert code in (-signal.SIGINT, 1), errors
         assert "KeyboardInterrupt" in errors and "Fatal" not in errors
 
 
-def test_a_state_can_be_saved_when_interrupted() -> None:
+def test_a_state_can_be_saved_when_interrupted(tmp_path: Path) -> None:
     script = (
         TRAINING
         + """
@@ -110,7 +96,7 @@ kinds = {
 }
 loader = kinds[sys.argv[1]]()
 seen = 0
-print("begun", flush=True)
+say("begun")
 try:
     for batch in loader:
         seen += len(batch["x"])
@@ -123,19 +109,19 @@ except KeyboardInterrupt:
 """
     )
     for kind in ("threads", "filter", "inline"):
-        code, errors, _ = interrupt(script, kind, after_s=0.15)
+        code, errors = interrupt(tmp_path / kind, script, kind, after_s=0.15)
         assert (code, errors) == (0, "saved")
 
 
-def test_sigterm_ends_the_program_at_once() -> None:
-    code, errors, _ = interrupt(LOOP, "threads", after_s=0.1, sig=signal.SIGTERM)
+def test_sigterm_ends_the_program_at_once(tmp_path: Path) -> None:
+    code, errors = interrupt(tmp_path, LOOP, "threads", after_s=0.1, sig=signal.SIGTERM)
     assert code == -signal.SIGTERM and errors == ""
 
 
-def test_sigterm_turned_into_an_exit_is_a_clean_one() -> None:
+def test_sigterm_turned_into_an_exit_is_a_clean_one(tmp_path: Path) -> None:
     script = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + LOOP
     for kind in ("threads", "inline", "stream"):
-        code, errors, _ = interrupt(script, kind, after_s=0.1, sig=signal.SIGTERM)
+        code, errors = interrupt(tmp_path / kind, script, kind, after_s=0.1, sig=signal.SIGTERM)
         assert (code, errors) == (7, "")
 
 

@@ -22,7 +22,7 @@ def the_function_that_hangs(sample):
 def run():
     samples = stoker.tar(str(DATA / "*.tar")).shuffle(seed=3).map(the_function_that_hangs).batch(10, drop_last=False)
     found, errors = [], []
-    with samples.loader(processes=2, threads=2, watchdog_s=2) as loader:
+    with samples.loader(processes=2, threads=2, watchdog_s=5) as loader:
         try:
             for batch in loader:
                 found += contents(batch)
@@ -40,7 +40,9 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.parametrize(
+    "hang", [pytest.param(hang, marks=[pytest.mark.thorough] if hang != "sleeping" else []) for hang in HANGS]
+)
 def test_a_worker_that_hangs_is_shown_and_replaced_and_nothing_is_lost(hang: str, lab_data: Path, tmp_path: Path) -> None:
     with Scenario(tmp_path, HANGING.replace("HANG", HANGS[hang]), "once", data=lab_data) as scenario:
         ended = scenario.end()
@@ -52,6 +54,7 @@ def test_a_worker_that_hangs_is_shown_and_replaced_and_nothing_is_lost(hang: str
     assert "s000037" in ended.errors or "stuck" in ended.errors
 
 
+@pytest.mark.thorough
 def test_a_sample_that_hangs_in_every_worker_is_named(lab_data: Path, tmp_path: Path) -> None:
     [error] = play(tmp_path, HANGING.replace("HANG", HANGS["sleeping"]), "always", data=lab_data)["errors"]
     assert error["type"] in ("WorkerError", "StallError") and "s000037" in error["text"], error

@@ -26,7 +26,7 @@ class Callable:
         return {**sample, "cls": sample["cls"] - self.amount}
 def run():
     samples = stoker.tar(str(DATA / "*.tar")).shuffle(seed=3).map(named).map(closure(5)).map(Callable(-4))
-    with samples.batch(10).loader(processes=2, threads=1) as loader:
+    with samples.batch(10).loader(processes=1, threads=1) as loader:
         return [taken(loader)]
 leave(epochs=run())
 """
@@ -140,14 +140,16 @@ def contend():
 threads = [threading.Thread(target=contend) for _ in range(3)]
 [thread.start() for thread in threads]
 for _ in range(2):
-    with pipeline().loader(processes=2) as loader:
+    with pipeline().loader(processes=1) as loader:
         print(len(taken(loader)))
 stop.set()
 """,
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place", [pytest.param(place, marks=[pytest.mark.thorough] if "torch" in place else []) for place in PLACES]
+)
 def test_a_loader_with_worker_processes_works_in(place: str, lab_data: Path, tmp_path: Path) -> None:
     if "torch" in place:
         pytest.importorskip("torch")

@@ -53,10 +53,10 @@ def test_a_killed_worker_loses_nothing_and_leaves_nothing(kind: str, lab_data: P
     assert account["sent"] >= epochs * 2, "there was somebody to be hit"
 
 
-def test_five_thousand_samples_survive_a_hail_of_kills(tmp_path: Path, often: Often) -> None:
-    write_shards(tmp_path / "data", samples := often(600, 5000))
-    strikes = often(3, 40)
-    arguments = ("function", "7", "1", str(strikes), str(samples // 10), str(int(signal.SIGKILL)))
+@pytest.mark.thorough
+def test_five_thousand_samples_survive_a_hail_of_kills(tmp_path: Path) -> None:
+    write_shards(tmp_path / "data", 5000)
+    arguments = ("function", "7", "1", "40", "500", str(int(signal.SIGKILL)))
     account = play(tmp_path / "scene", STRIKES, *arguments, data=tmp_path / "data", deadline_s=240)
     assert rows(account["epochs"]) == expected(tmp_path / "data", 1)
 
@@ -68,25 +68,26 @@ def test_workers_that_are_stopped_and_go_on_change_nothing(lab_data: Path, tmp_p
 
 
 ENDS = {
-    "exit with 0": "os._exit(0)",
-    "sys.exit, which is an error of the sample in every executor": "sys.exit(0)",
-    "abort": "os.abort()",
+    "exit with 0": "import os; os._exit(0)",
+    "abort": "import os; os.abort()",
     "segfault": "import ctypes; ctypes.string_at(0)",
-    "out of memory": "hoard = bytearray(1 << 26); os.kill(os.getpid(), signal.SIGKILL)",
+    "out of memory": "import os; hoard = bytearray(1 << 26); os.kill(os.getpid(), 9)",
 }
 
-#: a function ends its worker at the first, one in the middle, and the last sample of an epoch, each once
+#: a function ends its worker at the first and the last sample of an epoch and at some in the middle, in all ways in turn
 ENDING = """
 import functools
 def deadly(fatal, sample):
     number = int(sample["cls"])
     if number in fatal and once(str(number)):
-        END
+        exec(fatal[number])
     return sample
 
 def run():
     order = [number for number, _ in taken(pipeline("records").loader(executor="inline"))]
-    fatal = {order[0], order[250], order[-1]}
+    ends = eval(sys.argv[1])
+    places = [0, 250, -1] if len(ends) == 1 else [0, 170, 340, -1]
+    fatal = {order[place]: ends[number % len(ends)] for number, place in enumerate(places)}
     samples = stoker.tar(str(DATA / "*.tar")).shuffle(seed=3).map(functools.partial(deadly, fatal)).batch(10)
     with samples.loader(processes=2, threads=1) as loader:
         return [taken(loader)]
@@ -95,14 +96,15 @@ leave(epochs=run())
 """
 
 
-@pytest.mark.parametrize("end", [name for name in ENDS if "sys.exit" not in name])
+@pytest.mark.parametrize("end", ["each way", *(pytest.param(name, marks=pytest.mark.thorough) for name in ENDS)])
 def test_a_worker_that_ends_itself_is_replaced_whatever_its_exit_code(end: str, lab_data: Path, tmp_path: Path) -> None:
-    account = play(tmp_path, ENDING.replace("END", ENDS[end]), data=lab_data)
+    ends = [ENDS[end]] if end in ENDS else list(ENDS.values())
+    account = play(tmp_path, ENDING, repr(ends), data=lab_data)
     assert rows(account["epochs"]) == expected(lab_data, 1)
-    assert len(list((tmp_path / "notes").iterdir())) == 3, "it ended three times"
+    assert len(list((tmp_path / "notes").iterdir())) == (3 if end in ENDS else 4), "it ended as often"
 
 
-@pytest.mark.parametrize("action", ["kill", "exit"])
+@pytest.mark.parametrize("action", ["kill", pytest.param("exit", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     "point", ["worker starts", "worker has read tasks", "worker has done a task", "worker sends", "worker has sent"]
 )
@@ -115,7 +117,7 @@ def run():
         return [taken(loader) for _ in range(int(sys.argv[1]))]
 leave(epochs=run())
 """
-    times = often(2, 10)
+    times = often(1, 10)
     fault = Fault(point, action, after=0 if point == "worker starts" else 3, times=times)
     account = play(tmp_path, code, str(epochs := often(1, 4)), data=lab_data, fault=fault, deadline_s=240)
     assert rows(account["epochs"]) == expected(lab_data, epochs)
@@ -149,7 +151,9 @@ leave(**run())
 """
 
 
-@pytest.mark.parametrize("end", ["segfault", "exit with 0", "abort"])
+@pytest.mark.parametrize(
+    "end", ["segfault", *(pytest.param(end, marks=pytest.mark.thorough) for end in ENDS if end != "segfault")]
+)
 def test_a_sample_that_ends_every_worker_is_named_once(end: str, lab_data: Path, tmp_path: Path) -> None:
     account = play(tmp_path, POISON.replace("END", ENDS[end]), "raise", data=lab_data)
     [error] = account["errors"]
@@ -175,7 +179,7 @@ logging.basicConfig(format="%(levelname)s %(name)s %(message)s")
 def run():
     killer = Killer(5)
     with pipeline().loader(processes=2, threads=1) as loader:
-        return [taken(killer.harass(loader, 1, 40))]
+        return [taken(killer.harass(loader, 1, 40)), taken(loader)]  # whose workers are all needed
 leave(epochs=run())
 """
     with Scenario(tmp_path, code, data=lab_data) as scenario:

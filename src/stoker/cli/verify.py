@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..errors import SourceEmpty
+from ..errors import ConfigError, SourceEmpty
 from ..pack.jobs.verification import Findings, Problem, Verifier, lacking, repeated
 from ..sizes import counted, show_bytes
 from ..source.shards.sidecar import sidecar_trouble
@@ -20,6 +20,7 @@ from .guard import DATA
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
 from .sources import Found, SourceName, find_source, local_bytes, open_source, stored_in
+from .verify_replay import replay_file
 
 #: problems, and keys that are there twice, named in the text
 _NAMED = 20
@@ -28,6 +29,20 @@ _NAMED = 20
 def verify(
     source: SourceName,
     decode: Annotated[bool, typer.Option("--decode", help="Decode every picture too.")] = False,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Check only the samples that a quarantine file of `on_error` lists; SOURCE may be MODULE:PIPELINE then.",
+            show_default=False,
+        ),
+    ] = None,
+    line: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With --replay: only line N of the file.", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="With --replay: only the sample with this key.", show_default=False)
+    ] = None,
     jobs: Jobs = None,
     progress: ShowProgress = None,
     json: AsJson = False,
@@ -39,8 +54,19 @@ def verify(
     with `--decode`, pictures as well. Each problem is listed with key, shard, byte and reason. Keys that several shards have,
     and members of a tar that belong to no sample, are mentioned but are not bad. The exit status is 1 when anything is bad.
 
+    With `--replay`, the samples that `on_error("skip", quarantine=FILE)` has listed are run once more, one by one in the
+    foreground, so that `print` and `breakpoint` work: read and decoded for a SOURCE; for a MODULE:PIPELINE sent through all its
+    stages, at the epoch and the position they had. Errors are shown with their full traceback.
+
     Example: `stoker verify 'shards/train-{000000..000147}.tar' --decode`
+
+    Example: `stoker verify --replay bad.jsonl --line 1 train.py:train`
     """
+    if replay is not None:
+        replay_file(source, replay, line, key, json)
+        return
+    if line is not None or key is not None:
+        raise ConfigError("verify: --line and --key choose lines of a quarantine file; name it with --replay FILE")
     found = find_source(source)
     with Progress("verifying", local_bytes(found.shards), progress, unit="bytes") as shown:
         results = _check(found, source, decode, jobs, shown)

@@ -19,10 +19,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ClosedError
+from ..errors import ClosedError, WorkerError
 from .auto_policy import Setting
 from .background import Background
-from .executor import Address, Channel, Executor, Outcome, Task, TaskWork
+from .executor import CRASHED, Address, Channel, Executor, Outcome, Task, TaskWork
 from .threads import ThreadExecutor
 
 C = TypeVar("C")
@@ -51,6 +51,7 @@ class AutoExecutor(Executor):
         self._asked: Setting | None = None
         self._coming: _Start | None = None
         self._leaving: Executor | None = None
+        self._crashes: list[str] = []  # how workers ended by themselves: what they were at is not to run in this process
         # Weakly: a line that its feed has dropped must not keep the outcomes nobody will collect.
         self._channels: weakref.WeakSet[_AutoChannel[Any, Any]] = weakref.WeakSet()
 
@@ -70,7 +71,7 @@ class AutoExecutor(Executor):
         return self._now.allocate(nbytes)
 
     def channel(self, work: TaskWork[C, R]) -> Channel[C, R]:
-        channel = _AutoChannel(work, self._threads.channel(work))
+        channel = _AutoChannel(work, self._threads.channel(work), self._crashes)
         if self._now is not self._threads:
             channel.move(self._now.channel(work))
         self._channels.add(channel)
@@ -84,14 +85,21 @@ class AutoExecutor(Executor):
             assert start is not None  # who asks for processes has said how to start them
             self._coming = _Start(lambda: start(setting.processes, setting.threads), self._works())
 
-    def arrived(self) -> bool:
-        """Whether tasks run as was asked for, from now on; raises what went wrong where they cannot."""
+    def arrived(self, before: Callable[[], None] = lambda: None) -> bool:
+        """Whether tasks run as was asked for, from now on; raises what went wrong where they cannot.
+
+        `before` is called right before memory comes from somebody else. An interrupt in the middle leaves a state in which all
+        goes on, and the next call completes it.
+        """
         asked, coming = self._asked, self._coming
-        assert asked is not None
+        if asked is None:
+            return True
         if not self._left():
             return False
         executor: Executor = self._threads
         if coming is None:
+            if self._crashes:
+                raise WorkerError(f"the process of a worker {self._crashes[0]}, and this process is not to end so")
             self._threads.resize(asked.threads)
             lines = [(channel, channel.home) for channel in self._live()]
         else:
@@ -104,15 +112,23 @@ class AutoExecutor(Executor):
                 self._coming = self._asked = None
                 coming.close()
                 raise
-        if executor is not self._now:
-            for channel, line in lines:
-                channel.move(line)
-            if self._now is not self._threads:
-                self._leaving = self._now
-            self._now = executor
-        self.workers = asked.workers
+        was = self._now
+        if coming is not None:
+            before()
+            self._now = executor  # first: memory of processes is good for threads, but not the other way round
+        for channel, line in lines:
+            channel.move(line)
+        self._now, self.workers = executor, asked.workers
+        if was not in (executor, self._threads):
+            self._leaving = was
         self._coming = self._asked = None
         return True
+
+    @property
+    def alone(self) -> bool:
+        """Whether those who are at work have done something, and nobody of before has tasks left."""
+        live = self._live()
+        return any(channel.answered for channel in live) and not any(channel.rests for channel in live)
 
     def _live(self) -> list[_AutoChannel[Any, Any]]:
         return [channel for channel in self._channels if not channel.cancelled]
@@ -220,26 +236,31 @@ class _AutoChannel(Channel[C, R]):
     in a thread of this one.
     """
 
-    def __init__(self, work: TaskWork[C, R], home: Channel[C, R]) -> None:
+    def __init__(self, work: TaskWork[C, R], home: Channel[C, R], crashes: list[str]) -> None:
         self.work, self.home, self.cancelled = work, home, False
+        self._crashes = crashes
         self._now, self._under_way = home, 0
-        self._rests: list[_Rest[C, R]] = []
+        self.answered = True  # whether an outcome has come from where tasks go now
+        self.rests: list[_Rest[C, R]] = []
         self._last = -1  # the last unit that was begun
         self._begun: list[tuple[int, Channel[C, R]]] = []  # units up to that one, and after those before it, began there
 
     @property
     def elsewhere(self) -> bool:
         """Whether tasks are under way at a place that is to be left."""
-        return any(rest.channel is not self.home for rest in self._rests)
+        return any(rest.channel is not self.home for rest in self.rests)
 
     def move(self, to: Channel[C, R]) -> None:
         """Send new units there from now on."""
+        if to is self._now:
+            return
         if self._under_way:
-            self._rests.append(_Rest(self._now, self._under_way))
+            self.rests.append(_Rest(self._now, self._under_way))
             self._begun.append((self._last, self._now))
-        here = [rest for rest in self._rests if rest.channel is to]
-        self._rests = [rest for rest in self._rests if rest.channel is not to]
+        here = [rest for rest in self.rests if rest.channel is to]
+        self.rests = [rest for rest in self.rests if rest.channel is not to]
         self._now, self._under_way = to, sum(rest.tasks for rest in here)
+        self.answered = False
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         if self._begun:
@@ -255,9 +276,9 @@ class _AutoChannel(Channel[C, R]):
             if line is self._now:
                 self._under_way += len(group)
             else:
-                rest = next((rest for rest in self._rests if rest.channel is line), None)
+                rest = next((rest for rest in self.rests if rest.channel is line), None)
                 if rest is None:
-                    self._rests.append(rest := _Rest(line, 0))
+                    self.rests.append(rest := _Rest(line, 0))
                 rest.tasks += len(group)
             line.submit(group, first=first)
         self._last = max(self._last, tasks[-1].unit)
@@ -266,37 +287,46 @@ class _AutoChannel(Channel[C, R]):
         return next((line for last, line in self._begun if task.unit <= last), self._now)
 
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        if self._rests:
+        if self.rests:
             return self._collect_all(timeout_s)
         if self._begun:
             self._begun = []  # and ended: what was lost is submitted again before the next look
         outcomes = self._now.collect(timeout_s)
-        self._under_way -= len(outcomes)
+        if outcomes:
+            self._under_way -= len(outcomes)
+            self.answered = True
+            if self._now is not self.home:
+                self._note_crashes(outcomes)
         return outcomes
+
+    def _note_crashes(self, outcomes: list[Outcome[C, R]]) -> None:
+        self._crashes += [outcome.cause for outcome in outcomes if outcome.lost and outcome.blame == CRASHED]
 
     def _collect_all(self, timeout_s: float) -> list[Outcome[C, R]]:
         """From all places; those of before first, because their units are due first."""
         deadline, wait_s = time.monotonic() + timeout_s, 0.0
         while True:
             outcomes: list[Outcome[C, R]] = []
-            for rest in self._rests:
+            for rest in self.rests:
                 came = rest.channel.collect(0.0 if outcomes else wait_s)
                 rest.tasks -= len(came)
                 outcomes += came
             came = self._now.collect(0.0)
             self._under_way -= len(came)
+            self.answered = self.answered or bool(came)
             outcomes += came
-            self._rests = [rest for rest in self._rests if rest.tasks > 0]
+            self._note_crashes(outcomes)
+            self.rests = [rest for rest in self.rests if rest.tasks > 0]
             wait_s = min(_LOOK_S, deadline - time.monotonic())
             if outcomes or wait_s <= 0:
                 return outcomes
-            if not self._rests:
+            if not self.rests:
                 return self.collect(wait_s)
 
     def cancel(self) -> None:
         self.cancelled = True
-        for rest in self._rests:
+        for rest in self.rests:
             rest.channel.cancel()
-        self._rests = []
+        self.rests = []
         self.home.cancel()
         self._now.cancel()

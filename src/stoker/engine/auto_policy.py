@@ -42,7 +42,8 @@ _CHANGED = 1.5
 #: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
 _AGAIN_S = 60.0
 
-MOST_THREADS, _MOST_THREADS_EACH = 64, 8
+#: threads of all processes together, where more than cores are wanted
+MOST_THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class AutoPolicy:
         """What to have running as soon as it can be, before anything is measured."""
         if not self._beside_device:
             return None
-        return Choice(Setting(1, self._cores), "the training loop beside it needs its interpreter and core", _LOSS)
+        return Choice(Setting(1, self._cores - 1), "the training loop beside it needs its interpreter and a core", _LOSS)
 
     def see(self, load: Load) -> Choice | None:
         """Take in a load; returns what to move to, if anything."""
@@ -238,27 +239,38 @@ class AutoPolicy:
             return
         if load.task_s < _IDLE * now.workers * load.elapsed_s:
             return
-        queued = load.queued_s / load.elapsed_s
-        locked = (used if now.processes else own + queued) >= _LOCKED  # who holds the lock may be without a core
+        remedies = [*self._other_interpreters(load), *self._more_threads(load)]
+        # Where the lock is free part of the time, more threads help first; when they have used it up, others follow.
+        yield from remedies if self._locked(load) >= _FULL or load.draws else reversed(remedies)
+
+    def _locked(self, load: Load) -> float:
+        """The share of the time in which an interpreter that runs tasks is in use. Who holds its lock may be without a core."""
+        if self.setting.processes:
+            return load.cpu_s / load.elapsed_s / self.setting.processes
+        return (load.process_s + load.queued_s) / load.elapsed_s
+
+    def _other_interpreters(self, load: Load) -> Iterator[Choice]:
+        """Processes, for functions that one interpreter is not enough for, or that others keep from it."""
+        now, cores, locked = self.setting, self._cores, self._locked(load) >= _LOCKED
         if now.processes < 2 and (load.draws or (locked and load.function_share >= _FUNCTIONS)):
-            share = f"take {load.function_share:.0%} of the work"
-            why = "draw from a generator that threads share" if load.draws else f"{share} and hold the interpreter lock"
-            yield Choice(Setting(cores, 1), f"Python functions {why}: {used:.1f} of {cores} cores were used", _GAIN)
-        if not now.processes and locked and cores >= _FEEDER_CORES and load.function_share < _FUNCTIONS:
+            why = f"take {load.function_share:.0%} of the work and hold the interpreter lock"
+            why = "draw from a generator that threads share" if load.draws else why
+            used = f"{load.cpu_s / load.elapsed_s:.1f} of {cores} cores were used"
+            yield Choice(Setting(cores, max(1, now.workers // cores)), f"Python functions {why}: {used}", _GAIN)
+        native = load.function_share < _FUNCTIONS and load.on_core < _ON_CORE
+        if not now.processes and locked and native and cores >= _FEEDER_CORES:
             yield Choice(Setting(1, cores), "Python code elsewhere in this program holds the interpreter lock", _GAIN)
-        full_locks = load.draws or (load.function_share >= _MOSTLY and used >= _FULL * max(1, now.processes))
-        short_of_cores = load.queued_s >= _QUEUED * (load.task_s - load.cpu_s)
-        if load.on_core < _ON_CORE and not full_locks and not short_of_cores:
-            yield from self._more_threads(load)
 
     def _more_threads(self, load: Load) -> Iterator[Choice]:
         """So many that cores have something to do while others wait: in powers of two, so that loads agree about it."""
         now, why = self.setting, f"tasks are on a core for {load.on_core:.0%} of their time and wait for the rest"
+        locked = load.draws or (load.function_share >= _MOSTLY and self._locked(load) >= _FULL)
+        short_of_cores = load.queued_s >= _QUEUED * (load.task_s - load.cpu_s)
+        if load.on_core >= _ON_CORE or locked or short_of_cores:
+            return
         times = 1 << math.ceil(math.log2(1 / max(load.on_core, 1e-3)))
-        if now.processes:
-            setting = Setting(now.processes, min(_MOST_THREADS_EACH, times))
-        else:
-            setting = Setting(0, max(self._home.threads, min(MOST_THREADS, self._cores * times)))
+        most = min(MOST_THREADS, self._cores * times)
+        setting = Setting(now.processes, most // max(1, now.processes))
         if setting.workers > now.workers:
             yield Choice(setting, why, _GAIN)
 

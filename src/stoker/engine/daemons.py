@@ -81,7 +81,8 @@ class Daemons:
     def close(self, wait_s: float) -> None:
         """Stop them, and wait `wait_s` at most; idempotent. The end of the program does not wait again for one that is stuck."""
         self.stop()
-        _join(self._threads, wait_s)
+        with TURNS.aside():
+            _join(self._threads, wait_s)
         for thread in self._threads:
             _running.pop(thread, None)
             if thread.is_alive():

@@ -96,17 +96,19 @@ class Pace:
     MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
-    MOVING_S = 1.0  # of work in flight, while it may soon move to other workers
+    MOVING_S = 0.5  # of work in flight, by the clock, while it may soon move to other workers
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
         self.workers, self.window = workers, window
         self._row_s: float | None = None
+        self._row_wall_s = 0.0
         self._first_rows = rows
 
     def learn(self, cpu_s: float, wall_s: float, rows: int) -> None:
         if rows > 0:
             each = max(cpu_s, wall_s * self.TASK_S / self.MOST_S, 1e-9) / rows
             self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
+            self._row_wall_s += 0.25 * (wall_s / rows - self._row_wall_s)
 
     def task_rows(self, unit_rows: int) -> int:
         """Rows per task for a unit of `unit_rows` rows."""
@@ -126,7 +128,7 @@ class Pace:
 
     def units_to_move(self, unit_rows: int) -> int:
         """Units that are enough for the workers there are, while others may soon take over: what has begun is not moved."""
-        return int(self.workers * self.MOVING_S / max(self._row_s or 0.0, 1e-9) / max(1, unit_rows))
+        return int(self.workers * self.MOVING_S / max(self._row_wall_s, 1e-9) / max(1, unit_rows))
 
     def burst(self, unit_rows: int, window: int) -> int:
         """Units worth handing out together because each alone would be too little."""
@@ -164,6 +166,7 @@ class Feed(Generic[U, C, R]):
         self._contents: dict[int, list[C]] = {}
         self._offered = 0
         self._ended = self._closed = False
+        self._awaits = False  # the program waits for a unit of this feed
         self._failure: Exception | None = None
         self._usual_bytes = self._usual_rows = 0
 
@@ -175,6 +178,8 @@ class Feed(Generic[U, C, R]):
                 raise ended()
             self._collect(0.0)
             waits = block and not self._schedule.in_flight
+            if waits:
+                self._awaits |= TURNS.wait()
             self._fill(block=waits)
             if waits:
                 quiet_since = time.monotonic()  # what the supply waits for is the supply's to watch
@@ -185,6 +190,7 @@ class Feed(Generic[U, C, R]):
             if not block:
                 return None
             left = quiet_since + self._watchdog_s - time.monotonic()
+            self._awaits |= TURNS.wait()
             with TURNS.aside():
                 collected = self._collect(min(max(left, 0.001), 1.0))
             if collected:
@@ -200,7 +206,8 @@ class Feed(Generic[U, C, R]):
         self._channel.cancel()
 
     def _hand_over(self, number: int) -> U:
-        TURNS.awaited = 0
+        if self._awaits:
+            TURNS.awaited, self._awaits = 0, False
         self._run(self._schedule.handle(Taken(number)))
         self._contents.pop(number, None)
         return self._units.pop(number)

@@ -49,8 +49,8 @@ _END_S, _STACKS_S = 0.5, 1.0
 _START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
-#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was kept for
-#: suspects gets other tasks again
+#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was kept
+#: for suspects gets other tasks again
 _PATIENCE_S = 0.05
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
@@ -87,8 +87,8 @@ class _Unreadable(Exception):
 class _Process:
     """One worker, seen from here."""
 
-    def __init__(self, number: int, threads: int, stdout: int | None, careful: bool) -> None:
-        self.number, self.threads = number, threads
+    def __init__(self, number: int, threads: int, stdout: int | None, careful: bool, gentle: bool) -> None:
+        self.number, self.threads, self._gentle = number, threads, gentle
         self.careful = careful  # it sends nothing that it cannot read itself
         self.ready = self.tainted = self.recalled = False
         self.heard_s = time.monotonic()
@@ -118,7 +118,7 @@ class _Process:
             opened.pop_all()
 
     def _start(self, line: int, lifeline: int, stdout: int | None) -> subprocess.Popen[bytes]:
-        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
+        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads, self._gentle])
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(
             [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
@@ -201,13 +201,24 @@ class ProcessExecutor(Executor):
 
     shares_memory = False
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1, *, stdout: int | None = None) -> None:
-        """`stdout` is where what workers print goes; None: where this process's goes."""
+    def __init__(
+        self,
+        workers: int,
+        make_scratch: Callable[[], Any],
+        processes: int = 1,
+        *,
+        stdout: int | None = None,
+        gentle: bool = False,
+    ) -> None:
+        """`stdout` is where what workers print goes; None: where this process's goes.
+
+        Workers are killed with this process. With `gentle` they end by themselves, and works can clean up before.
+        """
         if not hasattr(os, "memfd_create"):
             raise ConfigError("worker processes need Linux; use loader(executor='threads')")
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
-        self._make_scratch, self._stdout = make_scratch, stdout
+        self._make_scratch, self._stdout, self._gentle = make_scratch, stdout, gentle
         self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
@@ -359,7 +370,7 @@ class ProcessExecutor(Executor):
                 "loader(executor='threads')"
             )
         try:
-            worker = _Process(number, self._threads, self._stdout, self._careful)
+            worker = _Process(number, self._threads, self._stdout, self._careful, self._gentle)
         except OSError as error:
             raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file

@@ -39,8 +39,9 @@ class AutoWatch:
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
             return
         last = self._last
-        if not last.batches:
-            self._last = _copy_of(stats)  # where loads begin
+        if not last.batches or not self._executor.alone:
+            self._last = _copy_of(stats)  # where loads begin: what functions import, and what others end, does not count
+            self._queued = queued_seconds() if self._undecided else None
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
@@ -55,8 +56,12 @@ class AutoWatch:
         if before is not None and (queued := queued_seconds()) is not None:
             load = replace(load, queued_s=max(0.0, queued - before))
         choice = self._policy.see(load)
-        self._queued = (queued or queued_seconds()) if self._policy.doubts else None
+        self._queued = (queued or queued_seconds()) if self._undecided else None
         return choice
+
+    @property
+    def _undecided(self) -> bool:
+        return not self._policy.settled or self._policy.doubts or self._choice is not None
 
     def _ask(self, choice: Choice | None) -> None:
         self._choice = choice
@@ -67,25 +72,23 @@ class AutoWatch:
         """Whether work runs as was chosen from now on, or cannot."""
         policy, since = self._policy, stats.executor.since
         try:
-            if not self._executor.arrived():
+            if not self._executor.arrived(self._pool.start_over):
                 return False
         except Exception as error:  # noqa: BLE001  whatever it is, the work goes on where it was, and the user can ask why
             policy.refused(choice, message_of(error))
             _log.info("work stays where it is: %s", policy.reason)
         else:
-            if choice.setting.processes:
-                self._pool.start_over()  # processes see other memory
             policy.moved(choice)
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves = stats.batches, self._moves + 1
         self._choice = None
-        self._last = _copy_of(stats)
+        self._last, self._queued = _copy_of(stats), None
         self._tell(meters, since)
         return True
 
     def _tell(self, meters: Meters, since: int) -> None:
         executor, setting = self._executor, self._policy.setting
-        executor.may_move = not self._policy.settled
+        executor.may_move = self._undecided
         name = "processes" if setting.processes else "threads"
         meters.moved(
             executor.workers,

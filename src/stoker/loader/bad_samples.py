@@ -24,7 +24,7 @@ _log = logging.getLogger("stoker")
 
 
 def kind_of(error: SampleError) -> str:
-    """What went wrong and where, as statistics count it: ``"image jpg: TruncatedImage"``."""
+    """What went wrong and where, as statistics count it: ``"map resize: FunctionError"``."""
     return f"{error.stage or 'worker'}: {type(error).__name__}"
 
 

@@ -58,13 +58,17 @@ class SkipBudget:
             raise self._spent(f"{self._bad:,} of {self._seen:,} samples of epoch {epoch}", skipped[-1])
 
     def counts(self, at: Cursor, world: int) -> SkipCounts:
-        """What was counted up to a place in front of the latest batch, in it or after it."""
+        """What was counted up to a place in front of the latest batch, in it or after it.
+
+        Another thread, or a signal's handler, may ask in the middle of `count`: it is off by that batch then, but can be loaded.
+        """
         later = [each for each in self._latest if _comes_after(each, at)]
         passed = -((self._here.row - at.row) // world)  # rows of this rank
-        seen = self._seen - max(0, self._rows - max(0, passed)) - sum(front for front, _ in later)
+        seen = max(0, self._seen - max(0, self._rows - max(0, passed)) - sum(front for front, _ in later))
+        bad = min(max(0, self._bad - len(later)), seen)
         window = self._policy.window or 0
-        ages = [seen - number for number in self._recent]
-        return SkipCounts(seen, self._bad - len(later), tuple(age for age in ages if 0 < age < window)[-MOST_RECENT:])
+        ages = [seen - number for number in tuple(self._recent)]
+        return SkipCounts(seen, bad, tuple(age for age in ages if 0 < age < window)[-MOST_RECENT:])
 
     def _judge(self, error: SampleError, number: int, window: int, epoch: int) -> None:
         recent = self._recent

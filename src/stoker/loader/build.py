@@ -155,17 +155,18 @@ def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> 
     return ExecutorStats(name, processes, threads, reason="" if policy is None else policy.reason)
 
 
-def policy_of(executor: Executor, output: Output) -> AutoPolicy | None:
+def policy_of(executor: Executor, output: Output, plan: Plan) -> AutoPolicy | None:
     """Who decides where work runs; None: the user did."""
     if not isinstance(executor, AutoExecutor):
         return None
-    return AutoPolicy(core_share().threads, executor.workers, beside_device=output.beside_device)
+    # Not where samples pass through this process on their way: handing them to others and back needs its interpreter, too.
+    return AutoPolicy(core_share().threads, executor.workers, beside_device=output.beside_device and plan.counted)
 
 
 def window_of(workers: int) -> Window:
     """Units in flight, unless the user says how many."""
-    # However large batches are: two at least, and one more for every six workers, so that a slow task leaves nobody idle.
-    return Window(2 + workers // 6, _AHEAD_MOST, _AHEAD_BYTES)
+    # However large batches are: two at least, and one more for every three workers, so that a slow task leaves nobody idle.
+    return Window(2 + workers // 3, _AHEAD_MOST, _AHEAD_BYTES)
 
 
 def slab_memory(executor: Executor, output: Output) -> Allocate:

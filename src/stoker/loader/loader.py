@@ -159,7 +159,7 @@ class Loader:
         self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
-        policy = policy_of(self._executor, self._output)
+        policy = policy_of(self._executor, self._output, plan)
         told = executor_stats(executor, self._executor, policy)
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)

@@ -48,7 +48,7 @@ class Stats:
     bytes: int = 0
     epochs: int = 0
     skipped: int = 0  # bad samples left out by on_error("skip")
-    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"image jpg: TruncatedImage": 3}
+    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"map resize: FunctionError": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
     elapsed_s: float = 0.0  # from the first batch to the last one handed out
     waited_s: float = 0.0  # of that, time the consumer waited for a batch
@@ -138,9 +138,10 @@ class Meters:
         executor: ExecutorStats = _UNKNOWN,
     ) -> None:
         self._stats = Stats(workers=workers, cores=cores, executor=executor)
-        #: called with the statistics so far some times per second while batches are handed out, by the consumer's thread
+        #: called with the statistics so far some times per second, by the consumer's thread when it asks for a batch
         self.watch: Callable[[Meters, Stats], None] | None = None
         self._queued, self._first_queued = queued, 0.0
+        self._due = False
         self._begun: float | None = None
         self._first: float | None = None
         self._first_cpu = self._next_cpu = 0.0
@@ -162,6 +163,9 @@ class Meters:
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
+        if self._due and self.watch is not None:
+            self._due = False
+            self.watch(self, self._stats)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
     def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
@@ -180,8 +184,7 @@ class Meters:
         if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
             self._next_cpu = now + _CPU_EVERY_S
             stats.process_s = time.process_time() - self._first_cpu
-            if self.watch is not None:
-                self.watch(self, stats)
+            self._due = self.watch is not None
         self._waits.append((asked_s, now))
 
     def moved(self, workers: int, executor: ExecutorStats) -> None:

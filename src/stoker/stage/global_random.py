@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -145,11 +146,8 @@ class _TorchRandom(Generator):
 #: of this process. A set of them is a number, with a bit for each
 GENERATORS: tuple[Generator, ...] = (_PythonRandom(), _NumpyRandom(), _TorchRandom())
 NONE, ALL = 0, 7
-
-
-def chosen(which: int) -> list[tuple[int, Generator]]:
-    """Some of the generators, and their bits."""
-    return [(1 << at, generator) for at, generator in enumerate(GENERATORS) if which >> at & 1]
+#: for each set, the bits and the generators in it
+_CHOSEN = [tuple((1 << at, generator) for at, generator in enumerate(GENERATORS) if which >> at & 1) for which in range(ALL + 1)]
 
 
 class Watch:
@@ -158,7 +156,7 @@ class Watch:
     __slots__ = ("_before", "_seen", "_which")
 
     def __init__(self, which: int) -> None:
-        self._which, self._seen = chosen(which), NONE
+        self._which, self._seen = _CHOSEN[which], NONE
         self.start()
 
     def start(self) -> None:
@@ -216,11 +214,12 @@ class SeededTurn(Turn):
     With `tries`, it is noted which of its own generators the function does draw from.
     """
 
-    __slots__ = ("_others", "_own", "_paused", "_saved", "_tries", "_which", "more")
+    __slots__ = ("_bits", "_others", "_own", "_paused", "_saved", "_tries", "_which", "more")
 
-    def __init__(self, which: int, tries: bool) -> None:
-        super().__init__(True)
-        self._which, self._tries = which, tries
+    def __init__(self, which: int, tries: bool, patience_s: float) -> None:
+        super().__init__(True, patience_s)
+        self._which, self._tries = _CHOSEN[which], tries
+        self._bits = which
         self._own: Watch | None = None
         self._others: Watch | None = None
         self._saved: list[Any] | None = None
@@ -229,7 +228,7 @@ class SeededTurn(Turn):
 
     def begin(self) -> None:
         TURNS.begin(self)
-        self._others = Watch(ALL & ~self._which)
+        self._others = Watch(ALL & ~self._bits)
         if not TURNS.private or self.outer is not None:
             self._saved = self._states()
 
@@ -237,12 +236,14 @@ class SeededTurn(Turn):
         """Begin the sequences of another sample."""
         if not self.lasts:
             return  # it was taken away, and others may be at the generators
-        self._stop()
-        for _, generator in chosen(self._which):
+        self.since_s = time.monotonic()
+        if self._tries:
+            self._stop()
+        for _, generator in self._which:
             generator.seed(key)
         if self._tries:
             if self._own is None:
-                self._own = Watch(self._which)
+                self._own = Watch(self._bits)
             self._own.start()
 
     def pause(self) -> None:
@@ -261,6 +262,9 @@ class SeededTurn(Turn):
         if self._own is not None:
             self._own.start()
 
+    def surrender(self) -> None:
+        self._restore(self._saved)
+
     def drawn(self) -> int:
         """The generators that the function drew from, as far as that is looked at."""
         return self._stop() | (NONE if self._others is None else self._others.stop())
@@ -277,8 +281,8 @@ class SeededTurn(Turn):
         return self._own.stop()
 
     def _states(self) -> list[Any]:
-        return [generator.save() for _, generator in chosen(self._which)]
+        return [generator.save() for _, generator in self._which]
 
     def _restore(self, states: list[Any] | None) -> None:
-        for (_, generator), state in zip(chosen(self._which), states or ()):
+        for (_, generator), state in zip(self._which, states or ()):
             generator.restore(state)

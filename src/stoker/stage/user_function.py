@@ -18,7 +18,7 @@ from ..faults import RunAgain
 from ..plan.nodes import Function
 from ..plan.seeds import key_of, mix
 from ..source.chunk import Chunk
-from ..turns import TURNS
+from ..turns import PATIENCE_S, TURNS
 from .global_random import ALL, NONE, SeededTurn, WatchedTurn
 from .stage import each_row
 
@@ -41,6 +41,7 @@ class UserFunction:
         self._drawn = NONE  # the generators it draws from
         self._new = seeded  # not called yet
         self._trials = 0  # chunks for which it is on trial
+        self._patience_s = PATIENCE_S  # how long a call may keep others waiting
 
     @property
     def draws(self) -> bool:
@@ -54,19 +55,15 @@ class UserFunction:
         """
         if not self._seeded:
             return each_row(chunk, patient(act) if patient else act, self.fn)
-        positions = chunk.positions
 
         def body(rows: range, before: Callable[[int], None] | None) -> list[Any]:
-            def seeded(row: int) -> Any:
-                assert before is not None
-                before(int(positions[row]))
-                return act(row)
-
-            does = act if before is None else seeded
+            does = act if before is None else _after(before, chunk.positions.tolist(), act)
             return each_row(chunk, patient(does) if patient else does, self.fn, rows)
 
-        first = next((row for row in range(len(chunk)) if row not in chunk.failures), len(chunk) - 1)
-        return self._run(body, len(chunk), first + 1, chunk.epoch, again)
+        first = 0
+        while first in chunk.failures:
+            first += 1
+        return self._run(body, len(chunk), min(first + 1, len(chunk)), chunk.epoch, again)
 
     def once(self, epoch: int, position: int, act: Callable[[], Any], again: bool) -> Any:
         """Call it for a whole batch, whose first row is at `position`."""
@@ -113,18 +110,23 @@ class UserFunction:
         again, quiet = again or TURNS.private, TURNS.quiet()
         tries = new or self._trials > 0
         which = ALL if tries else self._drawn
-        turn = SeededTurn(which, tries)
+        turn = SeededTurn(which, tries, self._patience_s)
         base = mix(self._key ^ mix(epoch))
         try:
             turn.begin()
             if new and not self._new:
                 return None  # somebody was quicker
+            intrusions = TURNS.intrusions
             done = body(rows, lambda position: turn.seed(mix(base ^ position)))
             drawn = turn.drawn()
         finally:
             turn.end()
-        if turn.more and again:
-            raise RunAgain  # it stays new: this time torch is there from the beginning
+        if turn.lost:
+            self._patience_s *= 4  # others were waiting, but it may need as long each time
+        if again and (turn.lost or turn.more or TURNS.intrusions != intrusions):
+            raise RunAgain  # others drew in its turn, or torch was not there when it began
+        if turn.lost:
+            return done
         if tries:
             self._new = False
             self._trials = 0 if drawn else max(0, self._trials - 1)
@@ -133,3 +135,11 @@ class UserFunction:
             self._drawn |= drawn
             raise RunAgain
         return done
+
+
+def _after(before: Callable[[int], None], positions: list[int], act: _Act) -> _Act:
+    def seeded(row: int) -> Any:
+        before(positions[row])
+        return act(row)
+
+    return seeded
