@@ -117,11 +117,25 @@ def run():
         return [taken(loader) for _ in range(int(sys.argv[1]))]
 leave(epochs=run())
 """
-    times = often(1, 10)
+    times = often(1, 3 if point == "worker starts" else 10)
     fault = Fault(point, action, after=0 if point == "worker starts" else 3, times=times)
     account = play(tmp_path, code, str(epochs := often(1, 4)), data=lab_data, fault=fault, deadline_s=240)
     assert rows(account["epochs"]) == expected(lab_data, epochs)
     assert (tmp_path / "notes" / "faults").stat().st_size == times, "every fault struck"
+
+
+def test_workers_none_of_which_begins_are_told_instead_of_started_for_ever(lab_data: Path, tmp_path: Path) -> None:
+    code = """
+def run():
+    try:
+        with pipeline().loader(processes=1) as loader:
+            list(loader)
+    except stoker.StokerError as error:
+        return account_of(error)
+leave(error=run())
+"""
+    error = play(tmp_path, code, data=lab_data, fault=Fault("worker starts", "exit", times=99))["error"]
+    assert error["type"] == "WorkerError" and "exited with code 0" in error["text"], error
 
 
 POISON = """
