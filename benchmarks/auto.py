@@ -17,6 +17,8 @@ from workloads import AHEAD, PIPELINES, fed
 #: of the best fixed choice's rate
 ASKED = 0.9
 FIRST = 100
+#: as many threads as the loader would start by itself at most
+MANY = 64
 
 
 def choices() -> dict[str, dict[str, Any]]:
@@ -26,7 +28,7 @@ def choices() -> dict[str, dict[str, Any]]:
         "auto": {},
         "inline": {"executor": "inline"},
         "threads": {"threads": cores},
-        "many threads": {"threads": 32 * cores},
+        "many threads": {"threads": MANY},
         "feeder": {"processes": 1, "threads": cores},
         "processes": {"processes": cores, "threads": 1},
     }

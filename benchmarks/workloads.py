@@ -117,6 +117,8 @@ def running(pipeline: stoker.Pipeline, options: dict[str, Any], first: int = 0) 
     with pipeline.loader(**options) as loader:
         take = pull(iter(loader), pipeline.plan.batch.size)
         take(first)
-        yield take
-        if not options:
-            note(f"{'':11}chosen: {loader.stats().executor}")
+        try:
+            yield take
+        finally:
+            if not options:
+                note(f"{'':11}auto chose: {loader.stats().executor}")

@@ -1,35 +1,45 @@
 """Whose turn it is with what a process has only once: the random generators of Python, NumPy and PyTorch.
 
-Users' functions that do not draw from them run beside each other; one that does runs alone. What runs beside others is short or
-long, but never waits for a turn while it holds one: a thread that waits for other threads of Stoker gives its turn up meanwhile
-(`aside`), and one that nobody waits for any more loses it (`forget`).
+Users' functions that do not draw from them run beside each other; one that does runs alone. Nobody may wait for ever: a thread
+that waits for other threads of Stoker in the middle of a function gives its turn up meanwhile (`aside`), and one that has had it
+for long, perhaps because its function never returns, loses it to those who wait.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+
+#: how long a turn may last while others wait, unless it is known to need more; and how often these look at it
+PATIENCE_S, _LOOK_S = 2.0, 0.5
 
 
 class Turn:
     """A stretch of a thread's time, `alone` or beside others. Turns of one thread may lie within each other."""
 
-    __slots__ = ("alone", "holds", "lasts", "outer")
+    __slots__ = ("alone", "holds", "lasts", "lost", "outer", "patience_s", "since_s", "thread")
 
-    def __init__(self, alone: bool) -> None:
-        self.alone = alone
+    def __init__(self, alone: bool, patience_s: float = PATIENCE_S) -> None:
+        self.alone, self.patience_s = alone, patience_s
         self.holds = False  # whether others have to wait for it; not where it lies within one they wait for already
-        self.lasts = False  # whether it has begun and was neither ended nor forgotten
+        self.lasts = False  # whether it has begun and neither ended nor was lost
+        self.lost = False  # it was taken away
         self.outer: Turn | None = None
+        self.thread = 0
+        self.since_s = 0.0  # its last sign of life
 
     def pause(self) -> None:
         """It is about to be given up for a while."""
 
     def resume(self) -> None:
         """It goes on."""
+
+    def surrender(self) -> None:
+        """It is taken away, by another thread."""
 
 
 class TurnTaking:
@@ -40,6 +50,8 @@ class TurnTaking:
         self.private = False
         #: not 0 while the program waits for a batch, in its main thread; another number each time
         self.awaited = 0
+        #: how many functions have returned that had lost a turn alone, and may have drawn in that of another
+        self.intrusions = 0
         self._numbers = count(1)
         self._start_over()
         os.register_at_fork(after_in_child=self._start_over)
@@ -49,13 +61,13 @@ class TurnTaking:
         self._queue = threading.Lock()  # of those who want to be alone: held by the one whose turn is next, or is
         self._lock = threading.Lock()  # of what follows
         self._changed = threading.Condition(self._lock)
-        self._beside = 0
+        self._beside: set[Turn] = set()
         self._alone: Turn | None = None
         self._innermost: dict[int, Turn] = {}  # by thread
 
     def begin(self, turn: Turn) -> None:
         """Wait for the turn, and take it. `end` it in any case, also where this was interrupted."""
-        thread = threading.get_ident()
+        turn.thread = thread = threading.get_ident()
         outer = turn.outer = self._innermost.get(thread)
         if outer is None or (turn.alone and not outer.alone):
             if outer is not None:
@@ -66,30 +78,29 @@ class TurnTaking:
         self._innermost[thread] = turn
 
     def end(self, turn: Turn) -> None:
+        outer = turn.outer
         if turn.lasts:
             turn.lasts = False
-            thread, outer = threading.get_ident(), turn.outer
             if outer is None:
-                self._innermost.pop(thread, None)
+                self._innermost.pop(turn.thread, None)
             else:
-                self._innermost[thread] = outer
+                self._innermost[turn.thread] = outer
+        elif turn.lost and turn.alone:
+            self.intrusions += 1
         held = turn.holds
         self._release(turn)
-        if held and turn.outer is not None:
-            self._acquire(turn.outer)
-            turn.outer.resume()
+        if held and outer is not None:
+            self._acquire(outer)
+            outer.resume()
 
     def forget(self, thread: int | None) -> None:
-        """Take the turns of a thread away from it: it is stuck, and nobody waits for it any more."""
-        turn = self._innermost.pop(thread or 0, None)
-        while turn is not None:
-            turn.lasts = False
-            self._release(turn)
-            turn = turn.outer
+        """Take the turns of a thread away from it: nobody waits for it any more."""
+        with self._lock:
+            self._forget(thread or 0)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Wait for other threads of Stoker: who may need the turn that this thread has."""
+        """Wait for other threads of Stoker, which may need the turn that this thread has."""
         thread = threading.get_ident()
         turns: list[Turn] = []
         turn = self._innermost.pop(thread, None)
@@ -129,31 +140,51 @@ class TurnTaking:
         return then == -1 or (then != 0 and then == self.awaited)
 
     def _acquire(self, turn: Turn) -> None:
-        if not turn.alone:
-            with self._lock:
-                while self._alone is not None:
-                    self._changed.wait()
-                self._beside += 1
-                turn.holds = True
-            return
-        self._queue.acquire()
+        if turn.alone:
+            while not self._queue.acquire(timeout=_LOOK_S):
+                with self._lock:
+                    self._hurry()
         with self._lock:
-            self._alone, turn.holds = turn, True
-            while self._beside:
-                self._changed.wait()
+            if turn.alone:
+                self._alone, turn.holds = turn, True
+            while self._beside if turn.alone else self._alone is not None:
+                if not self._changed.wait(_LOOK_S):
+                    self._hurry()
+            turn.since_s = time.monotonic()
+            if not turn.alone:
+                turn.holds = True
+                self._beside.add(turn)
 
     def _release(self, turn: Turn) -> None:
         with self._lock:
-            if not turn.holds:
-                return
-            turn.holds = False
-            if turn.alone:
-                self._alone = None
-                self._queue.release()
-            else:
-                self._beside -= 1
-            if turn.alone or (self._alone is not None and not self._beside):
-                self._changed.notify_all()
+            self._let_go(turn)
+
+    def _let_go(self, turn: Turn) -> None:
+        if not turn.holds:
+            return
+        turn.holds = False
+        self._beside.discard(turn)
+        if turn.alone:
+            self._alone = None
+            self._queue.release()
+        if turn.alone or (self._alone is not None and not self._beside):
+            self._changed.notify_all()
+
+    def _hurry(self) -> None:
+        """Take turns away that last for too long: others wait. One alone has begun when none beside it is left."""
+        now = time.monotonic()
+        alone = [] if self._alone is None else [self._alone]
+        for turn in [*self._beside] or alone:
+            if turn.lasts and now - turn.since_s > turn.patience_s:
+                self._forget(turn.thread)
+
+    def _forget(self, thread: int) -> None:
+        turn = self._innermost.pop(thread, None)
+        while turn is not None:
+            turn.surrender()
+            turn.lasts, turn.lost = False, True
+            self._let_go(turn)
+            turn = turn.outer
 
 
 #: of this process

@@ -170,7 +170,7 @@ def test_a_feeder_is_wanted_beside_a_device_and_functions_are_moved_on_from_it()
     assert AutoPolicy(2, 2, beside_device=True).first() is None, "two cores are too few"
     policy = AutoPolicy(16, 16, beside_device=True)
     feeder = policy.first()
-    assert feeder is not None and feeder.setting == Setting(1, 16)
+    assert feeder is not None and feeder.setting == Setting(1, 15)
     policy.moved(feeder)
     locked = replace(LOCKED, task_s=7.9, function_s=7.0, process_s=0.2)
     choice = first_choice(policy, locked)

@@ -285,7 +285,10 @@ def test_whatever_order_tasks_end_in_and_whatever_is_lost_units_come_out_once_an
         obey(schedule.handle(Finished(unit, task.task, fails or unit in failed, nbytes=3)))
 
     while taken < len(units):
-        choices = [*(["offer"] if offered < len(units) and schedule.room() else []), *(["end", "end", "fail", "lose"] if running else [])]
+        choices = [
+            *(["offer"] if offered < len(units) and schedule.room() else []),
+            *(["end", "end", "fail", "lose"] if running else []),
+        ]
         choice = data.draw(st.sampled_from([*choices, *(["take"] if ready else [])]))
         if choice == "offer":
             tasks, finishes = units[offered]

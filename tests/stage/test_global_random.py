@@ -240,6 +240,31 @@ def test_a_function_may_iterate_another_loader(how: dict[str, Any]) -> None:
     ]
 
 
+def test_an_interrupt_in_a_function_leaves_generators_and_turns_as_they_were(untouched: None) -> None:
+    def interrupted(x: float) -> float:
+        noisy(x)
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with rows().map(x=interrupted).batch(8).loader(executor="inline") as loader, pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    assert len({sha(rows().map(x=noisy), **how) for how in HERE}) == 1
+
+
+def test_a_call_that_is_tried_again_draws_the_same_numbers() -> None:
+    def flaky(x: float, failed: set[float]) -> float:
+        value = noisy(x)
+        if x not in failed and x % 3 == 0:
+            failed.add(x)
+            raise ConnectionResetError
+        return value
+
+    def made(failed: set[float]) -> list[float]:
+        return drawn(rows(12).map(x=lambda x: flaky(float(x), failed)).retry(1))
+
+    assert made(set()) == made({float(x) for x in range(12)})
+
+
 def test_a_thread_that_nobody_waits_for_keeps_nobody_waiting() -> None:
     held, over = threading.Event(), threading.Event()
 

@@ -324,9 +324,53 @@ leave(**run())
 """
     account = play(tmp_path, code)
     [error] = account["errors"]
-    assert (error["type"], error["key"], error["position"]) == ("WorkerError", "5", 5)
-    assert "cannot send" in error["text"] and "arrays, numbers, text" in error["text"], error
+    assert (error["type"], error["key"], error["position"]) == ("FunctionError", "5", 5)
+    assert "field 'odd' cannot be sent" in error["text"] and "arrays, numbers, text" in error["text"], error
     assert account["found"] == [x for x in range(12) if x != 5]
+
+
+def test_what_cannot_be_sent_is_bad_as_what_raises_is_bad(tmp_path: Path) -> None:
+    code = """
+def fails():
+    raise ValueError("no such thing")
+def odd(make, sample):
+    return {"x": sample["x"], "odd": make() if sample["x"] % 8 == 5 else np.zeros(int(sample["x"]))}
+def twice(make, sample):
+    return [{"x": -sample["x"], "odd": None}, *([] if make is fails and sample["x"] % 8 == 5 else [odd(make, sample)])]
+def late(make, columns):
+    return {**columns, "late": [make(), 1] if 9 in columns["x"] else [1, 2]}
+numbers, loose = stoker.arrays(x=np.arange(40)), {"pad": {"odd": list}}
+PIPELINES = {
+    "strict": lambda make: numbers.filter(lambda sample: sample["x"] > 2).map(partial(odd, make)).batch(2, **loose),
+    "skip": lambda make: numbers.map(partial(odd, make)).on_error("skip", budget=9, fill="repeat").batch(4, **loose),
+    "flat_map": lambda make: numbers.flat_map(partial(twice, make)).on_error("skip", budget=9).batch(4, **loose),
+    "map_batch": lambda make: numbers.batch(2).map_batch(partial(late, make)).on_error("skip", budget=9),
+}
+def run(samples, **options):
+    found, errors = [], []
+    with samples.loader(**options) as loader:
+        try:
+            for batch in loader:
+                found.append(repr(dict(batch.items())))
+        except stoker.StokerError as error:
+            errors.append(account_of(error))
+        return found, errors, loader.stats().skipped
+from functools import partial
+wanted = {kind: run(make(fails), executor="inline") for kind, make in PIPELINES.items()}
+found = {kind: run(make(threading.Lock), processes=1, threads=2) for kind, make in PIPELINES.items()}
+leave(
+    same=[kind for kind in PIPELINES if found[kind][0] == wanted[kind][0]],
+    skipped=[found[kind][2] for kind in PIPELINES],
+    errors={kind: found[kind][1] for kind in PIPELINES},
+)
+"""
+    account = play(tmp_path, code)
+    errors = account["errors"]
+    assert account["same"] == list(errors) == ["strict", "skip", "flat_map", "map_batch"]
+    assert account["skipped"] == [0, 5, 5, 0] and not errors["skip"] and not errors["flat_map"]
+    [strict], [of_batch] = errors["strict"], errors["map_batch"]
+    assert strict["key"] == "5" and "sample '5': its field 'odd' cannot be sent" in strict["text"]
+    assert of_batch["key"] == "" and "field 'late' of the batch of 2 that begins with sample '8'" in of_batch["text"]
 
 
 def test_a_mapped_file_that_shrinks_ends_a_worker_and_not_the_program(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def map_(
         with (
             Progress("map", shown=progress, stays=True) as meter,
             # They need no scratch. What the user's function prints is no result of this command.
-            closing(ProcessExecutor(workers, BytesIO, workers, stdout=2)) as executor,
+            closing(ProcessExecutor(workers, BytesIO, workers, stdout=2, gentle=True)) as executor,
         ):
             for outcome, causes in run_tasks(executor, work, pairs, lambda: look(executor, timeout, result, meter)):
                 result.add(outcome, causes)

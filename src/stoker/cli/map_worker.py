@@ -21,6 +21,7 @@ from ..source.paths import printable
 from ..source.shards.codecs import decode_field
 from ..source.source import digest
 from ..source.streams.tar_stream import TarSample, open_pieces, tar_samples
+from ..storage.atomic import remove_unfinished
 from ..storage.blob import Blob
 from ..storage.names import spelled
 from ..storage.open import open_blob
@@ -84,6 +85,9 @@ class ShardMapper:
     """Makes one shard of another, as `job` says: the work of worker processes, whose tasks are an input and its output each."""
 
     job: Job
+
+    def clean_up(self) -> None:
+        remove_unfinished()
 
     def __call__(self, names: tuple[str, str], scratch: Any = None) -> dict[str, Any]:
         """What came of it, as plain data."""

@@ -85,10 +85,15 @@ class AutoExecutor(Executor):
             assert start is not None  # who asks for processes has said how to start them
             self._coming = _Start(lambda: start(setting.processes, setting.threads), self._works())
 
-    def arrived(self) -> bool:
-        """Whether tasks run as was asked for, from now on; raises what went wrong where they cannot."""
+    def arrived(self, before: Callable[[], None] = lambda: None) -> bool:
+        """Whether tasks run as was asked for, from now on; raises what went wrong where they cannot.
+
+        `before` is called right before memory comes from somebody else. An interrupt in the middle leaves a state in which all
+        goes on, and the next call completes it.
+        """
         asked, coming = self._asked, self._coming
-        assert asked is not None
+        if asked is None:
+            return True
         if not self._left():
             return False
         executor: Executor = self._threads
@@ -107,13 +112,15 @@ class AutoExecutor(Executor):
                 self._coming = self._asked = None
                 coming.close()
                 raise
-        if executor is not self._now:
-            for channel, line in lines:
-                channel.move(line)
-            if self._now is not self._threads:
-                self._leaving = self._now
-            self._now = executor
-        self.workers = asked.workers
+        was = self._now
+        if coming is not None:
+            before()
+            self._now = executor  # first: memory of processes is good for threads, but not the other way round
+        for channel, line in lines:
+            channel.move(line)
+        self._now, self.workers = executor, asked.workers
+        if was not in (executor, self._threads):
+            self._leaving = was
         self._coming = self._asked = None
         return True
 
@@ -241,6 +248,8 @@ class _AutoChannel(Channel[C, R]):
 
     def move(self, to: Channel[C, R]) -> None:
         """Send tasks there from now on."""
+        if to is self._now:
+            return
         if self._under_way:
             self.rests.append(_Rest(self._now, self._under_way))
         here = [rest for rest in self.rests if rest.channel is to]

@@ -154,7 +154,7 @@ class AutoPolicy:
         """What to have running as soon as it can be, before anything is measured."""
         if not self._beside_device:
             return None
-        return Choice(Setting(1, self._cores), "the training loop beside it needs its interpreter and core", _LOSS)
+        return Choice(Setting(1, self._cores - 1), "the training loop beside it needs its interpreter and a core", _LOSS)
 
     def see(self, load: Load) -> Choice | None:
         """Take in a load; returns what to move to, if anything."""

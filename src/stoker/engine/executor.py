@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,17 @@ class TaskWork(Protocol[_Content, _Result]):
     """What a worker does with a task: a frozen value that can be pickled. `scratch` is the worker's private memory."""
 
     def __call__(self, content: _Content, scratch: Any, /) -> _Result: ...
+
+
+@runtime_checkable
+class RowWork(Protocol):
+    """Work whose results are of rows, which can be left out."""
+
+    def leave_out(self, content: Any, result: Any, refusal: Callable[[Any], str], /) -> Any:
+        """The result of a task without the rows whose values cannot be sent home; raises where there are no rows.
+
+        `refusal` says that of a value, and why; "": it can be sent.
+        """
 
 
 class Address(Protocol):

@@ -11,7 +11,6 @@ import copyreg
 import io
 import pickle
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
@@ -65,9 +64,8 @@ def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
 def _dump(kind: Any, value: Any, beside: Beside) -> bytes:
     stream = io.BytesIO()
     pickler = kind(stream, protocol=_PROTOCOL, buffer_callback=beside)
-    pickler.dispatch_table = ChainMap(
-        _reducers("torch" in sys.modules), getattr(pickler, "dispatch_table", copyreg.dispatch_table)
-    )
+    known = getattr(pickler, "dispatch_table", copyreg.dispatch_table)
+    pickler.dispatch_table = {**known, **_reducers("torch" in sys.modules)}
     pickler.dump(value)
     return stream.getvalue()
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from ..errors import ConfigError, WorkerError
+from ..errors import ConfigError
 from ..sizes import counted
 from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
@@ -49,7 +49,8 @@ _END_S, _STACKS_S = 0.5, 1.0
 _START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
-#: how long to wait for an outcome before tasks are taken from a worker that has many for one that has none
+#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was set
+#: apart gets tasks of all kinds again
 _PATIENCE_S = 0.05
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
@@ -82,8 +83,8 @@ class _Sent:
 class _Process:
     """One worker, seen from here."""
 
-    def __init__(self, number: int, threads: int, stdout: int | None) -> None:
-        self.number, self.threads = number, threads
+    def __init__(self, number: int, threads: int, stdout: int | None, gentle: bool) -> None:
+        self.number, self.threads, self._gentle = number, threads, gentle
         self.ready = self.tainted = self.recalled = False
         self.heard_s = time.monotonic()
         self.sent: dict[int, _Sent] = {}
@@ -112,7 +113,7 @@ class _Process:
             opened.pop_all()
 
     def _start(self, line: int, lifeline: int, stdout: int | None) -> subprocess.Popen[bytes]:
-        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads])
+        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads, self._gentle])
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(
             [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
@@ -195,13 +196,24 @@ class ProcessExecutor(Executor):
 
     shares_memory = False
 
-    def __init__(self, workers: int, make_scratch: Callable[[], Any], processes: int = 1, *, stdout: int | None = None) -> None:
-        """`stdout` is where what workers print goes; None: where this process's goes."""
+    def __init__(
+        self,
+        workers: int,
+        make_scratch: Callable[[], Any],
+        processes: int = 1,
+        *,
+        stdout: int | None = None,
+        gentle: bool = False,
+    ) -> None:
+        """`stdout` is where what workers print goes; None: where this process's goes.
+
+        Workers are killed with this process. With `gentle` they end by themselves, and works can clean up before.
+        """
         if not hasattr(os, "memfd_create"):
             raise ConfigError("worker processes need Linux; use loader(executor='threads')")
         self._threads = max(1, workers // processes)
         self.workers = self._threads * processes
-        self._make_scratch, self._stdout = make_scratch, stdout
+        self._make_scratch, self._stdout, self._gentle = make_scratch, stdout, gentle
         self._returned: deque[Any] = deque()  # blocks of shared memory that were lent
         self._works: list[tuple[TaskWork[Any, Any], bytes]] = []
         self._channels = count()
@@ -211,6 +223,7 @@ class ProcessExecutor(Executor):
         self._by_fd: dict[int, _Process] = {}
         self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
         self._reserved: _Process | None = None  # the worker that runs them
+        self._idle_s = 0.0  # since when it has none; the next one mostly follows at once
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
         self._stillborn = 0
         self._broken: str | None = None
@@ -351,7 +364,7 @@ class ProcessExecutor(Executor):
                 "loader(executor='threads')"
             )
         try:
-            worker = _Process(number, self._threads, self._stdout)
+            worker = _Process(number, self._threads, self._stdout, self._gentle)
         except OSError as error:
             raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file
@@ -377,13 +390,13 @@ class ProcessExecutor(Executor):
         worker.close()
         del self._files[worker.file.number]  # what this process still uses of it stays, and is copied for others
         lost = list(worker.sent.items())
-        self._reserved = None if self._reserved is worker else self._reserved
         self._stillborn = 0 if worker.ready else self._stillborn + 1
         if self._stillborn >= _MOST_STILLBORN.get(blame, 1 << 30):
             self._broken = f"{self._stillborn} worker processes in a row ended before they had begun; the last one {words}"
         else:
             try:
-                self._workers[worker.number] = self._start(worker.number)
+                successor = self._workers[worker.number] = self._start(worker.number)
+                self._reserved = successor if self._reserved is worker else self._reserved
             except ConfigError as error:
                 self._broken = f"a worker process {words}, and no other could take its place: {error}"
             again = f", and {counted(len(lost), 'task')} will run again" if lost else ""
@@ -395,7 +408,8 @@ class ProcessExecutor(Executor):
             at = notes[serial].at if serial in notes else b""
             blamed = blame if serial in begun else NOT_BEGUN
             sent.channel.answer(Outcome(sent.task, lost=True, blame=blamed, cause=words, noted=at))
-        self._try_suspects()
+        if self._broken is None:
+            self._try_suspects()
 
     def _settle(self, worker: _Process, serial: int) -> _Sent:
         """A task is no longer that worker's."""
@@ -408,7 +422,7 @@ class ProcessExecutor(Executor):
 
     def submit(self, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         with self._lock:
-            if self._closed:
+            if self._closed or self._broken is not None:
                 return
             self._look_after()
             if tasks[0].alone and self._threads > 1:
@@ -433,10 +447,17 @@ class ProcessExecutor(Executor):
             if not self._reserved.sent:
                 channel, task, first = self._suspects.popleft()
                 self._give(self._reserved, channel, [task], first)
-        elif self._reserved is None or not self._reserved.sent:
-            self._reserved = None
-            while self._held:
-                self._pass_on(*self._held.popleft())
+        elif self._reserved is not None and not self._reserved.sent:
+            self._idle_s = time.monotonic()
+
+    def _release(self) -> None:
+        """Give the worker of suspects to all again, when no other has come."""
+        self._reserved = None
+        while self._held:
+            self._pass_on(*self._held.popleft())
+
+    def _reserved_idle(self) -> bool:
+        return self._reserved is not None and not self._reserved.sent and not self._suspects
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         worker.tainted = True  # until this is done: an interruption may leave half of it
@@ -493,6 +514,8 @@ class ProcessExecutor(Executor):
             if worker.tainted:
                 worker.kill()
                 self._bury(worker)
+        if self._broken is None and self._reserved_idle() and time.monotonic() >= self._idle_s + _PATIENCE_S:
+            self._release()
 
     def drop(self, number: int) -> None:
         """A channel has ended. May be called by a finalizer, whatever goes on."""
@@ -513,9 +536,12 @@ class ProcessExecutor(Executor):
             while not self._closed:
                 self._look_after()
                 if self._broken is not None:
-                    raise WorkerError(f"{self._broken}; what it wrote to stderr may say why")
+                    raise ConfigError(
+                        f"{self._broken}; what workers wrote to stderr, above, may say why; loader(executor='threads') does "
+                        "without them"
+                    )
                 left = deadline - time.monotonic()
-                wait_s = 0.0 if until() else min(max(left, 0.0), _PATIENCE_S if self._uneven() else 1.0)
+                wait_s = 0.0 if until() else min(max(left, 0.0), _PATIENCE_S if self._uneven() or self._reserved_idle() else 1.0)
                 flushed = not [worker for worker in self._workers if not worker.line.flush()]
                 events = self._poll.poll(1000 * (wait_s if flushed else min(wait_s, 0.01)))
                 for fd, _ in events:
@@ -555,11 +581,10 @@ class ProcessExecutor(Executor):
             worker.recalled = False
             self._redirect(worker, value)
             return
-        for serial, result, fault, lost, cause, start_s, stop_s, cpu_s, seat in value:
+        for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
             sent = self._settle(worker, serial)
             number = worker.number * self._threads + seat
-            blame = CRASHED if cause else NOT_BEGUN
-            sent.channel.answer(Outcome(sent.task, result, fault, lost, blame, cause, start_s, stop_s, cpu_s, number))
+            sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
         self._try_suspects()
 
     def _uneven(self) -> bool:

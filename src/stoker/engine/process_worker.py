@@ -16,13 +16,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from ..errors import FunctionError, message_of
+from ..errors import FunctionError, SampleError, message_of
 from ..faults import TaskFault
 from ..turns import TURNS
-from .executor import Outcome, Task, TaskWork
+from .executor import Outcome, RowWork, Task, TaskWork
+from .function_wire import pack
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
 from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
 from .task_notes import NoteBoard, NoteRow, note_in
@@ -36,12 +38,13 @@ _NICE = 10
 _F_SETSIG = 10  # Linux; Python has no name for it
 
 
-def main(line: int, lifeline: int, stacks: int, threads: int) -> NoReturn:
-    """The life of a worker; the first three are descriptors."""
+def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> NoReturn:
+    """The life of a worker; the first three are descriptors. A gentle end is one before which works can clean up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICE)
-    _end_with(lifeline)
+    if not gentle:
+        _end_with(lifeline)
     TURNS.private = True
     faulthandler.register(STACKS, file=stacks, all_threads=True)
     code = 1
@@ -64,6 +67,14 @@ def _end_with(lifeline: int) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:
         os._exit(1)  # it closed before
+
+
+@runtime_checkable
+class UntidyWork(Protocol):
+    """Work that leaves something behind when it is left in the middle."""
+
+    def clean_up(self) -> None:
+        """Remove it: this process is about to end."""
 
 
 @dataclass(slots=True)
@@ -130,8 +141,11 @@ class _Worker:
     def run(self) -> None:
         for frame_ in self._line.receive():
             if frame_.kind == Kind.END:
-                return
+                break
             self._handlers[frame_.kind](frame_)
+        for work in self._works.values():
+            if isinstance(work, UntidyWork):
+                work.clean_up()
 
     def _attach(self, frame_: Frame) -> None:
         number, size, own = frame_.value(attached)
@@ -164,7 +178,7 @@ class _Worker:
         channel, work = frame_.value(attached)
         assert self._executor is not None
         noted = _NotedWork(self._works[work])
-        self._channels[channel] = noted, self._executor.channel(noted, _Outlet(self._send))
+        self._channels[channel] = noted, self._executor.channel(noted, _Outlet(partial(self._send, self._works[work])))
 
     def _take_tasks(self, frame_: Frame) -> None:
         channel, first, tasks = frame_.value(attached)
@@ -185,22 +199,34 @@ class _Worker:
         groups = self._executor.take_back(frame_.value(attached))
         self._line.send(frame(Kind.RETURNED, [task.content.serial for group in groups for task in group]))
 
-    def _send(self, outcomes: list[Outcome[_Numbered, Any]]) -> None:
-        """Send what became of a group of tasks; of one whose result cannot be sent, that it cannot."""
+    def _send(self, work: TaskWork[Any, Any], outcomes: list[Outcome[_Numbered, Any]]) -> None:
+        """Send what became of a group of tasks; of one whose result cannot be sent, what can, or that it cannot."""
         try:
             data = self._framed(outcomes)
-        except Exception:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+        except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
             if len(outcomes) > 1:
                 for outcome in outcomes:
-                    self._send([outcome])
+                    self._send(work, [outcome])
                 return
-            data = self._framed([_unsendable(outcome) for outcome in outcomes])
+            data = self._framed_without(work, outcomes[0], error)
         self._line.send(data)
 
+    def _framed_without(self, work: TaskWork[Any, Any], outcome: Outcome[_Numbered, Any], error: Exception) -> bytes:
+        """The outcome of a task without those of its rows that cannot be sent."""
+        refused: Exception = FunctionError(f"what a function of the pipeline returned {_reason(error)}")
+        if isinstance(work, RowWork):
+            try:
+                outcome.result = work.leave_out(outcome.task.content.value, outcome.result, _refusal)
+                return self._framed([outcome])
+            except SampleError as named:
+                refused = named
+            except Exception:  # noqa: BLE001  it was not one of the values
+                pass
+        outcome.result, outcome.fault = None, TaskFault.of(refused)
+        return self._framed([outcome])
+
     def _framed(self, outcomes: list[Outcome[_Numbered, Any]]) -> bytes:
-        told = [
-            (o.task.content.serial, o.result, o.fault, o.lost, o.cause, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes
-        ]
+        told = [(o.task.content.serial, o.result, o.fault, o.lost, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes]
         return frame(Kind.OUTCOMES, told, self._put)
 
     def _put(self, memory: list[memoryview]) -> list[Place]:
@@ -224,15 +250,17 @@ class _RefusedWork:
         raise self._fault.error()
 
 
-def _unsendable(outcome: Outcome[_Numbered, Any]) -> Outcome[_Numbered, Any]:
-    """That task as lost, and to blame for it: so the sample with such a value is found, as one is that ends its worker."""
-    from .function_wire import pack
-
-    why = "it cannot be pickled"
+def _refusal(value: Any) -> str:
+    """That a value cannot be sent home, and why; empty if it can."""
     try:
-        pack(outcome.result, lambda buffer: True)
+        pack(value, lambda buffer: False)
     except Exception as error:  # noqa: BLE001
-        why = message_of(error)
-    outcome.result, outcome.lost = None, True
-    outcome.cause = f"cannot send home what a function returned ({why}; arrays, numbers, text and bytes can be)"
-    return outcome
+        return _reason(error)
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    return (
+        f"cannot be sent from its worker process: {message_of(error) or type(error).__name__}; return arrays, numbers, text or "
+        "bytes, or use loader(executor='threads')"
+    )

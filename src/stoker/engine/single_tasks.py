@@ -21,30 +21,31 @@ def run_tasks(
 ) -> Iterator[tuple[Outcome[C, R], tuple[str, ...]]]:
     """The outcome of each task, as they come; of one that is given up because its workers ended, the last, and how they did.
 
-    Each worker has one task, so that no other is lost with it. What is lost runs again by the rules of batches: all tasks are
-    one unit. Several times per second `look` is called.
+    Each worker has one task, so that no other is lost with it. What is lost runs again by the rules of batches: each task is a
+    unit. Several times per second `look` is called.
     """
     schedule, channel = Schedule(Window(1, 1)), executor.channel(work)
-    offered = schedule.handle(Offered(0, len(contents)))
+    offered = [command for number in range(len(contents)) for command in schedule.handle(Offered(number, 1))]
     waiting = deque(command for command in offered if isinstance(command, (Run, RunAlone)))
     running = 0
     try:
         while running or waiting:
             while waiting and running < executor.workers:
                 run = waiting.popleft()
-                channel.submit([Task(0, run.task, contents[run.task], isinstance(run, RunAlone))])
+                channel.submit([Task(0, run.unit, contents[run.unit], isinstance(run, RunAlone))])
                 running += 1
             for outcome in channel.collect(_LOOK_S):
                 running -= 1
+                number = outcome.task.number
                 causes: tuple[str, ...] = ()
                 if outcome.lost:
-                    [command] = schedule.handle(Lost(0, outcome.task.number, outcome.blame, outcome.cause))
+                    [command] = schedule.handle(Lost(number, 0, outcome.blame, outcome.cause))
                     if isinstance(command, (Run, RunAlone)):
                         waiting.appendleft(command)
                         continue
                     assert isinstance(command, GiveUp)
                     causes = command.causes
-                schedule.handle(Finished(0, outcome.task.number))
+                schedule.handle(Finished(number, 0))
                 yield outcome, causes
             look()
     finally:

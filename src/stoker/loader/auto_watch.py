@@ -72,14 +72,12 @@ class AutoWatch:
         """Whether work runs as was chosen from now on, or cannot."""
         policy, since = self._policy, stats.executor.since
         try:
-            if not self._executor.arrived():
+            if not self._executor.arrived(self._pool.start_over):
                 return False
         except Exception as error:  # noqa: BLE001  whatever it is, the work goes on where it was, and the user can ask why
             policy.refused(choice, message_of(error))
             _log.info("work stays where it is: %s", policy.reason)
         else:
-            if choice.setting.processes:
-                self._pool.start_over()  # processes see other memory
             policy.moved(choice)
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves = stats.batches, self._moves + 1

@@ -15,15 +15,15 @@ from typing import Any, Union
 from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
-from ..batch.written_rows import Report, WrittenRows
+from ..batch.written_rows import Placed, Report, WrittenRows
 from ..engine.executor import Outcome, in_words
 from ..engine.feed import Unit
-from ..errors import BatchError, SampleError, WorkerError
+from ..errors import BatchError, FunctionError, SampleError, WorkerError
 from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
 from ..sizes import counted
-from ..source.chunk import Chunk, FieldSpec, Ints, join_chunks, numbers
+from ..source.chunk import Chunk, Column, FieldSpec, Ints, join_chunks, numbers
 from ..source.sample_names import ListedNames, Names, SourceNames
 from ..source.source import Source
 from ..stage.finish import Finish
@@ -39,8 +39,8 @@ Cursors = Callable[[int], Cursor]
 Rows = Union[Places, Chunk]
 #: keys that an error names
 _MOST_KEYS = 16
-#: pieces that a lost task is cut into. A task of so many samples ends one more worker until the sample is found; with more pieces a
-#: task of very many quick samples would take much longer than it should
+#: pieces that a lost task is cut into. A task of so many samples ends one more worker until the sample is found; with more
+#: pieces a task of very many quick samples would take much longer than it should
 _PIECES = 32
 
 
@@ -123,6 +123,21 @@ class BatchWork:
             nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
         return JoinedBatch(columns, given, nbytes, report, joining.memory)
 
+    def leave_out(self, content: Content, result: Result, refusal: Callable[[Any], str]) -> Result:
+        """The result of a part without the rows that cannot be sent home. A finished batch has no rows: it fails."""
+        if isinstance(result, JoinedBatch):
+            assert isinstance(content, BatchJoin)
+            _check_columns(result.columns, content.keys(self.source)(), refusal)
+            return result
+        assert isinstance(content, BatchPart)
+        beside: dict[str, Column] = {name: c for name, c in result.loose.items() if not isinstance(c, Placed)}
+        positions, slots = content.rows.positions[result.slots], result.slots
+        made = Chunk(beside, positions, slots, positions, content.rows.epoch, result.names)
+        chunk = self.runner.leave_out(made, result.report, refusal)
+        loose = {name: chunk.columns.get(name, Placed.PLACED) for name in result.loose} if len(chunk) else {}
+        nbytes = sum(column_bytes(column) for column in chunk.columns.values())
+        return WrittenRows(result.first, chunk.slots, loose, nbytes, chunk.names, result.report)
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentWork:
@@ -136,6 +151,17 @@ class SegmentWork:
             rows.names = rows.names.bound(self.source)
         chunk, report = self.runner.run(rows, {}, scratch)
         return chunk.own(), report
+
+    def leave_out(self, content: Rows, result: tuple[Chunk, Report], refusal: Callable[[Any], str]) -> tuple[Chunk, Report]:
+        """The chunk without the rows that cannot be sent home."""
+        chunk, report = result
+        return self.runner.leave_out(chunk, report, refusal), report
+
+
+def _check_columns(columns: Mapping[str, Any], keys: list[str], refusal: Callable[[Any], str]) -> None:
+    for name, column in columns.items():
+        if refused := refusal(column):
+            raise FunctionError(f"field {name!r} of the batch of {len(keys)} that begins with sample {keys[0]!r} {refused}")
 
 
 class BatchUnit(Unit[Content, Result]):

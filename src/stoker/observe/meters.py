@@ -138,9 +138,10 @@ class Meters:
         executor: ExecutorStats = _UNKNOWN,
     ) -> None:
         self._stats = Stats(workers=workers, cores=cores, executor=executor)
-        #: called with the statistics so far some times per second while batches are handed out, by the consumer's thread
+        #: called with the statistics so far some times per second, by the consumer's thread when it asks for a batch
         self.watch: Callable[[Meters, Stats], None] | None = None
         self._queued, self._first_queued = queued, 0.0
+        self._due = False
         self._begun: float | None = None
         self._first: float | None = None
         self._first_cpu = self._next_cpu = 0.0
@@ -162,6 +163,9 @@ class Meters:
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
+        if self._due and self.watch is not None:
+            self._due = False
+            self.watch(self, self._stats)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
     def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
@@ -180,8 +184,7 @@ class Meters:
         if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
             self._next_cpu = now + _CPU_EVERY_S
             stats.process_s = time.process_time() - self._first_cpu
-            if self.watch is not None:
-                self.watch(self, stats)
+            self._due = self.watch is not None
         self._waits.append((asked_s, now))
 
     def moved(self, workers: int, executor: ExecutorStats) -> None:

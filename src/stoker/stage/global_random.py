@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -215,8 +216,8 @@ class SeededTurn(Turn):
 
     __slots__ = ("_bits", "_others", "_own", "_paused", "_saved", "_tries", "_which", "more")
 
-    def __init__(self, which: int, tries: bool) -> None:
-        super().__init__(True)
+    def __init__(self, which: int, tries: bool, patience_s: float) -> None:
+        super().__init__(True, patience_s)
         self._which, self._tries = _CHOSEN[which], tries
         self._bits = which
         self._own: Watch | None = None
@@ -235,6 +236,7 @@ class SeededTurn(Turn):
         """Begin the sequences of another sample."""
         if not self.lasts:
             return  # it was taken away, and others may be at the generators
+        self.since_s = time.monotonic()
         if self._tries:
             self._stop()
         for _, generator in self._which:
@@ -259,6 +261,9 @@ class SeededTurn(Turn):
         self._others.start()
         if self._own is not None:
             self._own.start()
+
+    def surrender(self) -> None:
+        self._restore(self._saved)
 
     def drawn(self) -> int:
         """The generators that the function drew from, as far as that is looked at."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..batch.draft import column_bytes
 from ..batch.written_rows import Report
-from ..errors import BatchError, ReadError, SampleError
+from ..errors import BatchError, FunctionError, ReadError, SampleError
 from ..faults import TaskFault
 from ..plan.columns import AnyNode, AnyStep, Work, check_there, read_with
 from ..plan.nodes import (
@@ -219,6 +219,18 @@ class Runner:
             rows = self._read.chunk(rows, SourceRows({}))
         rows.fail(0, rows.out_of_memory(0, cause, beside))
         return self._settle(rows, NO_TARGETS, report, step)[0]
+
+    def leave_out(self, chunk: Chunk, report: Report, refusal: Callable[[Any], str]) -> Chunk:
+        """A finished chunk without the rows that have a value of which `refusal` says something; they are bad rows."""
+        for name, column in chunk.columns.items():
+            if not refusal(column):
+                continue
+            for row in range(len(column)):
+                if refused := refusal(column[row]):
+                    chunk.fail(row, FunctionError(f"sample {chunk.name(row)!r}: its field {name!r} {refused}"))
+        chunk, _ = self._settle(chunk, NO_TARGETS, report, "send")
+        report.rows = len(chunk)
+        return chunk
 
     def _settle(self, chunk: Chunk, targets: Targets, report: Report, step: str) -> tuple[Chunk, Targets]:
         """Take the rows that failed in a step out of the chunk, and report them."""

@@ -18,7 +18,7 @@ from ..faults import RunAgain
 from ..plan.nodes import Function
 from ..plan.seeds import key_of, mix
 from ..source.chunk import Chunk
-from ..turns import TURNS
+from ..turns import PATIENCE_S, TURNS
 from .global_random import ALL, NONE, SeededTurn, WatchedTurn
 from .stage import each_row
 
@@ -41,6 +41,7 @@ class UserFunction:
         self._drawn = NONE  # the generators it draws from
         self._new = seeded  # not called yet
         self._trials = 0  # chunks for which it is on trial
+        self._patience_s = PATIENCE_S  # how long a call may keep others waiting
 
     @property
     def draws(self) -> bool:
@@ -109,18 +110,23 @@ class UserFunction:
         again, quiet = again or TURNS.private, TURNS.quiet()
         tries = new or self._trials > 0
         which = ALL if tries else self._drawn
-        turn = SeededTurn(which, tries)
+        turn = SeededTurn(which, tries, self._patience_s)
         base = mix(self._key ^ mix(epoch))
         try:
             turn.begin()
             if new and not self._new:
                 return None  # somebody was quicker
+            intrusions = TURNS.intrusions
             done = body(rows, lambda position: turn.seed(mix(base ^ position)))
             drawn = turn.drawn()
         finally:
             turn.end()
-        if turn.more and again:
-            raise RunAgain  # it stays new: this time torch is there from the beginning
+        if turn.lost:
+            self._patience_s *= 4  # others were waiting, but it may need as long each time
+        if again and (turn.lost or turn.more or TURNS.intrusions != intrusions):
+            raise RunAgain  # others drew in its turn, or torch was not there when it began
+        if turn.lost:
+            return done
         if tries:
             self._new = False
             self._trials = 0 if drawn else max(0, self._trials - 1)

@@ -50,6 +50,10 @@ _REMEDIES = {
 }
 
 
+#: files that have not appeared yet
+_unfinished: set[bytes] = set()
+
+
 class AtomicFile:
     """A file being written; `publish` makes it appear, `abandon` removes every trace; a ``with`` block does one or the other.
 
@@ -109,6 +113,7 @@ class AtomicFile:
         with self._failing(0):
             self._appear()
         self._net.detach()
+        _unfinished.discard(self.temporary)
         self._close()
         if sync:
             sync_folder(self._folder)
@@ -148,6 +153,7 @@ class AtomicFile:
         self.temporary = os.path.join(self._folder, name)
         # Before there is a file: a signal may end the program at any moment from here to the `with` of a caller. At exit too.
         self._net = weakref.finalize(self, _remove, self.temporary, os.getpid())
+        _unfinished.add(self.temporary)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._fd = files.patiently(lambda: os.open(self.temporary, flags, 0o666), _WAIT_S)
         with contextlib.suppress(OSError):  # a file system without locks: then nobody removes left-overs there
@@ -235,6 +241,13 @@ def _remove(temporary: bytes, process: int) -> None:
     if os.getpid() == process:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        _unfinished.discard(temporary)
+
+
+def remove_unfinished() -> None:
+    """Remove what this process was writing; for one that is about to end in the middle of it."""
+    for temporary in _unfinished.copy():
+        _remove(temporary, os.getpid())
 
 
 def sweep(folder: bytes, now_ns: int) -> int:

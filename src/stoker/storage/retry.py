@@ -33,6 +33,8 @@ _T = TypeVar("_T")
 _SKIP_BYTES = 1 << 20
 #: of each number of `Patience` but those of bytes; many years in seconds are more than a system call takes
 _MOST = 1_000_000
+#: of its own: users' functions, and who else draws from the generator that all share, must not notice
+_chance = random.Random()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Clock:
 
     def chance(self) -> float:
         """A number in [0, 1). It spreads attempts in time and touches no result."""
-        return random.random()
+        return _chance.random()
 
 
 class RemoteFault(Exception):
