@@ -54,17 +54,20 @@ class Elsewhere(Executor):
 
 class ElsewhereChannel(Channel[Any, Any]):
     def __init__(self, executor: Elsewhere) -> None:
-        self.executor, self.answered, self.cancelled = executor, False, False
+        self.executor, self.answered, self.cancelled, self.lost = executor, False, False, False
         self.crashes = False
 
     def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
         self.executor.tasks += tasks
 
     def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
-        done, self.executor.tasks = (self.executor.tasks, []) if self.answered else ([], self.executor.tasks)
+        if not self.answered and not self.lost:
+            return []
+        done, self.executor.tasks = self.executor.tasks, []
         if self.crashes:
             return [Outcome(task, lost=True, blame=CRASHED, cause="was killed by SIGSEGV") for task in done]
-        return [Outcome(task, ("elsewhere", task.content)) for task in done]
+        lost, self.lost = self.lost, False
+        return [Outcome(task, lost=True) if lost else Outcome(task, ("elsewhere", task.content)) for task in done]
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -147,13 +150,37 @@ def test_processes_that_are_left_end_their_tasks_and_are_closed(auto: AutoExecut
     arrive(auto, Setting(0, 2))
     assert auto.shares_memory
     channel.submit([Task(0, -1, "a is finished"), Task(1, 0, "b")])
-    assert outcomes(channel, 2) == {("here", "a is finished"), ("here", "b")}
+    assert outcomes(channel, 1) == {("here", "b")}
     auto.ask_for(Setting(0, 3))
     auto.tidy()
-    assert not auto.arrived() and not started.executors[0].closed, "it has a task"
+    assert not auto.arrived() and not started.executors[0].closed, "it has tasks"
+    far.answered = True
+    assert outcomes(channel, 2) == {("elsewhere", "a"), ("elsewhere", "a is finished")}
+    assert auto.arrived() and started.executors[0].closed
+
+
+def test_what_is_lost_runs_again_where_it_was_and_never_among_threads(auto: AutoExecutor, started: Started) -> None:
+    channel = auto.channel(here)
+    settings = [Setting(1, 2), Setting(0, 2), Setting(2, 1)]
+    arrive(auto, settings[0])
+    far = channel._now  # type: ignore[attr-defined]
+    task = Task(0, 0, "a", alone=True)
+    channel.submit([task])
+    arrive(auto, settings[1])
+    for _ in range(3):
+        far.lost = True
+        [outcome] = channel.collect(PLENTY_S)
+        assert outcome.lost and outcome.task is task
+        channel.submit([outcome.task, Task(1, 0, "b")])
+        assert [task.content for task in started.executors[0].tasks] == ["a"]
+        auto.tidy()
+        assert outcomes(channel, 1) == {("here", "b")} and not started.executors[0].closed
     far.answered = True
     assert outcomes(channel, 1) == {("elsewhere", "a")}
-    assert auto.arrived() and started.executors[0].closed
+    arrive(auto, settings[2])
+    assert started.executors[0].closed
+    channel.submit([Task(2, 0, "c")])
+    assert [task.content for task in started.executors[1].tasks] == ["c"]
 
 
 def test_what_has_ended_a_worker_is_not_brought_home(auto: AutoExecutor, started: Started) -> None:

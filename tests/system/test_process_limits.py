@@ -305,9 +305,12 @@ leave(**run())
     assert all(name in reason for name, (_, reason) in zip([*names, "StopIteration"], account["listed"]))
 
 
-@pytest.mark.parametrize("value", ["(n for n in range(3))", "threading.Lock()", "[lambda: 1, threading.Lock()]"])
+@pytest.mark.parametrize("value", ["(n for n in range(3))", "[lambda: 1, threading.Lock()]", "Needs(1, 2)"])
 def test_a_sample_whose_value_cannot_be_sent_is_named_or_left_out(value: str, tmp_path: Path) -> None:
     code = f"""
+class Needs(Exception):  # it can be sent, and not be read
+    def __init__(self, a, b):
+        super().__init__(a + b)
 def unsendable(sample):
     return {{"x": sample["x"], "odd": {value} if sample["x"] == 5 else None}}
 def run():
@@ -358,13 +361,19 @@ def run(samples, **options):
 from functools import partial
 wanted = {kind: run(make(fails), executor="inline") for kind, make in PIPELINES.items()}
 found = {kind: run(make(threading.Lock), processes=1, threads=2) for kind, make in PIPELINES.items()}
+def from_home():
+    yield from ({"n": n, "odd": threading.Lock() if n == 5 else None} for n in range(12))
+given = stoker.stream(from_home).filter(lambda sample: sample["n"] < 9).on_error("skip", budget=9).batch(4, **loose)
 leave(
     same=[kind for kind in PIPELINES if found[kind][0] == wanted[kind][0]],
     skipped=[found[kind][2] for kind in PIPELINES],
     errors={kind: found[kind][1] for kind in PIPELINES},
+    given=run(given, processes=1),
 )
 """
     account = play(tmp_path, code)
+    rows = "".join(account["given"][0])
+    assert account["given"][1:] == [[], 1] and "array([4, 6, 7, 8])" in rows, "of what a generator gives, too"
     errors = account["errors"]
     assert account["same"] == list(errors) == ["strict", "skip", "flat_map", "map_batch"]
     assert account["skipped"] == [0, 5, 5, 0] and not errors["skip"] and not errors["flat_map"]

@@ -230,7 +230,11 @@ class _Rest(Generic[C, R]):
 
 
 class _AutoChannel(Channel[C, R]):
-    """A line to whoever is at work, and to those who still have tasks of before."""
+    """A line to whoever is at work, and to those who still have tasks of before.
+
+    A unit ends where it began. It may lie in memory that others do not see; and what has ended a worker process must never run
+    in a thread of this one.
+    """
 
     def __init__(self, work: TaskWork[C, R], home: Channel[C, R], crashes: list[str]) -> None:
         self.work, self.home, self.cancelled = work, home, False
@@ -239,7 +243,7 @@ class _AutoChannel(Channel[C, R]):
         self.answered = True  # whether an outcome has come from where tasks go now
         self.rests: list[_Rest[C, R]] = []
         self._last = -1  # the last unit that was begun
-        self._border = -1  # units up to this one lie in memory that processes cannot see: they stay with the threads
+        self._begun: list[tuple[int, Channel[C, R]]] = []  # units up to that one, and after those before it, began there
 
     @property
     def elsewhere(self) -> bool:
@@ -247,19 +251,19 @@ class _AutoChannel(Channel[C, R]):
         return any(rest.channel is not self.home for rest in self.rests)
 
     def move(self, to: Channel[C, R]) -> None:
-        """Send tasks there from now on."""
+        """Send new units there from now on."""
         if to is self._now:
             return
         if self._under_way:
             self.rests.append(_Rest(self._now, self._under_way))
+            self._begun.append((self._last, self._now))
         here = [rest for rest in self.rests if rest.channel is to]
         self.rests = [rest for rest in self.rests if rest.channel is not to]
         self._now, self._under_way = to, sum(rest.tasks for rest in here)
-        self._border = -1 if to is self.home else self._last
         self.answered = False
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
-        if self._border >= 0:
+        if self._begun:
             self._submit_by_unit(tasks, first)
             return
         self._under_way += len(tasks)
@@ -267,22 +271,26 @@ class _AutoChannel(Channel[C, R]):
         self._now.submit(tasks, first=first)
 
     def _submit_by_unit(self, tasks: list[Task[C]], first: bool) -> None:
-        begun = [task for task in tasks if task.unit <= self._border]
-        new = [task for task in tasks if task.unit > self._border]
-        if begun:
-            rest = next((rest for rest in self.rests if rest.channel is self.home), None)
-            if rest is None:
-                self.rests.append(rest := _Rest(self.home, 0))
-            rest.tasks += len(begun)
-            self.home.submit(begun, first=first)
-        if new:
-            self._under_way += len(new)
-            self._last = max(self._last, new[-1].unit)
-            self._now.submit(new, first=first)
+        for line in {id(line): line for line in map(self._line, tasks)}.values():
+            group = [task for task in tasks if self._line(task) is line]
+            if line is self._now:
+                self._under_way += len(group)
+            else:
+                rest = next((rest for rest in self.rests if rest.channel is line), None)
+                if rest is None:
+                    self.rests.append(rest := _Rest(line, 0))
+                rest.tasks += len(group)
+            line.submit(group, first=first)
+        self._last = max(self._last, tasks[-1].unit)
+
+    def _line(self, task: Task[C]) -> Channel[C, R]:
+        return next((line for last, line in self._begun if task.unit <= last), self._now)
 
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
         if self.rests:
             return self._collect_all(timeout_s)
+        if self._begun:
+            self._begun = []  # and ended: what was lost is submitted again before the next look
         outcomes = self._now.collect(timeout_s)
         if outcomes:
             self._under_way -= len(outcomes)

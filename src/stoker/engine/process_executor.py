@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, message_of
 from ..sizes import counted
 from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
@@ -49,8 +49,8 @@ _END_S, _STACKS_S = 0.5, 1.0
 _START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
 _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
-#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was set
-#: apart gets tasks of all kinds again
+#: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was kept
+#: for suspects gets other tasks again
 _PATIENCE_S = 0.05
 _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
@@ -80,11 +80,16 @@ class _Sent:
     blocks: list[Place] = field(default_factory=list)
 
 
+class _Unreadable(Exception):
+    """What a worker sent cannot be read."""
+
+
 class _Process:
     """One worker, seen from here."""
 
-    def __init__(self, number: int, threads: int, stdout: int | None, gentle: bool) -> None:
+    def __init__(self, number: int, threads: int, stdout: int | None, careful: bool, gentle: bool) -> None:
         self.number, self.threads, self._gentle = number, threads, gentle
+        self.careful = careful  # it sends nothing that it cannot read itself
         self.ready = self.tainted = self.recalled = False
         self.heard_s = time.monotonic()
         self.sent: dict[int, _Sent] = {}
@@ -116,7 +121,7 @@ class _Process:
         words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads, self._gentle])
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         return subprocess.Popen(
-            [sys.executable, *flags, "-u", "-c", _PROGRAM, words],
+            [sys.executable, *flags, "-c", _PROGRAM, words],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             pass_fds=(line, lifeline, self.stacks),
@@ -226,6 +231,7 @@ class ProcessExecutor(Executor):
         self._idle_s = 0.0  # since when it has none; the next one mostly follows at once
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
         self._stillborn = 0
+        self._careful = False  # since a worker has sent what cannot be read here
         self._broken: str | None = None
         self._closed = False
         self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
@@ -364,7 +370,7 @@ class ProcessExecutor(Executor):
                 "loader(executor='threads')"
             )
         try:
-            worker = _Process(number, self._threads, self._stdout, self._gentle)
+            worker = _Process(number, self._threads, self._stdout, self._careful, self._gentle)
         except OSError as error:
             raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file
@@ -374,7 +380,7 @@ class ProcessExecutor(Executor):
                 self._poll.register(fd, select.POLLIN)
         worker.attach(worker.file)
         worker.attach(self._arena.file)
-        worker.line.send(frame(Kind.START, self._make_scratch))
+        worker.line.send(frame(Kind.START, (self._make_scratch, worker.careful)))
         return worker
 
     def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
@@ -444,7 +450,7 @@ class ProcessExecutor(Executor):
         """Let a worker have the tasks that may end it, one at a time, while it has no other."""
         if self._suspects:
             self._reserved = self._reserved or min(self._workers, key=lambda worker: len(worker.sent))
-            if not self._reserved.sent:
+            while self._suspects and not self._reserved.sent:
                 channel, task, first = self._suspects.popleft()
                 self._give(self._reserved, channel, [task], first)
         elif self._reserved is not None and not self._reserved.sent:
@@ -483,7 +489,19 @@ class ProcessExecutor(Executor):
             left = iter(copied)
             return [next(left) if place is None else place for place in places]
 
-        data = frame(Kind.TASKS, (channel.number, first, numbered), put)
+        try:
+            data = frame(Kind.TASKS, (channel.number, first, numbered), put)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
+            worker.tainted = False
+            if len(tasks) > 1:
+                for task in tasks:
+                    self._give(worker, channel, [task], first)
+            else:  # as if it had ended its worker: so the sample is found that does that
+                cause = f"could not be given it: {message_of(error)}"
+                channel.answer(Outcome(tasks[0], lost=True, blame=CRASHED, cause=cause))
+            return
         for (serial, *_), task in zip(numbered, tasks):
             worker.sent[serial] = _Sent(channel, task, first, now)
         worker.sent[numbered[-1][0]].blocks = blocks  # tasks of a group are answered in order
@@ -562,11 +580,17 @@ class ProcessExecutor(Executor):
         worker.tainted = True
         # Asked, because this may be an event of one that was buried a moment ago, whose descriptor its successor has now.
         dead = fd == worker.pidfd and worker.process.poll() is not None
-        for frame_ in worker.line.receive():
-            if frame_ is None:
-                dead = True
-            else:
-                self._handle(worker, frame_)
+        try:
+            for frame_ in worker.line.receive():
+                if frame_ is None:
+                    dead = True
+                else:
+                    self._handle(worker, frame_)
+        except _Unreadable as error:
+            # One of the values in it, nobody knows which. Another worker does that again, and looks before it sends.
+            self._careful = True
+            _log.info("what worker process %d sent cannot be read: %s", worker.number, message_of(error))
+            return
         worker.tainted = False
         if dead:
             self._bury(worker)
@@ -576,7 +600,12 @@ class ProcessExecutor(Executor):
         if frame_.kind == Kind.READY:
             worker.ready = True
             return
-        value = frame_.value(worker.borrow)
+        try:
+            value = frame_.value(worker.borrow)
+        except Exception as error:  # what a user's value may do, nobody knows
+            if worker.careful:
+                raise
+            raise _Unreadable(message_of(error)) from error
         if frame_.kind == Kind.RETURNED:
             worker.recalled = False
             self._redirect(worker, value)

@@ -48,7 +48,6 @@ class Kind(IntEnum):
     READY = 10
     OUTCOMES = 11
     RETURNED = 12  # tasks that were not begun
-    REFUSED = 13  # a work that cannot be made here
 
 
 #: the memory of some places, as this process sees it

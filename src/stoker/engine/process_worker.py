@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import fcntl
+import io
 import os
 import select
 import signal
@@ -24,7 +25,7 @@ from ..errors import FunctionError, SampleError, message_of
 from ..faults import TaskFault
 from ..turns import TURNS
 from .executor import Outcome, RowWork, Task, TaskWork
-from .function_wire import pack
+from .function_wire import pack, unpack
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
 from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
 from .task_notes import NoteBoard, NoteRow, note_in
@@ -43,6 +44,8 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICE)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what functions print is seen, also if this process is killed
     if not gentle:
         _end_with(lifeline)
     TURNS.private = True
@@ -127,6 +130,7 @@ class _Worker:
         self._arena: BlockArena | None = None
         self._board: NoteBoard | None = None
         self._executor: ThreadExecutor | None = None
+        self._careful = False
         self._handlers = {
             Kind.ATTACH: self._attach,
             Kind.START: self._start,
@@ -156,7 +160,7 @@ class _Worker:
             self._board = NoteBoard(file.map(Extent(number, 0, size)))
 
     def _start(self, frame_: Frame) -> None:
-        make_scratch, seats = frame_.value(attached), count()
+        (make_scratch, self._careful), seats = frame_.value(attached), count()
         board = self._board
         assert board is not None
         self._executor = ThreadExecutor(self._threads, lambda: _Desk(make_scratch(), board.row(next(seats))))
@@ -202,6 +206,8 @@ class _Worker:
     def _send(self, work: TaskWork[Any, Any], outcomes: list[Outcome[_Numbered, Any]]) -> None:
         """Send what became of a group of tasks; of one whose result cannot be sent, what can, or that it cannot."""
         try:
+            if self._careful:
+                _check([outcome.result for outcome in outcomes])
             data = self._framed(outcomes)
         except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
             if len(outcomes) > 1:
@@ -217,6 +223,7 @@ class _Worker:
         if isinstance(work, RowWork):
             try:
                 outcome.result = work.leave_out(outcome.task.content.value, outcome.result, _refusal)
+                _check(outcome.result)
                 return self._framed([outcome])
             except SampleError as named:
                 refused = named
@@ -253,10 +260,21 @@ class _RefusedWork:
 def _refusal(value: Any) -> str:
     """That a value cannot be sent home, and why; empty if it can."""
     try:
-        pack(value, lambda buffer: False)
+        _check(value)
     except Exception as error:  # noqa: BLE001
         return _reason(error)
     return ""
+
+
+def _check(value: Any) -> None:
+    """Raise what would be raised when a value is sent, or when it is read at home."""
+    memory: list[Any] = []
+
+    def beside(buffer: Any) -> bool:
+        memory.append(buffer)
+        return False
+
+    unpack(pack(value, beside), memory)
 
 
 def _reason(error: Exception) -> str:

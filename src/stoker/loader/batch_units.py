@@ -39,8 +39,8 @@ Cursors = Callable[[int], Cursor]
 Rows = Union[Places, Chunk]
 #: keys that an error names
 _MOST_KEYS = 16
-#: pieces that a lost task is cut into. A task of so many samples ends one more worker until the sample is found; with more
-#: pieces a task of very many quick samples would take much longer than it should
+#: pieces that a lost task is cut into: with more, a task of very many quick samples would take long; with fewer, more workers
+#: would end until the sample is found
 _PIECES = 32
 
 
