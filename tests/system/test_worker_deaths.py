@@ -172,9 +172,10 @@ def test_a_sample_that_ends_every_worker_is_named_once(end: str, lab_data: Path,
     account = play(tmp_path, POISON.replace("END", ENDS[end]), "raise", data=lab_data)
     [error] = account["errors"]
     assert error["type"] == "WorkerError" and error["ours"]
-    assert "s000037" in error["text"] and "0000.tar" in str(error), error
+    assert error["key"] == "s000037" in error["text"] and "0000.tar" in error["origin"], error
     order = epoch_of(lab_data, 3, 0)
     at = [number for number, _ in order].index(37)
+    assert error["position"] == at
     assert rows([account["found"]]) == [order[: at // 10 * 10]], "all before it came first"
 
 
