@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import stoker
+from stoker.cli.main import app
 from stoker.errors import StateError, StokerError
 from stoker.storage.cache import Cache
 
@@ -159,14 +161,22 @@ def test_no_file_of_a_cache_is_run(canary: Path, tmp_path: Path) -> None:
             shutil.rmtree(copied)
 
 
-def test_a_list_of_bad_samples_is_only_text(canary: Path, tmp_path: Path) -> None:
-    def failing(x: int) -> None:
-        raise ValueError(WORDS[int(x)])
-
+def test_a_list_of_bad_samples_is_only_text_when_it_is_run_again(canary: Path, tmp_path: Path) -> None:
+    stoker.write_tar(tmp_path / "a.tar", [{"txt": word} for word in WORDS])
     listed = tmp_path / f"bad {WORDS[0]}.jsonl"
-    samples = stoker.arrays(x=np.arange(len(WORDS) + 1)).filter(lambda sample: sample["x"] < len(WORDS)).map(x=failing)
-    use(samples.on_error("skip", budget=99, quarantine=str(listed)))
-    assert [json.loads(line)["reason"] for line in listed.read_text().splitlines()]
+
+    def failing(text: str) -> None:
+        raise ValueError(text)
+
+    use(stoker.tar(tmp_path / "a.tar").map(txt=failing).on_error("skip", budget=99, quarantine=str(listed)))
+    first, *_ = lines = listed.read_text().splitlines()
+    assert len(lines) == len(WORDS)
+    poison = poisons(canary)[0]
+    texts = {"pickle": poison.decode("latin-1"), "words": WORDS[0]}
+    changed = [json.dumps({**json.loads(first), name: text}).encode() for name in json.loads(first) for text in texts.values()]
+    for data in (poison, *changed):
+        listed.write_bytes(data)
+        CliRunner().invoke(app, ["verify", "--replay", str(listed), str(tmp_path / "a.tar")])
 
 
 def test_the_canary_sings_where_it_is_run(canary: Path, tmp_path: Path) -> None:

@@ -197,7 +197,8 @@ leave()
 def test_values_of_any_size_come_back_whole(tmp_path: Path, often: Often) -> None:
     sizes = [0, 1, 4095, 4096, 4097, 2**16 - 1, 2**16, 2**16 + 1, 2**18 + 3, 3 * 2**20 + 1, 2**27 + 5, 0]
     roomy = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 15 << 30
-    play(tmp_path, SIZES, repr(sizes + ([2**31 - 1, 2**31 + 1] if roomy and often(0, 1) else [])))
+    large = [2**31 - 1, 2**31 + 1] if roomy and often(0, 1) else []
+    play(tmp_path, SIZES, repr(sizes + large), deadline_s=600)
 
 
 def test_a_worker_short_of_memory_names_the_sample_and_goes_on(tmp_path: Path) -> None:

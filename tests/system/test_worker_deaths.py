@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +119,61 @@ def run():
         return [taken(loader) for _ in range(int(sys.argv[1]))]
 leave(epochs=run())
 """
-    times = often(1, 10)
+    times = often(1, 3 if point == "worker starts" else 10)
     fault = Fault(point, action, after=0 if point == "worker starts" else 3, times=times)
     account = play(tmp_path, code, str(epochs := often(1, 4)), data=lab_data, fault=fault, deadline_s=240)
     assert rows(account["epochs"]) == expected(lab_data, epochs)
     assert (tmp_path / "notes" / "faults").stat().st_size == times, "every fault struck"
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group that may have 300 MB of memory; whoever takes more is killed by the system."""
+    for root, limit in ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max")):
+        group = root / f"fault-lab-{secrets.token_hex(8)}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text(str(300 << 20))
+        except OSError:
+            group.rmdir()
+            continue
+        yield group
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                group.rmdir()
+                return
+            except OSError:  # its last process is on its way out
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+    pytest.skip("needs the right to make a control group")
+
+
+@pytest.mark.thorough
+def test_workers_that_the_system_kills_for_want_of_memory_lose_nothing(small_group: Path, lab_data: Path, tmp_path: Path) -> None:
+    greedy = f"import os; open('{small_group}/cgroup.procs', 'w').write(str(os.getpid())); hoard = b'x' * (1 << 30)"
+    account = play(tmp_path / "once", ENDING, repr([greedy]), data=lab_data)
+    assert rows(account["epochs"]) == expected(lab_data, 1)
+    assert len(list((tmp_path / "once" / "notes").iterdir())) == 3
+    [error] = play(tmp_path / "always", POISON.replace("END", greedy), "raise", data=lab_data)["errors"]
+    assert (error["type"], error["key"]) == ("WorkerError", "s000037") and "memory" in error["text"], error
+
+
+def test_workers_none_of_which_begins_are_told_instead_of_started_for_ever(lab_data: Path, tmp_path: Path) -> None:
+    code = """
+def run():
+    try:
+        with pipeline().loader(processes=1) as loader:
+            list(loader)
+    except stoker.StokerError as error:
+        return account_of(error)
+leave(error=run())
+"""
+    error = play(tmp_path, code, data=lab_data, fault=Fault("worker starts", "exit", times=99))["error"]
+    assert error["type"] == "WorkerError" and "exited with code 0" in error["text"], error
 
 
 POISON = """
@@ -158,9 +210,10 @@ def test_a_sample_that_ends_every_worker_is_named_once(end: str, lab_data: Path,
     account = play(tmp_path, POISON.replace("END", ENDS[end]), "raise", data=lab_data)
     [error] = account["errors"]
     assert error["type"] == "WorkerError" and error["ours"]
-    assert "s000037" in error["text"] and "0000.tar" in str(error), error
+    assert error["key"] == "s000037" in error["text"] and "0000.tar" in error["origin"], error
     order = epoch_of(lab_data, 3, 0)
     at = [number for number, _ in order].index(37)
+    assert error["position"] == at
     assert rows([account["found"]]) == [order[: at // 10 * 10]], "all before it came first"
 
 

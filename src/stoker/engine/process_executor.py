@@ -45,6 +45,8 @@ R = TypeVar("R")
 
 #: seconds for all workers to end by themselves, and for one to write its stacks
 _END_S, _STACKS_S = 0.5, 1.0
+#: and for one that was killed to be gone: the system may have gigabytes of its memory to free
+_KILLED_S = 5.0
 #: seconds in which a worker may start without being taken for stuck
 _START_S = 60.0
 #: workers that end one after another before they have begun, until nobody believes in the next: by themselves, or killed
@@ -351,8 +353,9 @@ class ProcessExecutor(Executor):
     def _let_go(self) -> None:
         for worker in self._workers:
             worker.kill()
+        for worker in self._workers:
             with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(timeout=_END_S)
+                worker.process.wait(timeout=_KILLED_S)
             worker.close()
         self._arena.file.close()
         if self._wake >= 0:
