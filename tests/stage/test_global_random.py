@@ -7,14 +7,16 @@ import importlib.util
 import random
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stoker
-from stoker import Pipeline
+from stoker import Pipeline, turns
 from stoker.errors import ConfigError
+from stoker.stage import user_function
 from stoker.stage.global_random import GENERATORS
 from stoker.turns import TURNS, Turn
 
@@ -260,6 +262,21 @@ def test_a_call_that_is_tried_again_draws_the_same_numbers() -> None:
         return drawn(rows(12).map(x=lambda x: flaky(float(x), failed)).retry(1))
 
     assert made(set()) == made({float(x) for x in range(12)})
+
+
+def test_a_first_call_that_takes_long_keeps_no_other_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_function, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
+    calls, other = count(), threading.Event()
+
+    def first_waits_for_second(x: float) -> float:
+        if next(calls):
+            other.set()
+        assert other.wait(60)
+        return float(x)
+
+    with rows(8).map(x=first_waits_for_second).batch(8).loader(threads=2, executor="threads") as loader:
+        assert sorted(next(iter(loader))["x"]) == [*range(8)]
 
 
 def test_a_thread_that_nobody_waits_for_keeps_nobody_waiting() -> None:
