@@ -58,9 +58,9 @@ class TurnTaking:
 
     def _start_over(self) -> None:
         self._main = threading.main_thread().ident
-        self._queue = threading.Lock()  # of those who want to be alone: held by the one whose turn is next, or is
         self._lock = threading.Lock()  # of what follows
         self._changed = threading.Condition(self._lock)
+        self._queue: dict[Turn, threading.Condition] = {}  # who wants to be alone, the first first
         self._beside: set[Turn] = set()
         self._alone: Turn | None = None
         self._innermost: dict[int, Turn] = {}  # by thread
@@ -140,34 +140,42 @@ class TurnTaking:
         return then == -1 or (then != 0 and then == self.awaited)
 
     def _acquire(self, turn: Turn) -> None:
-        if turn.alone:
-            while not self._queue.acquire(timeout=_LOOK_S):
-                with self._lock:
-                    self._hurry()
         with self._lock:
             if turn.alone:
+                queued = self._queue[turn] = threading.Condition(self._lock)
+                while self._alone is not None or next(iter(self._queue)) is not turn:
+                    if not queued.wait(_LOOK_S):
+                        self._hurry()
                 self._alone, turn.holds = turn, True
-            while self._beside if turn.alone else self._alone is not None:
-                if not self._changed.wait(_LOOK_S):
-                    self._hurry()
-            turn.since_s = time.monotonic()
-            if not turn.alone:
-                turn.holds = True
+                del self._queue[turn]
+                while self._beside:
+                    if not self._changed.wait(_LOOK_S):
+                        self._hurry()
+            else:
+                while self._alone is not None or self._queue:
+                    if not self._changed.wait(_LOOK_S):
+                        self._hurry()
                 self._beside.add(turn)
+                turn.holds = True
+            turn.since_s = time.monotonic()
 
     def _release(self, turn: Turn) -> None:
         with self._lock:
             self._let_go(turn)
 
     def _let_go(self, turn: Turn) -> None:
-        if not turn.holds:
-            return
-        turn.holds = False
+        """Give up the turn, or the place in the queue for it; wake whoever may have it now."""
+        self._queue.pop(turn, None)
         self._beside.discard(turn)
-        if turn.alone:
+        if self._alone is turn:
             self._alone = None
-            self._queue.release()
-        if turn.alone or (self._alone is not None and not self._beside):
+        turn.holds = False
+        if self._alone is not None:
+            if not self._beside:
+                self._changed.notify_all()
+        elif self._queue:
+            next(iter(self._queue.values())).notify()
+        elif turn.alone:
             self._changed.notify_all()
 
     def _hurry(self) -> None:

@@ -7,14 +7,16 @@ import importlib.util
 import random
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stoker
-from stoker import Pipeline
+from stoker import Pipeline, turns
 from stoker.errors import ConfigError
+from stoker.stage import user_function
 from stoker.stage.global_random import GENERATORS
 from stoker.turns import TURNS, Turn
 
@@ -220,7 +222,7 @@ def test_numbers_that_the_program_draws_meanwhile_make_no_function_suspicious() 
 
 @pytest.mark.parametrize("how", HERE, ids=str)
 def test_a_function_may_iterate_another_loader(how: dict[str, Any]) -> None:
-    inner = rows(16).map(x=noisy).map(x=sometimes).batch(4)
+    inner = rows(16).map(x=[noisy, float]).batch(4)
     expected = [batch["x"].tolist() for batch in inner.loader(executor="inline")]
 
     def nested(x: float) -> float:
@@ -229,14 +231,11 @@ def test_a_function_may_iterate_another_loader(how: dict[str, Any]) -> None:
             assert [batch["x"].tolist() for batch in loader] == expected
         return first + random.random()
 
-    def plain(x: float) -> float:
-        return first_two(x)
-
-    def first_two(x: float) -> float:
+    def alone(x: float) -> float:
         return random.random() + random.random()
 
     assert [b["x"].tolist() for b in rows(4).map(x=nested).batch(2).loader(**how)] == [
-        b["x"].tolist() for b in rows(4).map(x=plain).batch(2).loader(executor="inline")
+        b["x"].tolist() for b in rows(4).map(x=alone).batch(2).loader(executor="inline")
     ]
 
 
@@ -263,6 +262,21 @@ def test_a_call_that_is_tried_again_draws_the_same_numbers() -> None:
         return drawn(rows(12).map(x=lambda x: flaky(float(x), failed)).retry(1))
 
     assert made(set()) == made({float(x) for x in range(12)})
+
+
+def test_a_first_call_that_takes_long_keeps_no_other_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_function, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
+    calls, other = count(), threading.Event()
+
+    def first_waits_for_second(x: float) -> float:
+        if next(calls):
+            other.set()
+        assert other.wait(60)
+        return float(x)
+
+    with rows(8).map(x=first_waits_for_second).batch(8).loader(threads=2, executor="threads") as loader:
+        assert sorted(next(iter(loader))["x"]) == [*range(8)]
 
 
 def test_a_thread_that_nobody_waits_for_keeps_nobody_waiting() -> None:

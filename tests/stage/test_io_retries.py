@@ -134,11 +134,17 @@ def test_many_rows_of_a_dead_server_share_one_time_limit(clock: Clock) -> None:
         clock.now += 0.01
         raise TimeoutError
 
+<<<<<<< HEAD
     patient = IoRetries(9).patient(dead, Scratch())
     for row in range(32):
         with pytest.raises(TimeoutError):
             patient(row)
     assert 20 < clock.now - 100 <= 31
+=======
+    with numbers(32).map(x=dead).retry(9).on_error("skip", budget=60).loader(executor="inline") as loader:
+        assert list(loader) == []
+    assert clock.now - 100 <= 30.0 * 12, "one limit for each task of some samples; without it, about 17 seconds for each sample"
+>>>>>>> C
 
 
 class FlakyReads:

@@ -93,7 +93,7 @@ def test_functions_are_not_called_for_rows_that_failed_before_them() -> None:
 
     pipeline = numbers(3).map(x=[picky, lambda value: seen.append(value) or value]).batch(3).on_error("skip", budget=1)
     assert next(iter(pipeline))["x"].tolist() == [0, 2]
-    assert seen == [0, 2]
+    assert sorted(seen) == [0, 2]
 
 
 def test_a_function_may_change_what_it_was_given() -> None:

@@ -56,9 +56,22 @@ class UserFunction:
         if not self._seeded:
             return each_row(chunk, patient(act) if patient else act, self.fn)
 
+        prepare: Callable[[int], None] | None = None
+        positions: list[int] = []
+
+        def seeded(row: int) -> Any:
+            if prepare is not None:
+                prepare(positions[row])
+            return act(row)
+
+        does = seeded if patient is None else patient(seeded)  # one patience for all rows
+
         def body(rows: range, before: Callable[[int], None] | None) -> list[Any]:
-            does = act if before is None else _after(before, chunk.positions.tolist(), act)
-            return each_row(chunk, patient(does) if patient else does, self.fn, rows)
+            nonlocal prepare, positions
+            if before is None and patient is None:
+                return each_row(chunk, act, self.fn, rows)
+            prepare, positions = before, chunk.positions.tolist()
+            return each_row(chunk, does, self.fn, rows)
 
         first = 0
         while first in chunk.failures:
@@ -135,11 +148,3 @@ class UserFunction:
             self._drawn |= drawn
             raise RunAgain
         return done
-
-
-def _after(before: Callable[[int], None], positions: list[int], act: _Act) -> _Act:
-    def seeded(row: int) -> Any:
-        before(positions[row])
-        return act(row)
-
-    return seeded
