@@ -20,6 +20,8 @@ from stoker.stage import user_function
 from stoker.stage.global_random import GENERATORS
 from stoker.turns import TURNS, Turn
 
+from ..loader.runs import run_python
+
 N = 64
 #: whoever computes batches
 HERE: list[dict[str, Any]] = [
@@ -314,3 +316,27 @@ def test_what_is_looked_at_changes_with_every_number_that_is_drawn() -> None:
             way()
             assert generator.moved(before), way
         generator.restore(saved)
+
+
+MANY_LOOKS = """
+import gc, sys, threading
+import torch
+from stoker.stage.global_random import GENERATORS
+
+def look():
+    for _ in range(1000):
+        ring = [torch.empty(1)]
+        ring.append(ring)
+        GENERATORS[2].moved(GENERATORS[2].save())
+
+gc.set_threshold(5, 2, 2)
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=look) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_threads_that_look_at_torch_while_tensors_are_collected_do_not_wait_for_each_other_for_ever() -> None:
+    assert run_python(MANY_LOOKS, timeout_s=100).returncode == 0

@@ -6,8 +6,10 @@ cost next to nothing, because it is done around every chunk of samples.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from typing import Any
@@ -118,13 +120,29 @@ class _NumpyRandom(Generator):
 
 
 class _TorchRandom(Generator):
+    """PyTorch's, one thread at a time.
+
+    Its methods take a mutex of its own while they hold the GIL. A thread that has the mutex may let go of the GIL, when an object
+    that it makes starts a garbage collection and that frees a tensor; one that took the GIL and wants the mutex would never end.
+    """
+
+    def __init__(self) -> None:
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
     @property
     def _generator(self) -> Any:
         return getattr(sys.modules.get("torch"), "default_generator", None)  # None: it is still being imported
 
     def look(self) -> Any:
         generator = self._generator
-        return None if generator is None else generator.get_state()
+        if generator is None:
+            return None
+        with self._lock:
+            return generator.get_state()
 
     def moved(self, before: Any) -> bool:
         now = self.look()
@@ -135,12 +153,14 @@ class _TorchRandom(Generator):
 
     def restore(self, state: Any) -> None:
         if state is not None:
-            self._generator.set_state(state)
+            with self._lock:
+                self._generator.set_state(state)
 
     def seed(self, key: int) -> None:
         generator = self._generator
         if generator is not None:
-            generator.manual_seed(key)  # of these it uses the lower half; torch.manual_seed would seed the devices, too
+            with self._lock:
+                generator.manual_seed(key)  # of these it uses the lower half; torch.manual_seed would seed the devices, too
 
 
 #: of this process. A set of them is a number, with a bit for each
