@@ -28,17 +28,8 @@ _REFUSED = (pickle.PicklingError, AttributeError, TypeError, ValueError, Recursi
 
 def pack_work(work: Any, beside: Beside) -> bytes:
     """The work of tasks, with the user's functions."""
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, value: Any) -> Any:
-            name = getattr(value, "__module__", None) if callable(value) else None
-            if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):
-                cloudpickle.register_pickle_by_value(sys.modules[name])
-            return super().reducer_override(value)
-
     try:
-        return _dump(Pickler, work, beside)
+        return _dump(_function_pickler(), work, beside)
     except _REFUSED as error:
         raise ConfigError(
             f"the pipeline cannot be sent to worker processes: {message_of(error)}; make what it holds (an open file, a lock, a "
@@ -61,18 +52,36 @@ def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
     return pickle.loads(data, buffers=buffers)  # noqa: S301  from a process of this very program
 
 
+@lru_cache
+def _function_pickler() -> Any:
+    import cloudpickle
+
+    class FunctionPickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            name = getattr(value, "__module__", None) if callable(value) else None
+            if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):
+                cloudpickle.register_pickle_by_value(sys.modules[name])
+            return super().reducer_override(value)
+
+    return FunctionPickler
+
+
 def _dump(kind: Any, value: Any, beside: Beside) -> bytes:
     stream = io.BytesIO()
-    pickler = kind(stream, protocol=_PROTOCOL, buffer_callback=beside)
-    known = getattr(pickler, "dispatch_table", copyreg.dispatch_table)
-    pickler.dispatch_table = {**known, **_reducers("torch" in sys.modules)}
-    pickler.dump(value)
+    _with_reducers(kind, "torch" in sys.modules)(stream, protocol=_PROTOCOL, buffer_callback=beside).dump(value)
     return stream.getvalue()
 
 
 @lru_cache
+def _with_reducers(kind: Any, with_torch: bool) -> Any:
+    """A pickler with ours. They are the class's: an instance of cloudpickle's would not look at its own."""
+    known = getattr(kind, "dispatch_table", copyreg.dispatch_table)
+    return type("StokerPickler", (kind,), {"dispatch_table": {**known, **_reducers(with_torch)}})
+
+
+@lru_cache
 def _reducers(with_torch: bool) -> dict[type, Callable[[Any], Any]]:
-    reducers: dict[type, Callable[[Any], Any]] = {np.memmap: _reduce_memmap}
+    reducers: dict[type, Callable[[Any], Any]] = {np.memmap: _reduce_memmap, io.TextIOWrapper: _reduce_text_file}
     if with_torch:
         import torch
 
@@ -87,6 +96,18 @@ def _reduce_memmap(array: Any) -> Any:
 
 def _array_of(sent: ArrayInMemory | ArrayInFile) -> Any:
     return sent.array()
+
+
+def _reduce_text_file(file: io.TextIOWrapper) -> Any:
+    """Not a copy of its text, as cloudpickle makes it: each process would read it all. Standard streams are everywhere."""
+    for name in ("stdout", "stderr"):
+        if file is getattr(sys, name):
+            return _standard_stream, (name,)
+    raise TypeError(f"cannot pickle the open file {file.name!r}")
+
+
+def _standard_stream(name: str) -> Any:
+    return getattr(sys, name)
 
 
 def _reduce_tensor(tensor: Any) -> Any:
