@@ -85,6 +85,10 @@ CASES: dict[str, tuple[Stats, str]] = {
     "reads in processes": (
         stats(**WAITING | {"steps_s": {"read": 30.0}, "executor": ExecutorStats("processes", 4, 1)}), "more threads per process"
     ),
+    "processes, after threads that waited for a core": (
+        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "executor": ExecutorStats("processes", 4, 1)}),
+        "more threads per process",
+    ),
     "work that was moved": (
         stats(executor=ExecutorStats("processes", 2, 1, 30, "functions hold the lock", 1)),
         r"the limit: .* Work runs in 2 processes since batch 30: functions hold the lock\.$",

@@ -100,10 +100,10 @@ def _limit(stats: Stats, training: bool) -> str:
 def _waiting(stats: Stats, training: bool) -> str:
     """Why a task is not on a core: no core was free, or it waited, judged by where it spent its time."""
     name = max(stats.steps_s, key=lambda step: stats.steps_s[step], default="")
-    if stats.queued_s is not None and stats.queued_s >= _QUEUED * (stats.task_s - stats.cpu_s):
-        return _cores_taken(stats, training)
     if stats.executor.processes:
         return _waiting_elsewhere(stats, name)
+    if stats.queued_s is not None and stats.queued_s >= _QUEUED * (stats.task_s - stats.cpu_s):
+        return _cores_taken(stats, training)
     if name == "read":
         return "Reading waits for storage: more threads than cores help."
     if not name.startswith(_COMPUTING) and stats.process_s < _LOCKED * stats.elapsed_s:
@@ -136,7 +136,7 @@ def _perhaps(training: bool) -> str:
 
 
 def _cores_taken(stats: Stats, training: bool) -> str:
-    others = (stats.process_s - (0.0 if stats.executor.processes else stats.cpu_s)) / stats.elapsed_s
+    others = (stats.process_s - stats.cpu_s) / stats.elapsed_s
     if others >= _OTHERS * stats.cores:
         who = f"other threads of this program{_perhaps(training)} used {others:.1f} of {stats.cores}"
     else:
