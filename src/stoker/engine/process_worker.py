@@ -27,7 +27,7 @@ from ..turns import TURNS
 from .executor import Outcome, RowWork, Task, TaskWork
 from .function_wire import pack, unpack
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
-from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
+from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached
 from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
 
@@ -190,7 +190,7 @@ class _Worker:
 
     def _take_tasks(self, frame_: Frame) -> None:
         try:
-            channel, first, tasks = frame_.value(attached)
+            channel, first, tasks = frame_.value(_copied)
         except Exception as error:  # noqa: BLE001  what a user's value may do when it is read, nobody knows
             told = message_of(error) or type(error).__name__
             self._line.send(frame(Kind.REFUSED, told, tag=frame_.tag))
@@ -250,6 +250,11 @@ class _Worker:
         assert self._arena is not None
         block, places = write_block(self._arena, memory)
         return [block, *places]
+
+
+def _copied(places: list[Place]) -> list[Bytes]:
+    """For functions, which may change what they get, and die, and have it again; or may keep it."""
+    return [view.copy() for view in attached(places)]
 
 
 def _read_only(places: list[Place]) -> list[memoryview]:
