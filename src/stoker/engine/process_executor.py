@@ -363,6 +363,8 @@ class ProcessExecutor(Executor):
             with suppress(subprocess.TimeoutExpired):
                 worker.process.wait(timeout=_KILLED_S)
             worker.close()
+            worker.sent = {}  # which holds batches' memory, and would until somebody collects garbage
+        self._suspects, self._held = deque(), deque()
         self._arena.file.close()
         if self._wake >= 0:
             self._wake, wake = -1, self._wake
