@@ -116,8 +116,8 @@ class SampleError(StokerError):
     """One sample is bad.
 
     `key` names the sample, `origin` the place it is stored, `index` is its number in its source and `position` its place in the
-    epoch (None until it has one); `stage` is the step of the pipeline that found it bad, as `stats().steps_s` names it, or "send"
-    where a value of it could not be sent from its worker process.
+    epoch (None until it has one); `stage` is the step of the pipeline that found it bad, as `stats().steps_s` names it, "send"
+    where a value of it could not be sent from its worker process, or "worker" where it ended that process.
     """
 
     index: int | None = None

@@ -29,6 +29,11 @@ def test_text_has_figures_and_the_verdict(stoker: Any, module: Path) -> None:
     assert "24 samples, 4 batches" in result.stdout and "samples/s" in result.stdout and "verdict" in result.stdout
 
 
+def test_processes_are_told_as_such(stoker: Any, module: Path) -> None:
+    result = stoker("run", f"{module}:train", "--processes", 1, "--threads", 2)
+    assert result.exit_code == 0 and "1 process of 2 threads on" in result.stdout
+
+
 def test_one_batch_has_no_rate(stoker: Any, module: Path, tmp_path: Path) -> None:
     result = stoker("run", f"{module}:train", "--limit", 1, "--html", tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -341,3 +341,28 @@ def test_large_samples_of_a_stream_are_handed_on_few_at_a_time() -> None:
     assert isinstance(source, StreamSource)
     flow = front_module.Pulled(source, 0, InlineExecutor(1, Scratch), budget=20 << 20, watchdog_s=60)
     assert [len(flow.next(True)) for _ in range(5)] == [2, 2, 2, 2, 1]
+
+
+def shared_files() -> int:
+    """How many files of shared memory this process has open or mapped."""
+    links = Path("/proc/self/fd")
+    return sum(os.readlink(link).startswith("/memfd:stoker") for link in links.iterdir() if link.is_symlink())
+
+
+def test_a_closed_loader_leaves_no_shared_memory_for_the_garbage_collector() -> None:
+    gc.collect()
+    before = shared_files()
+    gc.disable()
+    try:
+        with wide().batch(8).loader(processes=1) as loader:
+            next(iter(loader))  # and many are under way
+        del loader
+        assert shared_files() == before
+    finally:
+        gc.enable()
+
+
+def test_who_keeps_a_closed_loader_does_not_keep_its_batches() -> None:
+    with wide().batch(8).loader(threads=2) as loader:
+        assert sum(1 for _ in loader) == 50
+    assert not loader._pool._free

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,22 @@ def test_a_pipeline_that_joins_samples_on_the_way_says_that_none_runs_alone() ->
     pipeline = numbers().batch(6).unbatch().map(unlucky, rng=True)
     with pytest.raises(ConfigError, match=r"joins samples before unbatch\(\)"):
         Replay(pipeline.plan)
+
+
+def unlucky_by_chance(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["x"] == 0:
+        raise ValueError("drew nothing")
+    if random.random() < 0.5:
+        raise ValueError(f"drew {random.random():.12f}")
+    return sample
+
+
+def test_a_function_that_draws_for_a_later_sample_only_is_replayed_with_what_it_drew(tmp_path: Path) -> None:
+    listed = tmp_path / "bad.jsonl"
+    pipeline = numbers().map(unlucky_by_chance).on_error("skip", budget=1000, quarantine=listed)
+    with pipeline.loader(executor="inline") as loader:
+        list(loader)
+    lines = read_quarantine(listed)
+    again = Replay(pipeline.plan)
+    assert len(lines) > 5 and lines[0].reason.endswith("drew nothing")
+    assert [str(again.run(line, line.index)) for line in lines] == [line.reason for line in lines]

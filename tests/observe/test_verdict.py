@@ -52,6 +52,13 @@ CASES: dict[str, tuple[Stats, str]] = {
         stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "queued_s": 50.0}),
         r"the loader has 8 threads on 2 cores, and they take turns; `threads=2` does as much. .*image jpg \(76%\)",
     ),
+    "more processes than cores": (
+        stats(
+            **WAITING
+            | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "executor": ExecutorStats("processes", 8, 1)}
+        ),
+        r"the loader has 8 processes on 2 cores, and they take turns; `processes=2, threads=1` does as much",
+    ),
     "more threads than cores, and files in memory": (
         stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "steps_s": {"read": 70.0}}),
         r"8 threads on 2 cores.*read \(100%\)",
@@ -77,6 +84,10 @@ CASES: dict[str, tuple[Stats, str]] = {
     ),
     "reads in processes": (
         stats(**WAITING | {"steps_s": {"read": 30.0}, "executor": ExecutorStats("processes", 4, 1)}), "more threads per process"
+    ),
+    "processes, after threads that waited for a core": (
+        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "executor": ExecutorStats("processes", 4, 1)}),
+        "more threads per process",
     ),
     "work that was moved": (
         stats(executor=ExecutorStats("processes", 2, 1, 30, "functions hold the lock", 1)),

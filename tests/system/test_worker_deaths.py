@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import signal
 import time
@@ -222,7 +223,7 @@ def test_a_sample_that_ends_every_worker_is_left_out_and_listed_where_that_is_al
     assert account["errors"] == []
     assert rows([account["found"]]) == [[row for row in epoch_of(lab_data, 3, 0) if row[0] != 37]]
     [line] = (tmp_path / "notes" / "bad.jsonl").read_text().splitlines()
-    assert "s000037" in line and "0000.tar" in line
+    assert "s000037" in line and "0000.tar" in line and json.loads(line)["stage"] == "worker"
 
 
 def test_one_death_is_told_in_one_warning_with_its_signal(lab_data: Path, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import typer
 
 from ..errors import ConfigError
 from ..observe.report import report_page, step_costs
-from ..observe.verdict import verdict
+from ..observe.verdict import verdict, workers_told
 from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text
 from .pipelines import PipelineName, load_pipeline
 from .progress import Progress
-from .screen import Ahead, AsJson, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
+from .screen import Ahead, AsJson, Processes, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -31,6 +31,7 @@ def run(
         typer.Option(min=1, metavar="N", help="Stop after this many batches, over all epochs.", show_default="none"),
     ] = None,
     threads: Threads = None,
+    processes: Processes = None,
     ahead: Ahead = None,
     trace: Annotated[
         Path | None,
@@ -50,7 +51,7 @@ def run(
     chosen = load_pipeline(pipeline)
     if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
-    with chosen.loader(threads=threads, ahead=ahead) as loader:
+    with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
         _iterate(loader, epochs, limit)
         stats = loader.stats()
         if trace:
@@ -108,7 +109,7 @@ def tell_stats(stats: Stats) -> None:
         tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
         rows["measured"] = f"{stats.elapsed_s:.1f} s after that"
         busy = f", busy {stats.busy_share:.0%} of the time"
-    rows["workers"] = f"{counted(stats.workers, 'thread')} on {counted(stats.cores, 'core')}{busy}"
+    rows["workers"] = f"{workers_told(stats)} on {counted(stats.cores, 'core')}{busy}"
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"
     if stats.retried:

@@ -26,6 +26,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 Threads = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine")
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Worker processes, of `--threads` threads each.", show_default="chosen by measuring"),
+]
 Jobs = Annotated[
     int | None,
     typer.Option("-j", "--jobs", min=1, metavar="N", help="Worker threads.", show_default="the cores of this machine"),

@@ -75,7 +75,7 @@ def _opened(name: str, lines: list[QuarantineLine]) -> tuple[dict[int, int], _Ch
 def _run(line: QuarantineLine, index: int | None, check: _Check, quiet: bool) -> dict[str, Any]:
     """Check a sample. What is told before it is run names it, should it end the process."""
     if not quiet:
-        tell(f"line {line.number}: {line.key} (epoch {line.epoch}, {line.stage or 'worker'}: {line.error})")
+        tell(f"line {line.number}: {line.key} (epoch {line.epoch}, {line.stage}: {line.error})")
     wrong = "it is not in these data" if index is None else check(line, index)
     error = type(wrong).__name__ if isinstance(wrong, BaseException) else None
     reason = message_of(wrong) if isinstance(wrong, BaseException) else wrong

@@ -2,7 +2,7 @@
 
 Only these processes, which are one program and trust each other, use it: nothing read from data, a saved state or a network gets
 here. Functions go by cloudpickle, so lambdas, closures, and functions of a script or a notebook work; functions of modules go by
-name. Memory of arrays does not become part of the bytes: it goes beside them (protocol 5), wherever `beside` puts it.
+name. Memory of large arrays does not become part of the bytes: it goes beside them (protocol 5).
 """
 
 from __future__ import annotations
@@ -20,25 +20,18 @@ import numpy as np
 from ..errors import ConfigError, message_of
 from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
 
-#: takes the memory of an array; true: it is to be part of the bytes all the same
-Beside = Callable[[pickle.PickleBuffer], bool]
+#: bytes, and the memory that goes beside them
+Packed = tuple[bytes, list[memoryview]]
 _PROTOCOL = 5
 _REFUSED = (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError)
+#: modules that a fresh interpreter does not find, or finds another in their place: what they define goes by value
+_by_value = {b"__main__"}
 
 
-def pack_work(work: Any, beside: Beside) -> bytes:
+def pack_work(work: Any, least: int | None = None) -> Packed:
     """The work of tasks, with the user's functions."""
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, value: Any) -> Any:
-            name = getattr(value, "__module__", None) if callable(value) else None
-            if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):
-                cloudpickle.register_pickle_by_value(sys.modules[name])
-            return super().reducer_override(value)
-
     try:
-        return _dump(Pickler, work, beside)
+        return _dump(_function_pickler(), work, least)
     except _REFUSED as error:
         raise ConfigError(
             f"the pipeline cannot be sent to worker processes: {message_of(error)}; make what it holds (an open file, a lock, a "
@@ -46,14 +39,20 @@ def pack_work(work: Any, beside: Beside) -> bytes:
         ) from error
 
 
-def pack(value: Any, beside: Beside) -> bytes:
-    """A value of tasks or of their outcomes; what only cloudpickle can take goes by that, more slowly."""
-    try:
-        return _dump(pickle.Pickler, value, beside)
-    except _REFUSED:
-        import cloudpickle
+def pack(value: Any, least: int | None = None) -> Packed:
+    """A value of tasks or of their outcomes; what only cloudpickle can take goes by that, more slowly.
 
-        return _dump(cloudpickle.Pickler, value, beside)
+    Arrays of at least so many bytes go beside it; None: none do.
+    """
+    try:
+        packed = _dump(pickle.Pickler, value, least)
+        if not any(name in packed[0] for name in _by_value):  # a name that is only text does no harm
+            return packed
+    except _REFUSED:
+        pass
+    import cloudpickle
+
+    return _dump(cloudpickle.Pickler, value, least)
 
 
 def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
@@ -61,18 +60,46 @@ def unpack(data: Any, buffers: Iterable[Any] = ()) -> Any:
     return pickle.loads(data, buffers=buffers)  # noqa: S301  from a process of this very program
 
 
-def _dump(kind: Any, value: Any, beside: Beside) -> bytes:
+@lru_cache
+def _function_pickler() -> Any:
+    import cloudpickle
+
+    class FunctionPickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            name = getattr(value, "__module__", None) if callable(value) else None
+            if isinstance(name, str) and name in sys.modules and not _importable(name.partition(".")[0]):
+                cloudpickle.register_pickle_by_value(sys.modules[name])
+                _by_value.add(name.encode())
+            return super().reducer_override(value)
+
+    return FunctionPickler
+
+
+def _dump(kind: Any, value: Any, least: int | None) -> Packed:
     stream = io.BytesIO()
-    pickler = kind(stream, protocol=_PROTOCOL, buffer_callback=beside)
-    known = getattr(pickler, "dispatch_table", copyreg.dispatch_table)
-    pickler.dispatch_table = {**known, **_reducers("torch" in sys.modules)}
-    pickler.dump(value)
-    return stream.getvalue()
+    memory: list[memoryview] = []
+
+    def inside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if least is None or raw.nbytes < least:
+            return True
+        memory.append(raw)
+        return False
+
+    _with_reducers(kind, "torch" in sys.modules)(stream, protocol=_PROTOCOL, buffer_callback=inside).dump(value)
+    return stream.getvalue(), memory
+
+
+@lru_cache
+def _with_reducers(kind: Any, with_torch: bool) -> Any:
+    """A pickler with ours. They are the class's: an instance of cloudpickle's would not look at its own."""
+    known = getattr(kind, "dispatch_table", copyreg.dispatch_table)
+    return type("StokerPickler", (kind,), {"dispatch_table": {**known, **_reducers(with_torch)}})
 
 
 @lru_cache
 def _reducers(with_torch: bool) -> dict[type, Callable[[Any], Any]]:
-    reducers: dict[type, Callable[[Any], Any]] = {np.memmap: _reduce_memmap}
+    reducers: dict[type, Callable[[Any], Any]] = {np.memmap: _reduce_memmap, io.TextIOWrapper: _reduce_text_file}
     if with_torch:
         import torch
 
@@ -87,6 +114,18 @@ def _reduce_memmap(array: Any) -> Any:
 
 def _array_of(sent: ArrayInMemory | ArrayInFile) -> Any:
     return sent.array()
+
+
+def _reduce_text_file(file: io.TextIOWrapper) -> Any:
+    """Not a copy of its text, as cloudpickle makes it: each process would read it all. Standard streams are everywhere."""
+    for name in ("stdout", "stderr"):
+        if file is getattr(sys, name):
+            return _standard_stream, (name,)
+    raise TypeError(f"cannot pickle the open file {file.name!r}")
+
+
+def _standard_stream(name: str) -> Any:
+    return getattr(sys, name)
 
 
 def _reduce_tensor(tensor: Any) -> Any:

@@ -58,7 +58,9 @@ _LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
 #: what a worker runs. It finds what this process finds, wherever that was
 _PROGRAM = """
-import json, sys
+import sys
+sys.path[:] = filter(None, sys.path)  # not what lies in the working folder
+import json
 words = json.loads(sys.argv[1])
 sys.path[:] = words.pop(0)
 from stoker.engine.process_worker import main
@@ -67,7 +69,6 @@ main(*words)
 
 _log = logging.getLogger("stoker")
 _files = count()  # numbers of memory files in this process and its workers
-_serials = count(1)  # of tasks
 _alive: weakref.WeakSet[ProcessExecutor] = weakref.WeakSet()
 
 
@@ -79,6 +80,7 @@ class _Sent:
     task: Task[Any]
     first: bool
     at_s: float
+    group: range  # the numbers of those that were sent with it
     blocks: list[Place] = field(default_factory=list)
 
 
@@ -115,6 +117,8 @@ class _Process:
                     self.process = self._start(theirs.fileno(), lifeline, stdout)
                 finally:
                     os.close(lifeline)
+            opened.callback(self.process.wait)
+            opened.callback(self.kill)
             self.line = HomeLine(own)
             self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
             opened.pop_all()
@@ -232,6 +236,7 @@ class ProcessExecutor(Executor):
         self._reserved: _Process | None = None  # the worker that runs them
         self._idle_s = 0.0  # since when it has none; the next one mostly follows at once
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
+        self._serial = 1  # of the next task
         self._stillborn = 0
         self._careful = False  # since a worker has sent what cannot be read here
         self._broken: str | None = None
@@ -295,7 +300,7 @@ class ProcessExecutor(Executor):
         before = {}
         for worker in self._workers:
             before[worker.number] = os.fstat(worker.stacks).st_size
-            with suppress(ProcessLookupError):
+            if worker.ready:  # before, this signal would end it
                 worker.process.send_signal(STACKS)
         deadline = time.monotonic() + _STACKS_S
         told = []
@@ -335,9 +340,10 @@ class ProcessExecutor(Executor):
         self._closed = True
         if self._owner != os.getpid():
             return  # a forked child: the workers are not its own
-        self._wake_up()
-        mine = self._lock.acquire(timeout=1.0)
+        mine = False
         try:
+            self._wake_up()
+            mine = self._lock.acquire(timeout=1.0)
             for worker in self._workers:
                 with suppress(OSError):
                     worker.line.send(head(Kind.END))
@@ -357,6 +363,8 @@ class ProcessExecutor(Executor):
             with suppress(subprocess.TimeoutExpired):
                 worker.process.wait(timeout=_KILLED_S)
             worker.close()
+            worker.sent = {}  # which holds batches' memory, and would until somebody collects garbage
+        self._suspects, self._held = deque(), deque()
         self._arena.file.close()
         if self._wake >= 0:
             self._wake, wake = -1, self._wake
@@ -402,16 +410,16 @@ class ProcessExecutor(Executor):
         self._stillborn = 0 if worker.ready else self._stillborn + 1
         if self._stillborn >= _MOST_STILLBORN.get(blame, 1 << 30):
             self._broken = f"{self._stillborn} worker processes in a row ended before they had begun; the last one {words}"
-        else:
+        elif not self._closed:  # by another thread, which did not want to wait
             try:
                 successor = self._workers[worker.number] = self._start(worker.number)
                 self._reserved = successor if self._reserved is worker else self._reserved
+                again = f", and {counted(len(lost), 'task')} will run again" if lost else ""
+                _log.warning(
+                    "worker process %d (pid %d) %s; another takes its place%s", worker.number, worker.process.pid, words, again
+                )
             except ConfigError as error:
                 self._broken = f"a worker process {words}, and no other could take its place: {error}"
-            again = f", and {counted(len(lost), 'task')} will run again" if lost else ""
-            _log.warning(
-                "worker process %d (pid %d) %s; another takes its place%s", worker.number, worker.process.pid, words, again
-            )
         for serial, sent in lost:
             self._settle(worker, serial)
             at = notes[serial].at if serial in notes else b""
@@ -469,7 +477,9 @@ class ProcessExecutor(Executor):
         return self._reserved is not None and not self._reserved.sent and not self._suspects
 
     def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
-        worker.tainted = True  # until this is done: an interruption may leave half of it
+        if channel.cancelled:
+            return
+        tainted, worker.tainted = worker.tainted, True  # until this is done: an interruption may leave half of it
         now = time.monotonic()
         if channel.number not in worker.open:
             while worker.works <= channel.work:
@@ -478,7 +488,9 @@ class ProcessExecutor(Executor):
             worker.open.add(channel.number)
             worker.line.send(frame(Kind.OPEN, (channel.number, channel.work)))
         blocks: list[Place] = []
-        numbered = [(next(_serials), task.unit, task.number, task.content) for task in tasks]
+        group = range(self._serial, self._serial + len(tasks))
+        self._serial = group.stop
+        numbered = [(serial, task.unit, task.number, task.content) for serial, task in zip(group, tasks)]
 
         def put(memory: list[memoryview]) -> list[Place]:
             places = [self._files.place_of(raw) for raw in memory]
@@ -493,24 +505,23 @@ class ProcessExecutor(Executor):
             return [next(left) if place is None else place for place in places]
 
         try:
-            data = frame(Kind.TASKS, (channel.number, first, numbered), put)
+            data = frame(Kind.TASKS, (channel.number, first, numbered), put, tag=group.start)
         except (OSError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
-            worker.tainted = False
+            worker.tainted = tainted
             if len(tasks) > 1:
                 for task in tasks:
                     self._give(worker, channel, [task], first)
-            else:  # as if it had ended its worker: so the sample is found that does that
-                cause = f"could not be given it: {message_of(error)}"
-                channel.answer(Outcome(tasks[0], lost=True, blame=CRASHED, cause=cause))
+            else:
+                channel.refuse(tasks[0], f"could not be given it: {message_of(error)}")
             return
-        for (serial, *_), task in zip(numbered, tasks):
-            worker.sent[serial] = _Sent(channel, task, first, now)
-        worker.sent[numbered[-1][0]].blocks = blocks  # tasks of a group are answered in order
+        for serial, task in zip(group, tasks):
+            worker.sent[serial] = _Sent(channel, task, first, now, group)
+        worker.sent[group[-1]].blocks = blocks  # tasks of a group are answered in order
         worker.free_returned()
         worker.line.send(data)
-        worker.tainted = False
+        worker.tainted = tainted
 
     def _put(self, memory: list[memoryview]) -> tuple[Place, list[Place]]:
         """Take arrays to memory that all workers see: a block, and where they are in it."""
@@ -525,7 +536,6 @@ class ProcessExecutor(Executor):
         """What has to be done before anything else: channels that ended, workers that were left in the middle of something."""
         while self._dropped:
             number = self._dropped.popleft()
-            self._suspects = deque(suspect for suspect in self._suspects if suspect[0].number != number)
             data = frame(Kind.CANCEL, number)
             for worker in self._workers:
                 if number in worker.open:
@@ -613,10 +623,23 @@ class ProcessExecutor(Executor):
             worker.recalled = False
             self._redirect(worker, value)
             return
+        if frame_.kind == Kind.REFUSED:
+            self._refused(worker, worker.sent[frame_.tag].group, value)
+            return
         for serial, result, fault, lost, start_s, stop_s, cpu_s, seat in value:
             sent = self._settle(worker, serial)
             number = worker.number * self._threads + seat
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
+        self._try_suspects()
+
+    def _refused(self, worker: _Process, group: range, why: str) -> None:
+        """A worker could not read a group of tasks: it gets them one by one, and of one alone its sample is to blame."""
+        tasks = [self._settle(worker, serial) for serial in group]
+        for sent in tasks:
+            if len(tasks) > 1:
+                self._give(worker, sent.channel, [sent.task], sent.first)
+            else:
+                sent.channel.refuse(sent.task, f"could not read it: {why}")
         self._try_suspects()
 
     def _uneven(self) -> bool:
@@ -644,27 +667,31 @@ class _ProcessChannel(Channel[C, R]):
         self.number, self.work = next(executor._channels), work
         self._executor = executor
         self._done: deque[Outcome[C, R]] = deque()
-        self._cancelled = False
+        self.cancelled = False
         weakref.finalize(self, _drop, weakref.ref(executor), self.number).atexit = False
 
     def submit(self, tasks: list[Task[C]], *, first: bool = False) -> None:
         self._executor.submit(self, tasks, first)
 
     def collect(self, timeout_s: float) -> list[Outcome[C, R]]:
-        self._executor.pump(timeout_s, lambda: self._done or self._cancelled)
+        self._executor.pump(timeout_s, lambda: self._done or self.cancelled)
         outcomes: list[Outcome[C, R]] = []
         while self._done:
             outcomes.append(self._done.popleft())
         return outcomes
 
     def cancel(self) -> None:
-        if not self._cancelled:
-            self._cancelled = True
+        if not self.cancelled:
+            self.cancelled = True
             self._executor.drop(self.number)
 
     def answer(self, outcome: Outcome[C, R]) -> None:
-        if not self._cancelled:
+        if not self.cancelled:
             self._done.append(outcome)
+
+    def refuse(self, task: Task[C], cause: str) -> None:
+        """A task could not be handed over. That counts as if it had ended its worker: so the sample is found that is to blame."""
+        self.answer(Outcome(task, lost=True, blame=CRASHED, cause=cause))
 
 
 def _drop(executor: weakref.ref[ProcessExecutor], number: int) -> None:

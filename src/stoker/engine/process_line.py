@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .function_wire import Beside, pack, unpack
+from .function_wire import Packed, pack, unpack
 from .shared_memory import BlockArena, Extent, Place
 
-_HEAD = struct.Struct("<IIQ")
+_HEAD = struct.Struct("<IIQQ")
 _PLACE = struct.Struct("<qqqqq")
 _READ = 1 << 18
 #: arrays of fewer bytes are part of the body; a larger body goes beside the frame, too
@@ -48,6 +48,7 @@ class Kind(IntEnum):
     READY = 10
     OUTCOMES = 11
     RETURNED = 12  # tasks that were not begun
+    REFUSED = 13  # a group of tasks, by its tag: it could not be read
 
 
 #: the memory of some places, as this process sees it
@@ -61,6 +62,7 @@ class Frame(NamedTuple):
     places: list[Place]
     body: bytes
     beside: bool  # the body is in the last place
+    tag: int = 0  # what can be said of it even if nobody can read its value
 
     def value(self, views: Views) -> Any:
         """What it says."""
@@ -71,33 +73,20 @@ class Frame(NamedTuple):
         return unpack(body, buffers)
 
 
-def frame(kind: Kind, value: Any, put: Put | None = None, packer: Callable[[Any, Beside], bytes] = pack) -> bytes:
+def frame(
+    kind: Kind, value: Any, put: Put | None = None, packer: Callable[[Any, int | None], Packed] = pack, tag: int = 0
+) -> bytes:
     """A frame with a value, whose arrays `put` takes beside it; None: they are part of it."""
-    if put is None:
-        return head(kind, body=packer(value, _part_of_it))
-    memory: list[memoryview] = []
-
-    def beside(buffer: Any) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < SMALL:
-            return True
-        memory.append(raw)
-        return False
-
-    body = packer(value, beside)
-    if len(body) >= _LARGE:
-        return head(kind | _BODY_BESIDE, put([*memory, memoryview(body)]))
-    return head(kind, put(memory) if memory else (), body)
+    body, memory = packer(value, None if put is None else SMALL)
+    if put is not None and len(body) >= _LARGE:
+        return head(kind | _BODY_BESIDE, put([*memory, memoryview(body)]), tag=tag)
+    return head(kind, put(memory) if put is not None and memory else (), body, tag)
 
 
-def _part_of_it(_: Any) -> bool:
-    return True
-
-
-def head(kind: int, places: Sequence[Place] = (), body: bytes = b"") -> bytes:
+def head(kind: int, places: Sequence[Place] = (), body: bytes = b"", tag: int = 0) -> bytes:
     """A frame of bytes."""
     packed = b"".join([_PLACE.pack(*extent, start, nbytes) for extent, start, nbytes in places])
-    return b"".join((_HEAD.pack(kind, len(places), len(body)), packed, body))
+    return b"".join((_HEAD.pack(kind, len(places), len(body), tag), packed, body))
 
 
 class Frames:
@@ -111,7 +100,7 @@ class Frames:
         self._data += data
         at = 0
         while len(self._data) - at >= _HEAD.size:
-            kind, count, nbytes = _HEAD.unpack_from(self._data, at)
+            kind, count, nbytes, tag = _HEAD.unpack_from(self._data, at)
             first = at + _HEAD.size
             stop = first + count * _PLACE.size + nbytes
             if len(self._data) < stop:
@@ -120,7 +109,7 @@ class Frames:
             places = [Place(Extent(file, offset, size), *span) for file, offset, size, *span in _PLACE.iter_unpack(packed)]
             body = bytes(self._data[stop - nbytes : stop])
             at = stop
-            yield Frame(Kind(kind & ~_BODY_BESIDE), places, body, bool(kind & _BODY_BESIDE))
+            yield Frame(Kind(kind & ~_BODY_BESIDE), places, body, bool(kind & _BODY_BESIDE), tag)
         del self._data[:at]
 
 
@@ -150,7 +139,8 @@ class HomeLine:
         self._waiting: deque[tuple[memoryview, list[int]]] = deque()  # frames to be sent, and descriptors with them
 
     def send(self, data: bytes, descriptors: list[int] | None = None) -> None:
-        self._waiting.append((memoryview(data), descriptors or []))
+        # Of descriptors, copies: who owns them may close them before they are sent, and their numbers become those of others.
+        self._waiting.append((memoryview(data), [os.dup(fd) for fd in descriptors or ()]))
         self.flush()
 
     def flush(self) -> bool:
@@ -165,12 +155,14 @@ class HomeLine:
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError:
-                self._waiting.clear()
+                self._forget()
                 return True
             if sent == len(data):
                 self._waiting.popleft()
             else:
                 self._waiting[0] = (data[sent:], [])
+            for fd in descriptors:  # last: an interruption before must not have them closed twice
+                os.close(fd)
         return True
 
     def receive(self) -> Iterator[Frame | None]:
@@ -188,7 +180,13 @@ class HomeLine:
             yield from self._frames.add(data)
 
     def close(self) -> None:
+        self._forget()
         self.socket.close()
+
+    def _forget(self) -> None:
+        while self._waiting:
+            for fd in self._waiting.popleft()[1]:
+                os.close(fd)
 
 
 class WorkerLine:

@@ -21,13 +21,13 @@ from functools import partial
 from itertools import count
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from ..errors import FunctionError, SampleError, message_of
+from ..errors import FunctionError, SampleError, StokerError, message_of
 from ..faults import TaskFault
 from ..turns import TURNS
 from .executor import Outcome, RowWork, Task, TaskWork
 from .function_wire import pack, unpack
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
-from .shared_memory import BlockArena, Extent, MemoryFile, Place, attach, attached
+from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached
 from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
 
@@ -44,6 +44,8 @@ def main(line: int, lifeline: int, stacks: int, threads: int, gentle: bool) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICE)
+    for fd in (line, lifeline, stacks):
+        os.set_inheritable(fd, False)  # programs that functions start have no use for them
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what functions print is seen, also if this process is killed
     if not gentle:
@@ -170,6 +172,8 @@ class _Worker:
         number = len(self._works)
         try:
             self._works[number] = frame_.value(_read_only)
+        except StokerError as error:  # of a source that is not what it was, say
+            self._works[number] = _RefusedWork(TaskFault.of(error))
         except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
             told = FunctionError(
                 f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
@@ -185,7 +189,12 @@ class _Worker:
         self._channels[channel] = noted, self._executor.channel(noted, _Outlet(partial(self._send, self._works[work])))
 
     def _take_tasks(self, frame_: Frame) -> None:
-        channel, first, tasks = frame_.value(attached)
+        try:
+            channel, first, tasks = frame_.value(_copied)
+        except Exception as error:  # noqa: BLE001  what a user's value may do when it is read, nobody knows
+            told = message_of(error) or type(error).__name__
+            self._line.send(frame(Kind.REFUSED, told, tag=frame_.tag))
+            return
         group = [Task(unit, number, _Numbered(serial, content)) for serial, unit, number, content in tasks]
         self._channels[channel][1].submit(group, first=first)
 
@@ -243,6 +252,11 @@ class _Worker:
         return [block, *places]
 
 
+def _copied(places: list[Place]) -> list[Bytes]:
+    """For functions, which may change what they get, and die, and have it again; or may keep it."""
+    return [view.copy() for view in attached(places)]
+
+
 def _read_only(places: list[Place]) -> list[memoryview]:
     return [view.data.toreadonly() for view in attached(places)]
 
@@ -268,13 +282,7 @@ def _refusal(value: Any) -> str:
 
 def _check(value: Any) -> None:
     """Raise what would be raised when a value is sent, or when it is read at home."""
-    memory: list[Any] = []
-
-    def beside(buffer: Any) -> bool:
-        memory.append(buffer)
-        return False
-
-    unpack(pack(value, beside), memory)
+    unpack(*pack(value, 0))
 
 
 def _reason(error: Exception) -> str:

@@ -25,7 +25,7 @@ _log = logging.getLogger("stoker")
 
 def kind_of(error: SampleError) -> str:
     """What went wrong and where, as statistics count it: ``"map resize: FunctionError"``."""
-    return f"{error.stage or 'worker'}: {type(error).__name__}"
+    return f"{error.stage}: {type(error).__name__}"
 
 
 class BadSamples:

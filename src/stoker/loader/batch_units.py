@@ -476,5 +476,5 @@ def _ended(rows: Rows, source: Source | None, causes: Sequence[str]) -> WorkerEr
         origin=origin,
         position=position,
     )
-    error.index = names.index(0)
+    error.index, error.stage = names.index(0), "worker"
     return error

@@ -474,6 +474,7 @@ class Loader:
     def _let_go(self) -> None:
         self._stop_feed()
         self._executor.close()
+        self._pool.start_over()  # whoever keeps a closed loader does not keep its memory
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(

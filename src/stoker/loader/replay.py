@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
+from ..faults import RunAgain
 from ..plan.order import MAX_LENGTH, Order, Places
 from ..plan.plan import Plan
 from ..source.chunk import Chunk, chunk_of
@@ -114,7 +115,11 @@ class Replay:
         """What is wrong with a sample now; None: nothing."""
         scratch = Scratch()
         try:
-            return self._run(line, index, scratch)
+            while True:
+                try:
+                    return self._run(line, index, scratch)
+                except RunAgain:  # a function was seen drawing random numbers that were not seeded: now they are
+                    continue
         finally:
             scratch.close()
 

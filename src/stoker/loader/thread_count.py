@@ -46,4 +46,4 @@ def moves_told(plan: Plan) -> str:
     if cores == 1:
         return "threads, because there is one core"
     functions = f", {cores} processes where functions hold the interpreter lock" if plan.functions else ""
-    return f"threads; if the training loop waits for them, more threads where tasks wait{functions}"
+    return f"threads; if they do not keep up, more threads where tasks wait{functions}"

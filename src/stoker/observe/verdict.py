@@ -40,10 +40,11 @@ def _chosen(stats: Stats) -> str:
     if not executor.reason:
         return ""
     since = f" since batch {executor.since:,}" if executor.since else ""
-    return f" Work runs in {_workers(stats)}{since}: {executor.reason}."
+    return f" Work runs in {workers_told(stats)}{since}: {executor.reason}."
 
 
-def _workers(stats: Stats) -> str:
+def workers_told(stats: Stats) -> str:
+    """How many workers there are, and of what kind."""
     executor = stats.executor
     threads = counted(executor.threads or stats.workers, "thread")
     if not executor.processes:
@@ -69,14 +70,18 @@ def _seeks(stats: Stats) -> str:
 
 
 def _limit(stats: Stats, training: bool) -> str:
-    workers = counted(stats.workers, "worker")
+    workers, executor = counted(stats.workers, "worker"), stats.executor
     if stats.wait_share < (0.1 if stats.busy_share < 0.9 else 0.05):
         limit = "The training loop is" if training else "Batches were ready when they were asked for: handing them out is"
         return f"{limit} the limit: {workers}, busy {stats.busy_share:.0%} of the time."
     if _crowded(stats) and _cores_used(stats) >= _ON_CORE * stats.cores:
+        fewer = f"threads={stats.cores}"
+        if executor.processes:
+            processes = min(executor.processes, stats.cores)
+            fewer = f"processes={processes}, threads={stats.cores // processes}"
         return (
-            f"The cores are the limit: the loader has {stats.workers} threads on {counted(stats.cores, 'core')}, and they take "
-            f"turns; `threads={stats.cores}` does as much. They spent their time on {_top(stats)}.{_slow_images(stats)}"
+            f"The cores are the limit: the loader has {workers_told(stats)} on {counted(stats.cores, 'core')}, and they take "
+            f"turns; `{fewer}` does as much. They spent their time on {_top(stats)}.{_slow_images(stats)}"
         )
     if stats.busy_share < 0.6:
         although = " although the loop waited" if training else ""
@@ -95,10 +100,10 @@ def _limit(stats: Stats, training: bool) -> str:
 def _waiting(stats: Stats, training: bool) -> str:
     """Why a task is not on a core: no core was free, or it waited, judged by where it spent its time."""
     name = max(stats.steps_s, key=lambda step: stats.steps_s[step], default="")
-    if stats.queued_s is not None and stats.queued_s >= _QUEUED * (stats.task_s - stats.cpu_s):
-        return _cores_taken(stats, training)
     if stats.executor.processes:
         return _waiting_elsewhere(stats, name)
+    if stats.queued_s is not None and stats.queued_s >= _QUEUED * (stats.task_s - stats.cpu_s):
+        return _cores_taken(stats, training)
     if name == "read":
         return "Reading waits for storage: more threads than cores help."
     if not name.startswith(_COMPUTING) and stats.process_s < _LOCKED * stats.elapsed_s:
@@ -131,12 +136,12 @@ def _perhaps(training: bool) -> str:
 
 
 def _cores_taken(stats: Stats, training: bool) -> str:
-    others = (stats.process_s - (0.0 if stats.executor.processes else stats.cpu_s)) / stats.elapsed_s
+    others = (stats.process_s - stats.cpu_s) / stats.elapsed_s
     if others >= _OTHERS * stats.cores:
         who = f"other threads of this program{_perhaps(training)} used {others:.1f} of {stats.cores}"
     else:
         who = f"other programs took them; this one used {stats.process_s / stats.elapsed_s:.1f} of {stats.cores}"
-    own = f" The loader itself has {stats.workers} threads." if _crowded(stats) else ""
+    own = f" The loader itself has {workers_told(stats)}." if _crowded(stats) else ""
     return f"They waited for a core: {who}.{own}"
 
 
