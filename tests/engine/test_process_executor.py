@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -125,6 +126,40 @@ def test_a_sample_that_no_worker_can_read_is_named_or_left_out() -> None:
         list(loader)
     with whole.on_error("skip").loader(processes=1) as loader:
         assert [x for batch in loader for x in batch["x"].tolist()] == [0, 1, 2, 3, 4, 6, 7]
+
+
+def large_numbers(most: int = 8) -> Iterator[dict[str, Any]]:
+    for n in range(most):
+        yield {"x": np.full(5000, n)}
+
+
+def test_what_a_function_did_to_its_sample_is_undone_when_its_worker_dies(tmp_path: Path) -> None:
+    died = tmp_path / "died"
+
+    def plus_thousand(sample: dict[str, Any]) -> dict[str, Any]:
+        sample["x"] += 1000
+        if sample["x"][0] == 1005 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"x": int(sample["x"][0])}
+
+    # Behind a filter samples lie in memory of the worker that looked at them, and are not copied on their way.
+    whole = stoker.stream(large_numbers).filter(lambda sample: True).map(plus_thousand).batch(8)
+    with whole.loader(processes=1) as loader:
+        assert [batch["x"].tolist() for batch in loader] == [[*range(1000, 1008)]]
+    assert died.exists()
+
+
+def test_what_a_function_keeps_of_a_sample_stays_as_it_was() -> None:
+    kept: list[Any] = []
+
+    def first_of_all(sample: dict[str, Any]) -> dict[str, Any]:
+        kept.append(sample["x"])
+        return {"x": int(kept[0][0]), "n": len(kept)}
+
+    whole = stoker.stream(lambda: large_numbers(160)).map(first_of_all).batch(8)
+    with whole.loader(processes=1, threads=1) as loader:
+        assert {int(x) for batch in loader for x in batch["x"]} == {0}
 
 
 def refuse_to_be_made() -> Any:

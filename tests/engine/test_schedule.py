@@ -129,7 +129,9 @@ def test_a_lost_finishing_task_has_the_others_run_again_because_it_works_in_thei
     schedule.handle(Lost(0, 0, CRASHED))
     schedule.handle(Finished(0, 0))
     assert schedule.handle(Finished(0, 1)) == [Run(0, FINISH)]
-    assert schedule.handle(Lost(0, FINISH)) == [Run(0, FINISH)], "it had not begun"
+    assert schedule.handle(Lost(0, FINISH)) == [Run(0, 0), Run(0, 1)], "it may have been done, and not told"
+    assert schedule.handle(Finished(0, 0)) == []
+    assert schedule.handle(Finished(0, 1)) == [Run(0, FINISH)], "and is not to blame"
     assert schedule.handle(Lost(0, FINISH, CRASHED, "a")) == [Run(0, 0), Run(0, 1)]
     assert schedule.handle(Lost(0, 0, CRASHED)) == [RunAlone(0, 0)], "it was done once: its first loss does not count"
     schedule.handle(Finished(0, 1))

@@ -243,7 +243,7 @@ class Schedule:
     def _lost(self, event: Lost) -> list[Command]:
         number, task, unit = event.unit, event.task, self._units[event.unit]
         if event.blame == NOT_BEGUN:
-            return [_run(number, task, unit)]
+            return self._finish_again(number, unit) if task == FINISH else [_run(number, task, unit)]
         suspects = unit.suspects = unit.suspects or _Suspects()
         losses = (*suspects.losses.get(task, ()), event)
         if event.pieces:
@@ -254,7 +254,8 @@ class Schedule:
             suspects.gone.add(task)
             return [GiveUp(number, task, tuple(loss.cause for loss in losses))]
         elif task == FINISH:
-            return self._finish_again(number, unit, suspects, losses)
+            suspects.losses[task] = losses
+            return self._finish_again(number, unit)
         else:
             suspects.add(task, losses)
         return self._try(number, unit, suspects, task)
@@ -270,16 +271,19 @@ class Schedule:
             return [RunAlone(number, suspects.trial)]
         return [] if unit.left else self._complete(number, unit)
 
-    def _finish_again(self, number: int, unit: _Unit, suspects: _Suspects, losses: tuple[Lost, ...]) -> list[Command]:
-        """A finishing task was lost that had begun.
+    def _finish_again(self, number: int, unit: _Unit) -> list[Command]:
+        """A finishing task was lost.
 
-        It works in the memory that the other tasks have filled, and may have done half of that: they fill it again. They have
-        been done once, so whatever they were suspected of was not theirs.
+        It works in the memory that the other tasks have filled, and may have done half of that, or all of it if its worker ended
+        before it could say so: they fill it again. They have been done once, so whatever they were suspected of was not theirs.
         """
-        suspects.losses = {FINISH: losses}
-        parts = [part for part in range(unit.tasks) if part not in suspects.gone]
+        gone: set[int] = set()
+        if unit.suspects is not None:
+            losses, gone = unit.suspects.losses, unit.suspects.gone
+            unit.suspects.losses = {task: losses[task] for task in losses if task == FINISH}
+        parts = [part for part in range(unit.tasks) if part not in gone]
         if not parts:
-            return [RunAlone(number, FINISH)]
+            return [_run(number, FINISH, unit)]
         unit.finish, unit.left = True, len(parts)
         return [Run(number, part) for part in parts]
 
