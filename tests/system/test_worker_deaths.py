@@ -173,7 +173,7 @@ def run():
 leave(error=run())
 """
     error = play(tmp_path, code, data=lab_data, fault=Fault("worker starts", "exit", times=99))["error"]
-    assert error["type"] == "WorkerError" and "exited with code 0" in error["text"], error
+    assert error["type"] == "ConfigError" and "exited with code 0" in error["text"], error
 
 
 POISON = """
