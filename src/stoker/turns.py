@@ -64,6 +64,7 @@ class TurnTaking:
         self._beside: set[Turn] = set()
         self._alone: Turn | None = None
         self._innermost: dict[int, Turn] = {}  # by thread
+        self._over = False
 
     def begin(self, turn: Turn) -> None:
         """Wait for the turn, and take it. `end` it in any case, also where this was interrupted."""
@@ -97,6 +98,13 @@ class TurnTaking:
         """Take the turns of a thread away from it: nobody waits for it any more."""
         with self._lock:
             self._forget(thread or 0)
+
+    def end_all(self) -> None:
+        """The program is ending: threads that wait for a turn get none, and may be left alone."""
+        with self._lock:
+            self._over = True
+            for condition in (self._changed, *self._queue.values()):
+                condition.notify_all()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -144,20 +152,24 @@ class TurnTaking:
             if turn.alone:
                 queued = self._queue[turn] = threading.Condition(self._lock)
                 while self._alone is not None or next(iter(self._queue)) is not turn:
-                    if not queued.wait(_LOOK_S):
-                        self._hurry()
+                    self._look(queued)
                 self._alone, turn.holds = turn, True
                 del self._queue[turn]
                 while self._beside:
-                    if not self._changed.wait(_LOOK_S):
-                        self._hurry()
+                    self._look(self._changed)
             else:
                 while self._alone is not None or self._queue:
-                    if not self._changed.wait(_LOOK_S):
-                        self._hurry()
+                    self._look(self._changed)
                 self._beside.add(turn)
                 turn.holds = True
             turn.since_s = time.monotonic()
+
+    def _look(self, condition: threading.Condition) -> None:
+        """Wait for something to change."""
+        if not condition.wait(_LOOK_S):
+            self._hurry()
+        if self._over and threading.get_ident() != self._main:
+            raise SystemExit
 
     def _release(self, turn: Turn) -> None:
         with self._lock:

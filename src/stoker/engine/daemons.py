@@ -136,6 +136,7 @@ def _stop_all() -> None:
     try:
         for daemons in running.values():
             daemons.stop()
+        TURNS.end_all()
         for end in _enders:
             end()
         _join(running, _EXIT_S)
