@@ -152,6 +152,7 @@ class ExecutorContract:
     """Inherit this and say what to give to `loader()`."""
 
     options: dict[str, Any]
+    seeds: range = SEEDS
 
     @pytest.mark.parametrize("kind", [*PIPELINES, *SINGLES])
     def test_it_gives_the_batches_that_the_callers_own_thread_gives(self, kind: str) -> None:
@@ -169,7 +170,7 @@ class ExecutorContract:
             assert pickle.dumps(fresh) == before, kind
 
     def test_it_gives_the_same_of_random_pipelines(self, shelf: Shelf) -> None:
-        for seed in SEEDS:
+        for seed in self.seeds:
             case = case_of(seed, shelf)
             pipeline = pipeline_of(case.spec, shelf, case.ranks, 0, case.shard_at)
             if pipeline.plan.counted and not pipeline.plan.pass_rows:
@@ -291,12 +292,14 @@ class TestThreads(ExecutorContract):
 
 class TestProcesses(LosingExecutorContract):
     options = {"processes": 2, "threads": 1}  # noqa: RUF012
+    seeds = SEEDS[:6]  # each starts processes
     die = staticmethod(os.abort)
     deadly = ("small batches made together",)
 
 
 class TestFeeder(LosingExecutorContract):
     options = {"processes": 1, "threads": 2}  # noqa: RUF012
+    seeds = SEEDS[6:12]
     die = staticmethod(partial(os._exit, 0))
     deadly = ("in filter",)
 
@@ -317,7 +320,7 @@ class TestPickling(LosingExecutorContract):
         assert PicklingExecutor.lost > before
 
     def test_a_task_that_is_lost_before_it_begins_is_never_to_blame(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(PicklingExecutor, "unlucky", 50)
+        monkeypatch.setattr(PicklingExecutor, "unlucky", 12)
         for kind in ("map_batch", "two segments", "single"):
             assert sha_of_run(pipeline_named(kind), epochs=1, **self.options) == sha_of_run(
                 pipeline_named(kind), epochs=1, executor="inline"

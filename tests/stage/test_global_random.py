@@ -133,7 +133,9 @@ def test_transforms_of_torchvision_give_the_same_batches_whoever_computes_them_a
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
-@pytest.mark.parametrize("processes", [1, 2, 4])
+@pytest.mark.parametrize(
+    "processes", [2, pytest.param(1, marks=pytest.mark.thorough), pytest.param(4, marks=pytest.mark.thorough)]
+)
 def test_transforms_of_torchvision_give_the_same_batches_in_worker_processes(processes: int) -> None:
     pipeline = rows().map(lambda sample: {**sample, "image": augmented(sample["x"])})
     assert sha(pipeline, processes=processes, threads=1) == sha(pipeline, executor="inline")

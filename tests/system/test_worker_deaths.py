@@ -241,3 +241,26 @@ leave(epochs=run())
     assert ended.status == 0, ended.errors
     warnings = [line for line in ended.errors.splitlines() if line.startswith("WARNING stoker")]
     assert len(warnings) == 1 and "SIGKILL" in warnings[0], ended.errors
+
+
+def test_a_sample_that_ends_its_worker_while_it_is_taken_in_is_named(tmp_path: Path) -> None:
+    code = """
+class Deadly:
+    def __init__(self, deadly):
+        self.deadly = deadly
+    def __setstate__(self, state):
+        if state["deadly"]:
+            os._exit(0)
+        self.__dict__.update(state)
+def run():
+    samples = [{"__key__": str(n), "x": n, "value": Deadly(n == 5)} for n in range(12)]
+    pipeline = stoker.stream(lambda: iter(samples)).map(lambda sample: {"x": sample["x"]}).batch(2)
+    with pipeline.loader(processes=1, threads=1) as loader:
+        try:
+            list(loader)
+        except stoker.StokerError as error:
+            return [account_of(error)]
+leave(errors=run())
+"""
+    [error] = play(tmp_path, code)["errors"]
+    assert (error["type"], error["key"]) == ("WorkerError", "5")

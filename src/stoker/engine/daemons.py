@@ -26,7 +26,7 @@ from ..turns import TURNS
 _EXIT_S = 1.0
 #: threads that still compute by then are waited for so much longer: up to Python 3.13 they are ended by unwinding their stacks,
 #: and libraries in C++, torch for one, abort the process when that happens
-_BUSY_S, _LOOK_S = 10.0, 0.1
+_BUSY_S, _LOOK_S = 60.0, 0.1
 
 #: every thread of the engine that is alive and may still be waited for. It is changed and copied in single steps, and so needs
 #: no lock, which a fork or a finalizer could meet held

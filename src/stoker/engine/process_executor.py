@@ -402,6 +402,8 @@ class ProcessExecutor(Executor):
         notes = worker.notes()
         begun = {*notes} if stuck is None else stuck
         blame, words = worker.fate() if stuck is None else (CRASHED, cause)
+        if not begun and worker.ready and worker.sent and blame == CRASHED:
+            begun = {min(worker.sent)}  # it had none in its hands: what it was taking in has ended it
         worker.kill()  # what functions started in it
         worker.process.wait()
         worker.close()
@@ -442,7 +444,7 @@ class ProcessExecutor(Executor):
             if self._closed or self._broken is not None:
                 return
             self._look_after()
-            if tasks[0].alone and self._threads > 1:
+            if tasks[0].alone:
                 self._suspects += [(channel, task, first) for task in tasks]
                 self._try_suspects()
             else:
