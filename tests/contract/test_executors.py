@@ -292,14 +292,14 @@ class TestThreads(ExecutorContract):
 
 class TestProcesses(LosingExecutorContract):
     options = {"processes": 2, "threads": 1}  # noqa: RUF012
-    seeds = SEEDS[:6]  # each starts processes
+    seeds = SEEDS[:4]  # each starts processes
     die = staticmethod(os.abort)
     deadly = ("small batches made together",)
 
 
 class TestFeeder(LosingExecutorContract):
     options = {"processes": 1, "threads": 2}  # noqa: RUF012
-    seeds = SEEDS[6:12]
+    seeds = SEEDS[6:10]
     die = staticmethod(partial(os._exit, 0))
     deadly = ("in filter",)
 

@@ -27,6 +27,7 @@ def the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of the program may come in this test; nothing else knows of it."""
     monkeypatch.setattr(daemons, "_running", {})
     monkeypatch.setattr(daemons, "_ending", False)
+    monkeypatch.setattr(daemons.TURNS, "_over", False)
 
 
 def wait_for(event: threading.Event) -> None:

@@ -53,7 +53,7 @@ def steps_of(base: Pipeline, world: int, size: int) -> tuple[list[list[int]], li
         states.append(rank_states[0])
 
 
-@pytest.mark.parametrize("n", [1, 7, 26])
+@pytest.mark.parametrize("n", [1, 7, pytest.param(26, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_union_is_every_sample_once_whatever_the_ranks_before_and_after(kind: str, n: int) -> None:
     base = KINDS[kind](n)
@@ -79,7 +79,7 @@ def test_the_union_is_every_sample_once_whatever_the_ranks_before_and_after(kind
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("n", [7, 61, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 60))])
+@pytest.mark.parametrize("n", [7, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 60, 61))])
 def test_ranks_and_workers_change_together(n: int, often: Callable[[int, int], int]) -> None:
     """From 1 to 5 ranks of 1 to 5 workers to 1 to 5 ranks of 1 to 5 workers; a state is the same whoever made it."""
     base = numbers(n).shuffle(seed=3).map(noise_of, rng=True)
