@@ -47,7 +47,7 @@ MAY_IMPORT = {
 #: in `plan/` nothing happens: no I/O, no clock, no threads
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
 #: environment variables are read in one place a purpose: who we are among ranks, where the user keeps caches, and proxies
-READS_ENVIRONMENT = {"engine/process_executor.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
+READS_ENVIRONMENT = {"engine/worker_handle.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
 #: finalizers that run when the process exits: of files not finished yet, and of connections that nobody uses
 FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1}
 

@@ -11,12 +11,9 @@ died, and whether it had begun a task, says how much that task is to blame.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import select
-import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,8 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
 
@@ -34,11 +30,11 @@ from ..sizes import counted
 from .daemons import at_end
 from .executor import CRASHED, KILLED, NOT_BEGUN, Channel, Executor, Outcome, Task, TaskWork
 from .function_wire import pack_work
-from .process_line import Frame, HomeLine, Kind, frame, head, write_block
+from .process_line import Frame, Kind, frame, head, write_block
 from .process_worker import STACKS
-from .resources import out_of_memory_kills
 from .shared_memory import AddressBook, BlockArena, Bytes, MemoryFile, Place, SharedAddress, lend
-from .task_notes import NoteBoard, TaskNote
+from .task_notes import TaskNote
+from .worker_handle import SentTask, WorkerHandle
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -54,152 +50,13 @@ _MOST_STILLBORN = {CRASHED: 5, KILLED: 100}
 #: how long to wait before tasks are taken from a worker that has many for one that has none, or before a worker that was kept
 #: for suspects gets other tasks again
 _PATIENCE_S = 0.05
-_LIMITED = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
-
-#: what a worker runs. It finds what this process finds, wherever that was
-_PROGRAM = """
-import sys
-sys.path[:] = filter(None, sys.path)  # not what lies in the working folder
-import json
-words = json.loads(sys.argv[1])
-sys.path[:] = words.pop(0)
-from stoker.engine.process_worker import main
-main(*words)
-"""
 
 _log = logging.getLogger("stoker")
-_files = count()  # numbers of memory files in this process and its workers
 _alive: weakref.WeakSet[ProcessExecutor] = weakref.WeakSet()
-
-
-@dataclass(slots=True)
-class _Sent:
-    """A task that a worker has, and what is held for it until it is answered."""
-
-    channel: _ProcessChannel[Any, Any]
-    task: Task[Any]
-    first: bool
-    at_s: float
-    group: range  # the numbers of those that were sent with it
-    blocks: list[Place] = field(default_factory=list)
 
 
 class _Unreadable(Exception):
     """What a worker sent cannot be read."""
-
-
-class _Process:
-    """One worker, seen from here."""
-
-    def __init__(self, number: int, threads: int, stdout: int | None, careful: bool, gentle: bool) -> None:
-        self.number, self.threads, self._gentle = number, threads, gentle
-        self.careful = careful  # it sends nothing that it cannot read itself
-        self.ready = self.tainted = self.recalled = False
-        self.heard_s = time.monotonic()
-        self.sent: dict[int, _Sent] = {}
-        self.returned: deque[Any] = deque()  # blocks of its memory that nobody here uses any more
-        self.known: set[int] = set()  # memory files it was handed
-        self.works = 0  # how many it was handed
-        self.open: set[int] = set()  # channels
-        with ExitStack() as opened:  # closed again, unless all of it succeeds
-            self.file = MemoryFile(next(_files))
-            opened.callback(self.file.close)
-            self._board = NoteBoard(self.file.map(self.file.extend(NoteBoard.size(threads))))
-            self.stacks = os.memfd_create("stoker-stacks", os.MFD_CLOEXEC)
-            opened.callback(os.close, self.stacks)
-            self._kills = out_of_memory_kills()
-            own, theirs = socket.socketpair()
-            opened.callback(own.close)
-            with theirs:
-                lifeline, self._lifeline = os.pipe()
-                opened.callback(os.close, self._lifeline)
-                try:
-                    self.process = self._start(theirs.fileno(), lifeline, stdout)
-                finally:
-                    os.close(lifeline)
-            opened.callback(self.process.wait)
-            opened.callback(self.kill)
-            self.line = HomeLine(own)
-            self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
-            opened.pop_all()
-
-    def _start(self, line: int, lifeline: int, stdout: int | None) -> subprocess.Popen[bytes]:
-        words = json.dumps([sys.path, line, lifeline, self.stacks, self.threads, self._gentle])
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        return subprocess.Popen(
-            [sys.executable, *flags, "-c", _PROGRAM, words],
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            pass_fds=(line, lifeline, self.stacks),
-            start_new_session=True,  # Ctrl-C is for this process to decide on
-            env=_environment(),
-        )
-
-    def notes(self) -> dict[int, TaskNote]:
-        """The tasks in its hands, and what they have noted."""
-        return {serial: noted for serial, noted in self._board.read() if serial in self.sent}
-
-    def begun(self, before_s: float = float("inf")) -> set[int]:
-        """The tasks in its hands that have not got on since some time."""
-        return {serial for serial, noted in self.notes().items() if noted.since_s <= before_s}
-
-    def silent_since(self) -> float:
-        """When it last said something, or was given something to answer."""
-        return max(self.heard_s, min((sent.at_s for sent in self.sent.values()), default=self.heard_s))
-
-    def attach(self, file: MemoryFile) -> None:
-        """Make sure that it sees a memory file."""
-        if file.number not in self.known:
-            self.known.add(file.number)
-            own = file is self.file
-            self.line.send(frame(Kind.ATTACH, (file.number, file.size if own else 0, own)), [file.fd])
-
-    def borrow(self, places: list[Place]) -> list[Bytes]:
-        """Arrays in a block of its memory, which is the first place; it has it back when the last of them is dropped."""
-        block, *inside = places
-        memory = lend(self.file.view(block), block, self.returned)
-        return [memory[start - block.start : start - block.start + nbytes] for _, start, nbytes in inside]
-
-    def free_returned(self) -> None:
-        """Tell it which blocks of its memory are free again."""
-        places = []
-        while self.returned:
-            places.append(self.returned.popleft().place)
-        if places:
-            self.line.send(head(Kind.FREE, places))
-
-    def fate(self) -> tuple[int, str]:
-        """How it ended: how much a task that it had begun is to blame, and in words."""
-        try:
-            status = self.process.wait(timeout=_END_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            status = self.process.wait()
-        if self.tainted:
-            return NOT_BEGUN, "was given up, because what it said was interrupted"
-        if status >= 0:
-            return CRASHED, f"exited with code {status}"
-        known = -status in signal.Signals._value2member_map_
-        words = f"was killed by signal {-status}" + (f" ({signal.Signals(-status).name})" if known else "")
-        if -status == signal.SIGKILL and out_of_memory_kills() > self._kills:
-            return CRASHED, f"{words}, because memory ran out"
-        return (KILLED if -status in (signal.SIGKILL, signal.SIGTERM) else CRASHED), words
-
-    def kill(self) -> None:
-        """End it now, with all that functions started in it."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Let go of everything here that belongs to it."""
-        if self._lifeline >= 0:
-            lifeline, self._lifeline = self._lifeline, -1
-            os.close(lifeline)
-            self.line.close()
-            if self.pidfd >= 0:
-                os.close(self.pidfd)
-            os.close(self.stacks)
-            self.file.close()
 
 
 class ProcessExecutor(Executor):
@@ -231,9 +88,9 @@ class ProcessExecutor(Executor):
         self._dropped: deque[int] = deque()  # channels that were cancelled
         self._files = AddressBook()
         self._poll = select.poll()
-        self._by_fd: dict[int, _Process] = {}
+        self._by_fd: dict[int, WorkerHandle] = {}
         self._suspects: deque[tuple[_ProcessChannel[Any, Any], Task[Any], bool]] = deque()  # to run with nothing beside them
-        self._reserved: _Process | None = None  # the worker that runs them
+        self._reserved: WorkerHandle | None = None  # the worker that runs them
         self._idle_s = 0.0  # since when it has none; the next one mostly follows at once
         self._held: deque[tuple[_ProcessChannel[Any, Any], list[Task[Any]], bool]] = deque()  # until that is over
         self._serial = 1  # of the next task
@@ -243,9 +100,9 @@ class ProcessExecutor(Executor):
         self._closed = False
         self._lock = threading.Lock()  # of this process alone: what a worker does cannot hold it
         self._owner = os.getpid()
-        self._workers: list[_Process] = []
+        self._workers: list[WorkerHandle] = []
         self._wake_end = self._wake = -1
-        self._arena = BlockArena(MemoryFile(next(_files)))
+        self._arena = BlockArena(MemoryFile())
         _alive.add(self)
         at_end(_end_all)
         try:
@@ -305,7 +162,7 @@ class ProcessExecutor(Executor):
         deadline = time.monotonic() + _STACKS_S
         told = []
         for worker in self._workers:
-            text = _new_text(worker.stacks, before[worker.number], deadline)
+            text = worker.new_stacks(before[worker.number], deadline)
             doing = "; ".join(f"at {describe(worker.sent[serial].task.content)}" for serial in sorted(worker.begun()))
             told.append(f"worker {worker.number} (pid {worker.process.pid}), {doing or 'waiting for work'}:\n{text}")
         return "\n".join(told)
@@ -374,14 +231,14 @@ class ProcessExecutor(Executor):
 
     # ---- workers ---------------------------------------------------------------------------------------------------------------
 
-    def _start(self, number: int) -> _Process:
+    def _start(self, number: int) -> WorkerHandle:
         if not sys.executable:
             raise ConfigError(
                 "worker processes need to know where Python is, and sys.executable is empty; set it, or use "
                 "loader(executor='threads')"
             )
         try:
-            worker = _Process(number, self._threads, self._stdout, self._careful, self._gentle)
+            worker = WorkerHandle(number, self._threads, self._stdout, self._careful, self._gentle)
         except OSError as error:
             raise _cannot_start(error) from error
         self._files[worker.file.number] = worker.file
@@ -394,7 +251,7 @@ class ProcessExecutor(Executor):
         worker.line.send(frame(Kind.START, (self._make_scratch, worker.careful)))
         return worker
 
-    def _bury(self, worker: _Process, stuck: set[int] | None = None, cause: str = "") -> None:
+    def _bury(self, worker: WorkerHandle, stuck: set[int] | None = None, cause: str = "") -> None:
         """A worker has ended: tell of its tasks, and put another in its place. One that was ended here is blamed on `stuck`."""
         for fd in (worker.line.socket.fileno(), worker.pidfd):
             if self._by_fd.pop(fd, None) is not None:
@@ -430,7 +287,7 @@ class ProcessExecutor(Executor):
         if self._broken is None:
             self._try_suspects()
 
-    def _settle(self, worker: _Process, serial: int) -> _Sent:
+    def _settle(self, worker: WorkerHandle, serial: int) -> SentTask:
         """A task is no longer that worker's."""
         sent = worker.sent.pop(serial)
         for place in sent.blocks:
@@ -478,7 +335,7 @@ class ProcessExecutor(Executor):
     def _reserved_idle(self) -> bool:
         return self._reserved is not None and not self._reserved.sent and not self._suspects
 
-    def _give(self, worker: _Process, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
+    def _give(self, worker: WorkerHandle, channel: _ProcessChannel[Any, Any], tasks: list[Task[Any]], first: bool) -> None:
         if channel.cancelled:
             return
         tainted, worker.tainted = worker.tainted, True  # until this is done: an interruption may leave half of it
@@ -519,7 +376,7 @@ class ProcessExecutor(Executor):
                 channel.refuse(tasks[0], f"could not be given it: {message_of(error)}")
             return
         for serial, task in zip(group, tasks):
-            worker.sent[serial] = _Sent(channel, task, first, now, group)
+            worker.sent[serial] = SentTask(channel, task, first, now, group)
         worker.sent[group[-1]].blocks = blocks  # tasks of a group are answered in order
         worker.free_returned()
         worker.line.send(data)
@@ -610,7 +467,7 @@ class ProcessExecutor(Executor):
         if dead:
             self._bury(worker)
 
-    def _handle(self, worker: _Process, frame_: Frame) -> None:
+    def _handle(self, worker: WorkerHandle, frame_: Frame) -> None:
         worker.heard_s = time.monotonic()
         if frame_.kind == Kind.READY:
             worker.ready = True
@@ -634,7 +491,7 @@ class ProcessExecutor(Executor):
             sent.channel.answer(Outcome(sent.task, result, fault, lost, NOT_BEGUN, "", start_s, stop_s, cpu_s, number))
         self._try_suspects()
 
-    def _refused(self, worker: _Process, group: range, why: str) -> None:
+    def _refused(self, worker: WorkerHandle, group: range, why: str) -> None:
         """A worker could not read a group of tasks: it gets them one by one, and of one alone its sample is to blame."""
         tasks = [self._settle(worker, serial) for serial in group]
         for sent in tasks:
@@ -658,7 +515,7 @@ class ProcessExecutor(Executor):
             busy.recalled = True
             busy.line.send(frame(Kind.RECALL, max(1, (len(busy.sent) - self._threads) // 2)))
 
-    def _redirect(self, worker: _Process, serials: Iterable[int]) -> None:
+    def _redirect(self, worker: WorkerHandle, serials: Iterable[int]) -> None:
         for serial in serials:
             sent = self._settle(worker, serial)
             self._pass_on(sent.channel, [sent.task], sent.first)
@@ -707,25 +564,6 @@ def _cannot_start(error: OSError) -> ConfigError:
         f"worker processes could not be started ({error.strerror or error}); use fewer, as in loader(processes=1), or "
         "executor='threads', or raise the limit (`ulimit -u`, `ulimit -n`)"
     )
-
-
-def _environment() -> dict[str, str]:
-    """What a worker finds there: libraries are to start no threads of their own, and sets have one order in all workers."""
-    limits = {f"{name}_NUM_THREADS": "1" for name in _LIMITED}
-    return {"PYTHONHASHSEED": "0", **os.environ, **limits, "OPENCV_FOR_THREADS_NUM": "1"}
-
-
-def _new_text(fd: int, start: int, deadline: float) -> str:
-    """What is written to a file behind `start`, when no more comes."""
-    size = start
-    while True:
-        now = os.fstat(fd).st_size
-        if (now > start and now == size) or time.monotonic() > deadline:
-            break
-        size = now
-        time.sleep(0.02)
-    text = os.pread(fd, max(0, size - start), start).decode("utf-8", "replace")
-    return text or "  (it does not answer: it is stopped, or just beginning)\n"
 
 
 def _end_all() -> None:

@@ -15,6 +15,7 @@ import weakref
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -47,11 +48,14 @@ class Place(NamedTuple):
     nbytes: int
 
 
+_numbers = count()  # of files that this process has made
+
+
 class MemoryFile:
     """One file of memory. Who made it may let it grow; others attach it by a descriptor that was handed to them."""
 
-    def __init__(self, number: int, fd: int | None = None, size: int = 0) -> None:
-        self.number, self.size = number, size
+    def __init__(self, number: int | None = None, fd: int | None = None, size: int = 0) -> None:
+        self.number, self.size = next(_numbers) if number is None else number, size
         self.fd = _nameless() if fd is None else fd
         self._maps: dict[Extent, mmap.mmap] = {}
         self._mapped: dict[Extent, Bytes] = {}
