@@ -15,12 +15,24 @@ from ..source.chunk import Column, Ints
 from ..source.sample_names import Names
 from ..storage.scratch import NO_NOTES, Notes
 
+#: the time, and this thread's time on a core
+Clock = tuple[float, float]
+
+
+def clocks() -> Clock:
+    return time.perf_counter(), time.thread_time()
+
 
 @dataclass(slots=True, init=False)
 class Report:
     """What a run of stages cost, and which samples it left out."""
 
-    seconds: list[float]  # one a step, in the order of `Runner.steps`
+    seconds: list[float]  # one for each step, in the order of `Runner.steps`
+    cpu_s: list[float]  # of these, on a core
+    nbytes: list[int]  # that came out of each step, as far as that is known without counting
+    read_bytes: int  # that were read from the source
+    queued_s: float  # ready to run, and no core was free
+    lock_s: float  # how long it took to get the interpreter lock when it was let go once; -1: nobody tried
     skipped: list[TaskFault]
     rows: int
     failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
@@ -29,13 +41,17 @@ class Report:
     draws: bool  # whether a function draws from the process's random generators, so that only one of it runs at a time
 
     def __init__(self, steps: int = 0) -> None:
-        self.seconds, self.skipped, self.notes = [0.0] * steps, [], NO_NOTES
+        self.seconds, self.cpu_s, self.nbytes = [0.0] * steps, [0.0] * steps, [0] * steps
+        self.read_bytes, self.queued_s, self.lock_s = 0, 0.0, -1.0
+        self.skipped, self.notes = [], NO_NOTES
         self.failure, self.rows, self.failed_slot, self.draws = None, 0, 0, False
 
-    def lap(self, clock: float) -> float:
+    def lap(self, clock: Clock) -> Clock:
         """Note the time since `clock` as a step's; returns the new clock."""
-        now = time.perf_counter()
-        self.seconds.append(now - clock)
+        now = clocks()
+        self.seconds.append(now[0] - clock[0])
+        self.cpu_s.append(now[1] - clock[1])
+        self.nbytes.append(0)
         return now
 
 

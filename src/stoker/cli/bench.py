@@ -29,7 +29,7 @@ from .screen import Ahead, AsJson, print_json, tell, tell_table
 from .sources import SourceName, open_source, stored_in
 
 if TYPE_CHECKING:
-    from ..observe.meters import Stats
+    from ..observe.stats import Stats
     from ..pipeline import Pipeline
 
 #: every contender is measured so many times, by turns, so that a slow moment of the machine meets all of them

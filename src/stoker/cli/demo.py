@@ -19,7 +19,7 @@ from .screen import AsJson, ReportFile, Threads, check_writable, print_json, tel
 
 if TYPE_CHECKING:
     from ..loader import Loader
-    from ..observe.meters import Stats
+    from ..observe.stats import Stats
     from ..pipeline import Pipeline
     from .learners import Learner
 

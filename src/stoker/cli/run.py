@@ -20,7 +20,7 @@ from .screen import Ahead, AsJson, Processes, ReportFile, Threads, bar, check_wr
 
 if TYPE_CHECKING:
     from ..loader import Loader
-    from ..observe.meters import Stats
+    from ..observe.stats import Stats
 
 
 def run(

@@ -58,6 +58,9 @@ class Unit(ABC, Generic[C, R]):
     def done(self, outcome: Outcome[C, R]) -> int:
         """Take in a task's outcome; returns the bytes it added. A task may be done again, and then counts once."""
 
+    def lost(self, outcome: Outcome[C, R]) -> None:
+        """Note that a worker ended in the middle of a task, which is going to be done again."""
+
     def pieces(self, content: C) -> list[C]:
         """The same work in a few pieces, in the order of its rows; none where it cannot be cut."""
         return []
@@ -200,6 +203,12 @@ class Feed(Generic[U, C, R]):
                     self._stalled()
                 quiet_since = time.monotonic()
 
+    @property
+    def occupancy(self) -> tuple[int, int, int, int]:
+        """Units that are complete, all of them, their bytes, and how many bytes they may take."""
+        schedule = self._schedule
+        return len(self._ready), schedule.in_flight, schedule.nbytes, schedule.budget
+
     def close(self) -> None:
         """Drop everything in flight; a `take()` that waits in another thread ends."""
         self._closed = True
@@ -294,6 +303,7 @@ class Feed(Generic[U, C, R]):
             added = unit.give_up(None if task.number == FINISH else task.content, commands[0].causes)
             return self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         if outcome.blame:
+            unit.lost(outcome)
             _log.info("the process that worked on %s %s; that is done again", self._describe(task.content), outcome.cause)
         return commands
 

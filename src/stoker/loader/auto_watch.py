@@ -10,7 +10,8 @@ from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy, Choice, Load
 from ..engine.resources import queued_seconds
 from ..errors import message_of
-from ..observe.meters import ExecutorStats, Meters, Stats
+from ..observe.meters import Meters
+from ..observe.stats import ExecutorStats, Stats
 
 _log = logging.getLogger("stoker")
 
@@ -34,18 +35,19 @@ class AutoWatch:
         self._ask(policy.first())
         executor.may_move = not policy.settled
 
-    def look(self, meters: Meters, stats: Stats) -> None:
+    def look(self, meters: Meters) -> None:
+        stats = meters.snapshot(look=False)
         self._executor.tidy()
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
             return
         last = self._last
         if not last.batches or not self._executor.alone:
-            self._last = _copy_of(stats)  # where loads begin: what functions import, and what others end, does not count
+            self._last = stats  # where loads begin: what functions import, and what others end, does not count
             self._queued = queued_seconds() if self._undecided else None
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
-        self._last = now = _copy_of(stats)
+        self._last = now = stats
         if self._choice is None:
             self._ask(self._decide(load_between(last, now)))
             self._tell(meters, stats.executor.since)
@@ -82,7 +84,7 @@ class AutoWatch:
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves = stats.batches, self._moves + 1
         self._choice = None
-        self._last, self._queued = _copy_of(stats), None
+        self._last, self._queued = stats, None
         self._tell(meters, since)
         return True
 
@@ -99,7 +101,8 @@ class AutoWatch:
 def load_between(before: Stats, after: Stats) -> Load:
     """What happened between two snapshots."""
     worked, pillow = after.worked - before.worked, after.pillow - before.pillow
-    steps = {name: seconds - before.steps_s.get(name, 0.0) for name, seconds in after.steps_s.items()}
+    earlier = before.steps_s
+    steps = {name: seconds - earlier.get(name, 0.0) for name, seconds in after.steps_s.items()}
     functions_s = sum(seconds for name, seconds in steps.items() if not name.startswith(_NATIVE))
     by_pillow_s = sum(seconds for name, seconds in steps.items() if name.startswith(_PILLOW)) * pillow / max(1, worked)
     return Load(
@@ -112,7 +115,3 @@ def load_between(before: Stats, after: Stats) -> Load:
         process_s=after.process_s - before.process_s,
         draws=after.draws > before.draws,
     )
-
-
-def _copy_of(stats: Stats) -> Stats:
-    return replace(stats, steps_s=dict(stats.steps_s))

@@ -7,7 +7,6 @@ A unit stays with the consumer: its draft, its cursors, who observes it. What tr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -15,7 +14,7 @@ from typing import Any, Union
 from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
-from ..batch.written_rows import Placed, Report, WrittenRows
+from ..batch.written_rows import Placed, Report, WrittenRows, clocks
 from ..engine.executor import Outcome, in_words
 from ..engine.feed import Unit
 from ..errors import BatchError, FunctionError, SampleError, WorkerError
@@ -112,10 +111,11 @@ class BatchWork:
         With `weigh` it is also noted what that cost and how many bytes it takes; without, nobody looks at that.
         """
         report, given, nbytes = Report() if weigh else _UNSEEN, None, 0
-        clock = time.perf_counter() if weigh else 0.0
+        clock = clocks() if weigh else (0.0, 0.0)
         columns = join(joining, self.specs, self.rules, keys)
         if weigh:
             report.lap(clock)
+            report.rows = joining.rows
             in_slab = {id(columns[name]) for name, *_ in joining.memory.layout.fields if name in columns}
         if joining.rows and self.finish.acts:
             columns, given = self.finish(columns, joining.rows, joining.real, joining.epoch, joining.position, keys, report)
@@ -220,6 +220,9 @@ class BatchUnit(Unit[Content, Result]):
             self._fail(first, _explained(outcome.fault.error(), str(self), rows))
         self._added += added
         return added
+
+    def lost(self, outcome: Outcome[Content, Result]) -> None:
+        self._observe(outcome, None)
 
     def pieces(self, content: Content) -> list[Content]:
         if not isinstance(content, BatchPart) or not self._work.runner.by_row:
@@ -373,6 +376,9 @@ class ChunkUnit(Unit[Rows, "tuple[Chunk, Report]"]):
 
     def split(self, rows: int) -> list[Rows]:
         return [self.start]
+
+    def lost(self, outcome: Outcome[Rows, tuple[Chunk, Report]]) -> None:
+        self._observe(outcome, None)
 
     def pieces(self, content: Rows) -> list[Rows]:
         return [content.part(at, stop) for at, stop in _cuts(len(content))] if self._work.runner.by_row else []

@@ -19,7 +19,8 @@ from ..engine.executor_names import EXECUTORS
 from ..engine.preflight import preflight
 from ..engine.schedule import Window
 from ..errors import ConfigError
-from ..observe.meters import ExecutorStats, Meters, Span
+from ..observe.meters import Meters, Span, StepName
+from ..observe.stats import ExecutorStats
 from ..plan.nodes import Image
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
@@ -27,7 +28,7 @@ from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
-from ..storage.scratch import Scratch
+from ..storage.scratch import NO_NOTES, Scratch
 from .batch_units import BatchWork, Observer, SegmentWork
 from .thread_count import core_share, default_threads
 
@@ -181,7 +182,17 @@ def slab_memory(executor: Executor, output: Output) -> Allocate:
     return allocate
 
 
-def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, front: bool = False) -> Observer:
+def step_names(runner: Runner) -> list[StepName]:
+    """The steps of a runner, for statistics."""
+    return [*map(StepName, runner.steps, runner.kinds)]
+
+
+def finish_names(finish: Finish) -> list[StepName]:
+    """The steps of what happens to whole batches."""
+    return [StepName(name, "function" if name.startswith("map_batch") else "native") for name in finish.steps]
+
+
+def observer(meters: Meters, steps: Sequence[StepName], finish: Sequence[StepName] = (), *, front: bool = False) -> Observer:
     """Counts the outcomes of one kind of work, whose steps, and those of its finishing task, have these names.
 
     Damaged images are counted with the batch they are in; those on their way to a `filter` or the like (`front`), here.
@@ -191,23 +202,29 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
     def observe(outcome: Outcome[Any, Any], report: Report | None) -> None:
         nonlocal told
         task = outcome.task
-        meters.task(Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s), outcome.cpu_s)
+        if outcome.lost:
+            meters.count(lost=1)
+            return
+        span = Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s)
+        meters.task(span, outcome.cpu_s, steps if task.number >= 0 else finish, report)
         if report is not None:
-            meters.worked(report.rows + len(report.skipped))
+            if task.number >= 0:
+                meters.worked(report.rows + len(report.skipped))
             if report.draws:
-                meters.drew()
+                meters.count(draws=1)
             notes = report.notes
-            meters.by_pillow(notes.pillow)
-            if notes.retried:
-                meters.retried(notes.retried)
-            if meters.sought(notes.seeks_used, notes.seeks_unfit):
+            if notes is NO_NOTES:
+                return
+            unfit = meters.seeks_unfit
+            meters.count(pillow=notes.pillow, retried=notes.retried, seeks_used=notes.seeks_used, seeks_unfit=notes.seeks_unfit)
+            if notes.seeks_unfit and not unfit:
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "
                     "pixels are the same without, decoding takes longer (`stoker index --jpeg --force` makes them again)",
                     notes.unfit,
                 )
             if front:
-                meters.damaged(notes.damaged)
+                meters.count(damaged=notes.damaged)
             if notes.damaged and not told:
                 told = True
                 _log.warning(
@@ -215,7 +232,5 @@ def observer(meters: Meters, steps: list[str], finish: Sequence[str] = (), *, fr
                     "stats().damaged",
                     notes.damage,
                 )
-            for name, seconds in zip(steps if task.number >= 0 else finish, report.seconds):
-                meters.step(name, seconds)
 
     return observe

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
@@ -24,7 +25,8 @@ from ..engine.resources import queued_seconds, usable_cores
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
-from ..observe.meters import Meters, Stats
+from ..observe.meters import Meters, Occupancy
+from ..observe.stats import Stats
 from ..observe.trace import trace_text
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
@@ -44,6 +46,7 @@ from .build import (
     compile_work,
     decodes,
     executor_stats,
+    finish_names,
     finishes,
     group_of,
     layout_of,
@@ -52,6 +55,7 @@ from .build import (
     observer,
     policy_of,
     slab_memory,
+    step_names,
     window_of,
 )
 from .front import Flow, open_front
@@ -221,7 +225,7 @@ class Loader:
                 if self._wanted == self._cursor.epoch:
                     self._wanted = None  # said of this very epoch, not that it should come again
                 self._end_epoch()
-                self._meters.epoch_ended()
+                self._meters.count(epochs=1)
                 iterator.progress.ended = True
                 raise StopIteration
         return iterator.portions.pop(asked)
@@ -280,7 +284,7 @@ class Loader:
         if self._learns and rows == self._layout.rows:
             self._learn(batch)
         self._account(unit.samples, unit)
-        self._meters.damaged(unit.damaged)
+        self._meters.count(damaged=unit.damaged)
         if not rows and self._plan.batch is not None:
             last = unit.bad[-1]
             raise DataLossError(f"every sample of a batch was bad ({unit}); the last one: {last}") from last
@@ -561,11 +565,13 @@ class Loader:
             describe=partial(described, self._work.source),
             resized=window_of if self._units_ahead is None else None,
         )
+        self._meters.occupancy = partial(_occupancy, self._feed)
         return self._feed
 
     def _stop_feed(self) -> None:
         feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
         self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
+        self._meters.occupancy = Occupancy
         if feed is not None:
             feed.close()
         if isinstance(supply, CutSupply):
@@ -596,7 +602,7 @@ class Loader:
         plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        observe = observer(self._meters, work.runner.steps, work.finish.steps)
+        observe = observer(self._meters, step_names(work.runner), finish_names(work.finish))
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
@@ -610,7 +616,7 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        observers = [observer(self._meters, work.runner.steps, front=True) for work in fronts]
+        observers = [observer(self._meters, step_names(work.runner), front=True) for work in fronts]
         budget, watchdog_s = self._share_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:
@@ -656,7 +662,9 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
-        self._batch = loader._output.hand_over(unit.batch())
+        batch, begun = unit.batch(), time.monotonic()
+        self._batch = loader._output.hand_over(batch)
+        loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size
         rows = self._batch.rows
@@ -696,6 +704,10 @@ class _Portions:
         if last and self._unit.error is None:
             return -(-self._unit.rows // self._size) - 1
         return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
+
+
+def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:
+    return Occupancy(*feed.occupancy)
 
 
 def _nbytes(batch: Batch) -> int:

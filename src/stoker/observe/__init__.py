@@ -1,1 +1,24 @@
-"""Measurements as data, and the texts made of them: statistics, the verdict, traces, pages."""
+"""Measurements as data, and what is made of them: the verdict, traces, pages, and what other tools read.
+
+>>> import stoker.observe
+>>> sorted(stoker.observe.__all__)[0]
+'Stats'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .stats import Stats, merge
+
+#: what users meet, by the file it is in: imported when it is asked for
+_HOME = {"Stats": "stats", "merge": "stats"}
+__all__ = ["Stats", "merge"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'stoker.observe' has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

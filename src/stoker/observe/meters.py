@@ -1,16 +1,18 @@
-"""What is measured while a loader runs. Snapshots are plain data; text is made in `verdict.py`."""
+"""What counts while a loader runs. Snapshots of it are `Stats`."""
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import ConfigError
+from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
 
 
 class Span(NamedTuple):
@@ -23,82 +25,14 @@ class Span(NamedTuple):
     stop_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorStats:
-    """Who runs tasks: so many processes of `threads` threads each, or, with 0, threads of this process."""
-
-    name: str = "threads"  # "inline", "threads", "processes", or whatever else there is
-    processes: int = 0
-    threads: int = 0
-    since: int = 0  # batches that had been handed out by then
-    reason: str = ""  # why; empty: the user said so
-    moves: int = 0  # how often work was moved until then
-
-
-_UNKNOWN = ExecutorStats()
-
-
-@dataclass(slots=True)
-class Stats:
-    """A snapshot: all times in seconds, all sizes in bytes, since the loader was made."""
-
-    batches: int = 0
-    samples: int = 0
-    first_samples: int = 0  # of these, in the first batch
-    bytes: int = 0
-    epochs: int = 0
-    skipped: int = 0  # bad samples left out by on_error("skip")
-    skipped_by: dict[str, int] = field(default_factory=dict)  # of these, by step and error: {"map resize: FunctionError": 3}
-    first_batch_s: float = 0.0  # from the first request to the first batch
-    elapsed_s: float = 0.0  # from the first batch to the last one handed out
-    waited_s: float = 0.0  # of that, time the consumer waited for a batch
-    task_s: float = 0.0  # time in tasks, over all workers
-    cpu_s: float = 0.0  # of that, time on a core
-    process_s: float = 0.0  # time on a core of the whole process, from the first batch to the last one handed out
-    queued_s: float | None = None  # meanwhile its threads were ready to run and had no core; None: the system does not say
-    workers: int = 0
-    earlier_worker_s: float = 0.0  # time that workers had before their number was what it is now
-    resized_s: float = 0.0  # `elapsed_s` by then
-    executor: ExecutorStats = _UNKNOWN
-    cores: int = 0  # that this process may use; 0: not known
-    pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
-    retried: int = 0  # reads and calls of functions that were tried again, by retry(n)
-    damaged: int = 0  # images decoded as far as they go, with lenient=True
-    seeks_used: int = 0  # images whose crop was reached by a seek index
-    seeks_unfit: int = 0  # seek indices that did not fit their image, and were not used
-    draws: int = 0  # tasks whose functions draw from random generators that all threads of a process share
-    worked: int = 0  # samples those tasks worked on, the ones not handed out yet included
-    steps_s: dict[str, float] = field(default_factory=dict)  # time in tasks, by step
-
-    @property
-    def measured(self) -> bool:
-        """Whether there are rates and shares: they are taken from the first batch to the last."""
-        return self.batches > 1 and self.elapsed_s > 0
-
-    @property
-    def samples_per_s(self) -> float:
-        later = self.samples - self.first_samples  # the first batch was there when the clock started
-        return later / self.elapsed_s if self.elapsed_s > 0 else 0.0
-
-    @property
-    def wait_share(self) -> float:
-        """Share of the time in which the training loop waited for data."""
-        return min(1.0, self.waited_s / self.elapsed_s) if self.elapsed_s > 0 else 0.0
-
-    @property
-    def core_share(self) -> float:
-        """Share of the time in tasks that was spent on a core, and not waiting for something."""
-        return min(1.0, self.cpu_s / self.task_s) if self.task_s > 0 else 1.0
-
-    @property
-    def busy_share(self) -> float:
-        """Share of the workers' time spent in tasks."""
-        spent = self.earlier_worker_s + (self.elapsed_s - self.resized_s) * self.workers
-        return min(1.0, self.task_s / spent) if spent > 0 else 0.0
-
-
 #: how often the time on cores is asked for
 _CPU_EVERY_S = 0.02
+#: the parts of a run: how long they are at first, and how many there may be before each two become one
+_MOMENT_S, _MOMENTS = 0.25, 240
+#: what is counted by name, because it does not happen in every task
+_RARE = ("epochs", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws")
+#: who finds the interpreter lock taken for longer than this has competitors
+_TAKEN_S = 1e-4
 
 
 class _Latest:
@@ -125,6 +59,61 @@ class _Latest:
         return kept
 
 
+class TaskCosts(Protocol):
+    """What a task says it took: lists with one number for each of its steps."""
+
+    rows: int
+    seconds: list[float]
+    cpu_s: list[float]
+    nbytes: list[int]  # that came out of the step
+    read_bytes: int  # that the first step read
+    queued_s: float  # ready to run, and no core was free
+    lock_s: float  # how long it took to get the interpreter lock when it was let go once; below 0: nobody tried
+
+
+@dataclass(frozen=True, slots=True)
+class StepName:
+    """A step as statistics name it, and what kind of work it is (see `StepStats.kind`)."""
+
+    name: str
+    kind: str = "native"
+
+
+class Sink(Protocol):
+    """Whoever wants to know of every task and every step of the loop as it ends. Called by the consumer's thread."""
+
+    def task(self, span: Span, steps: Sequence[StepName], costs: TaskCosts | None) -> None: ...
+
+    def loop(self, asked_s: float, got_s: float, next_s: float) -> None:
+        """The loop asked for a batch, got it, and asked for the next one; all monotonic."""
+
+
+class _Step:
+    """Sums of one step."""
+
+    __slots__ = ("bytes_in", "bytes_out", "cpu_s", "off_s", "queued_s", "samples", "wall_s")
+
+    def __init__(self) -> None:
+        self.wall_s = self.cpu_s = self.queued_s = self.off_s = 0.0
+        self.samples = self.bytes_in = self.bytes_out = 0
+
+
+class _Worker:
+    __slots__ = ("busy_s", "cpu_s", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks, self.busy_s, self.cpu_s = 0, 0.0, 0.0
+
+
+class Occupancy(NamedTuple):
+    """What is under way: units that are complete, all of them, their bytes, and how many bytes they may take."""
+
+    ready: int = 0
+    in_flight: int = 0
+    nbytes: int = 0
+    budget: int = 0
+
+
 class Meters:
     """Counts as a loader runs; written by the consumer's thread alone."""
 
@@ -135,11 +124,14 @@ class Meters:
         workers: int,
         cores: int = 0,
         queued: Callable[[], float | None] = lambda: None,
-        executor: ExecutorStats = _UNKNOWN,
+        executor: ExecutorStats | None = None,
     ) -> None:
-        self._stats = Stats(workers=workers, cores=cores, executor=executor)
-        #: called with the statistics so far some times per second, by the consumer's thread when it asks for a batch
-        self.watch: Callable[[Meters, Stats], None] | None = None
+        self._stats = Stats(workers=workers, cores=cores, executor=executor or ExecutorStats(), host=socket.gethostname())
+        #: called some times per second, by the consumer's thread when it asks for a batch
+        self.watch: Callable[[Meters], None] | None = None
+        #: what is under way
+        self.occupancy: Callable[[], Occupancy] = Occupancy
+        self.sinks: tuple[Sink, ...] = ()
         self._queued, self._first_queued = queued, 0.0
         self._due = False
         self._begun: float | None = None
@@ -147,6 +139,19 @@ class Meters:
         self._first_cpu = self._next_cpu = 0.0
         self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
         self._waits = _Latest(self.MOST_SPANS, 2)
+        self._got = self._asked = 0.0  # when the last batch was handed out, and asked for
+        # Sums that change with every batch, or task; the rest is in `_stats`.
+        self._batches = self._samples = self._bytes = self._worked = 0
+        self._elapsed_s = self._waited_s = self._handed_s = self._step_s = self._process_s = self._task_s = self._cpu_s = 0.0
+        self._steps: dict[StepName, _Step] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._wait_counts, self._cost_counts = [0] * BUCKETS, [0] * BUCKETS
+        self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
+        self._rare = dict.fromkeys(_RARE, 0)
+        self._loop = LoopStats()  # as far as steps beside busy and idle workers go
+        self._slowest: tuple[SlowSample, ...] = ()
+        self._moments: list[Moment] = []
+        self._moment_s, self._last = _MOMENT_S, Moment(0.0, 0.0, 0, 0, 0.0, 0.0, workers)
 
     @property
     def spans(self) -> list[Span]:
@@ -159,72 +164,138 @@ class Meters:
         return [(asked, got) for asked, got in self._waits.rows()]
 
     def request(self) -> float:
+        """The loop asks for a batch."""
         now = time.monotonic()
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
+        elif self._got:
+            self._step_s += now - self._got
+            for sink in self.sinks:
+                sink.loop(self._asked, self._got, now)
+            self._got = 0.0
         if self._due and self.watch is not None:
             self._due = False
-            self.watch(self, self._stats)  # not when a batch was delivered: interrupted there, it would be lost
+            self.watch(self)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
     def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
+        """The loop gets a batch."""
         now = time.monotonic()
-        stats = self._stats
-        stats.batches += 1
-        stats.samples += samples
-        stats.bytes += nbytes
+        self._batches += 1
+        self._samples += samples
+        self._bytes += nbytes
+        self._asked, self._got = asked_s, now
         if self._first is None:
             self._first, self._first_cpu = now, time.process_time()
-            stats.first_samples = samples
-            stats.first_batch_s = now - (self._begun or now)
+            self._stats = replace(self._stats, first_samples=samples, first_batch_s=now - (self._begun or now))
+            self._handed_s = 0.0
             return
-        stats.waited_s += now - asked_s
-        stats.elapsed_s = now - self._first
+        waited = now - asked_s
+        self._waited_s += waited
+        self._elapsed_s = now - self._first
+        self._wait_counts[min(BUCKETS - 1, int(waited * waited * 1e12).bit_length())] += 1
         if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
             self._next_cpu = now + _CPU_EVERY_S
-            stats.process_s = time.process_time() - self._first_cpu
+            self._process_s = time.process_time() - self._first_cpu
             self._due = self.watch is not None
+            if self._elapsed_s >= self._last.at_s + self._moment_s:
+                self._moment()
         self._waits.append((asked_s, now))
+
+    def handed_over(self, seconds: float) -> None:
+        """It took so long to hand a batch over to a device or another library."""
+        self._handed_s += seconds
 
     def moved(self, workers: int, executor: ExecutorStats) -> None:
         """Others run tasks from now on."""
         stats = self._stats
-        stats.earlier_worker_s += (stats.elapsed_s - stats.resized_s) * stats.workers
-        stats.resized_s, stats.workers, stats.executor = stats.elapsed_s, workers, executor
+        earlier = stats.earlier_worker_s + (self._elapsed_s - stats.resized_s) * stats.workers
+        self._stats = replace(stats, earlier_worker_s=earlier, resized_s=self._elapsed_s, workers=workers, executor=executor)
 
-    def task(self, span: Span, cpu_s: float) -> None:
-        self._stats.task_s += span.stop_s - span.start_s
-        self._stats.cpu_s += cpu_s
+    def task(self, span: Span, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
+        """A task is done; `costs` None: it failed."""
+        wall_s = span.stop_s - span.start_s
+        self._task_s += wall_s
+        self._cpu_s += cpu_s
+        worker = self._workers.get(span.worker)
+        if worker is None:
+            worker = self._workers[span.worker] = _Worker()
+        worker.tasks += 1
+        worker.busy_s += wall_s
+        worker.cpu_s += cpu_s
         self._spans.append(span)
+        if costs is not None:
+            self._count(steps, costs, span.task >= 0)
+        for sink in self.sinks:
+            sink.task(span, steps, costs)
+
+    def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
+        off = sum(costs.seconds) - sum(costs.cpu_s)
+        share = min(1.0, costs.queued_s / off) if off > 0 else 0.0  # of the time off a core in which none was free
+        came = costs.read_bytes
+        for name, wall_s, cpu_s, nbytes in zip(steps, costs.seconds, costs.cpu_s, costs.nbytes):
+            sums = self._steps.get(name)
+            if sums is None:
+                sums = self._steps[name] = _Step()
+            sums.samples += costs.rows
+            sums.wall_s += wall_s
+            sums.cpu_s += cpu_s
+            if cpu_s < wall_s:
+                queued = share * (wall_s - cpu_s)
+                sums.queued_s += queued
+                sums.off_s += wall_s - cpu_s - queued
+            sums.bytes_in += came
+            sums.bytes_out += nbytes
+            came = nbytes
+        if costs.lock_s >= 0:
+            self._tried += 1
+            self._taken += costs.lock_s > _TAKEN_S
+        if of_rows and costs.rows:
+            row_s = sum(costs.seconds) / costs.rows
+            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += costs.rows
+
+    def _moment(self) -> None:
+        """Note what happened since the last one."""
+        last, stats = self._last, self._stats
+        totals = Moment(
+            self._elapsed_s, self._elapsed_s - last.at_s, self._batches, self._samples, self._waited_s, self._task_s, stats.workers,
+        )  # fmt: skip
+        between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
+        self._moments.append(replace(totals, **between, **self.occupancy()._asdict()))
+        self._last = totals
+        if len(self._moments) >= _MOMENTS:
+            pairs = zip(self._moments[::2], self._moments[1::2])
+            self._moments, self._moment_s = [_joined(*pair) for pair in pairs], 2 * self._moment_s
 
     def worked(self, samples: int) -> None:
-        self._stats.worked += samples
+        self._worked += samples
 
-    def step(self, name: str, seconds: float) -> None:
-        self._stats.steps_s[name] = self._stats.steps_s.get(name, 0.0) + seconds
+    def count(self, **counts: int) -> None:
+        """Add to what is counted by name: the fields of `Stats` in `_RARE`."""
+        for name, count in counts.items():
+            self._rare[name] += count
 
-    def sought(self, used: int, unfit: int) -> bool:
-        """What became of seek indices; returns whether these are the first that did not fit."""
-        first = bool(unfit) and not self._stats.seeks_unfit
-        self._stats.seeks_used += used
-        self._stats.seeks_unfit += unfit
-        return first
+    @property
+    def seeks_unfit(self) -> int:
+        """Seek indices so far that did not fit."""
+        return self._rare["seeks_unfit"]
 
-    def by_pillow(self, count: int) -> None:
-        self._stats.pillow += count
+    def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
+        """So many further steps, and their time, while most workers were busy, and while hardly any was."""
+        loop = self._loop
+        self._loop = replace(
+            loop,
+            busy_steps=loop.busy_steps + busy[0],
+            busy_step_s=loop.busy_step_s + busy[1],
+            calm_steps=loop.calm_steps + calm[0],
+            calm_step_s=loop.calm_step_s + calm[1],
+        )
 
-    def retried(self, count: int) -> None:
-        self._stats.retried += count
-
-    def drew(self) -> None:
-        self._stats.draws += 1
-
-    def damaged(self, count: int) -> None:
-        self._stats.damaged += count
-
-    def epoch_ended(self) -> None:
-        self._stats.epochs += 1
+    def slow(self, samples: Iterable[SlowSample]) -> None:
+        """Samples that took long; the slowest are kept, each once."""
+        slowest = {slow.key: slow for slow in sorted([*self._slowest, *samples], key=lambda slow: slow.seconds)}
+        self._slowest = tuple(sorted(slowest.values(), key=lambda slow: -slow.seconds)[:10])
 
     def look(self) -> None:
         """Ask how long threads were queued: while workers live, because a thread that has ended is no longer counted.
@@ -234,14 +305,68 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            self._stats.queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
+            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
+            self._stats = replace(self._stats, queued_s=queued_s)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
+        by = dict(self._stats.skipped_by)
         for kind in kinds:
-            self._stats.skipped += 1
-            self._stats.skipped_by[kind] = self._stats.skipped_by.get(kind, 0) + 1
+            by[kind] = by.get(kind, 0) + 1
+        self._stats = replace(self._stats, skipped_by=by, skipped=sum(by.values()))
 
-    def snapshot(self) -> Stats:
-        self.look()
-        return replace(self._stats, steps_s=dict(self._stats.steps_s), skipped_by=dict(self._stats.skipped_by))
+    def snapshot(self, look: bool = True) -> Stats:
+        """What was counted so far; without `look`, how long threads were queued is what was last known."""
+        if look:
+            self.look()
+        competed = self._taken / self._tried if self._tried else 0.0
+        return replace(
+            self._stats,
+            **self._rare,  # type: ignore[arg-type]
+            batches=self._batches,
+            samples=self._samples,
+            bytes=self._bytes,
+            elapsed_s=self._elapsed_s,
+            waited_s=self._waited_s,
+            handed_s=self._handed_s,
+            task_s=self._task_s,
+            cpu_s=self._cpu_s,
+            process_s=self._process_s,
+            worked=self._worked,
+            steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
+            by_worker=tuple(
+                WorkerStats(number, each.tasks, each.busy_s, each.cpu_s) for number, each in sorted(self._workers.items())
+            ),
+            loop=replace(self._loop, steps=self._batches, step_s=self._step_s, waits=_histogram(self._wait_counts)),
+            sample_costs=_histogram(self._cost_counts),
+            slowest=self._slowest,
+            history=tuple(self._moments),
+        )
+
+
+def _joined(first: Moment, second: Moment) -> Moment:
+    """Two parts of a run as one."""
+    sums = ("length_s", "batches", "samples", "waited_s", "busy_s")
+    return replace(second, **{name: getattr(first, name) + getattr(second, name) for name in sums})
+
+
+def _histogram(counts: list[int]) -> Histogram:
+    used = max((number for number, count in enumerate(counts) if count), default=-1)
+    return Histogram(tuple(counts[: used + 1]))
+
+
+def _step_stats(step: StepName, sums: _Step, competed: float) -> StepStats:
+    """A step's sums, its time off a core told apart: functions wait for the interpreter lock as often as it was found taken."""
+    lock = {"read": 0.0, "native": 1.0}.get(step.kind, competed) * sums.off_s
+    return StepStats(
+        step.name,
+        step.kind,
+        sums.samples,
+        sums.wall_s,
+        sums.cpu_s,
+        lock,
+        sums.queued_s,
+        sums.off_s - lock,
+        sums.bytes_in,
+        sums.bytes_out,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ..sizes import counted, show_bytes
-from .meters import Stats
+from .stats import Stats
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --faint: #667085; --paper: #f6f7f9; --card: #ffffff; --line: #e3e6ec;

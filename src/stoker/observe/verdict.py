@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..sizes import counted, show_bytes
-from .meters import Stats
+from .stats import Stats
 
 #: steps that compute, and do not wait for anything
 _COMPUTING = ("image", "decode", "blend", "collate")

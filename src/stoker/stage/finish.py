@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..batch.strings import ByteStrings
-from ..batch.written_rows import Report
+from ..batch.written_rows import Report, clocks
 from ..errors import BatchError
 from ..plan.columns import AnyNode, Step, Work
 from ..plan.nodes import Blend, Function, MapBatch, describe_function, verb_of
@@ -59,7 +58,7 @@ class Finish:
         With them come the keys, where a function gave some.
         What each of `steps` but the first cost is noted in the report.
         """
-        clock, given = time.perf_counter(), None
+        clock, given = clocks(), None
         functions = iter(self.functions)
         ours = {id(column): column for column in columns.values()}  # made here: nobody else looks at them
         for step in self.work.steps:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batch.draft import column_bytes
-from ..batch.written_rows import Report
+from ..batch.written_rows import Clock, Report, clocks
 from ..errors import BatchError, FunctionError, ReadError, SampleError
 from ..faults import TaskFault
 from ..plan.columns import AnyNode, AnyStep, Work, check_there, read_with
@@ -49,6 +49,10 @@ NO_TARGETS: Mapping[str, NDArray[Any]] = {}
 Rows = Union[Places, Chunk]
 #: a step of a runner: the rows, the memory they may be written to, and the worker's scratch
 _Act = Callable[[Any, Targets, Scratch], Chunk]
+
+
+#: how often it is tried how long the interpreter lock takes to get
+_TRY_LOCK_S = 0.02
 
 
 #: who does what a node says
@@ -92,10 +96,13 @@ class Runner:
         self._acts: list[_Act] = [_act(step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
         self._whole = [stage.whole for _, stage in doing]
         self.steps = [stage.name for _, stage in doing]
+        #: of each step: "read", "native", or "function", which holds the interpreter lock
+        self.kinds = ["function" if stage.functions else "native" for _, stage in doing]
         if read:
             self._acts.insert(0, partial(_run_read, read, self._makes[0]))
             self._whole.insert(0, False)
             self.steps.insert(0, "read")
+            self.kinds.insert(0, "read")
         #: whether no stage needs rows together, so that each may go alone
         self.by_row = not any(self._whole)
         self._columns = work.columns if work.moves else None
@@ -106,24 +113,36 @@ class Runner:
         report = Report(len(self.steps))
         if self._functions:
             scratch.again = isinstance(rows, Places)
-        clock = time.perf_counter()
+        clock, queued_s = clocks(), scratch.queued_s()
         first = 0
         rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
         if rendered is not None:
             first = 2
             chunk, read_s = rendered
             rows, targets = self._settle(chunk, targets, report, self.steps[1])
-            report.seconds[:first] = read_s, time.perf_counter() - clock - read_s
-        chunk = self._through(first, len(self.steps), rows, targets, scratch, report)
+            now = clocks()
+            render_s, cpu_s = now[0] - clock[0] - read_s, now[1] - clock[1]
+            report.seconds[:first] = read_s, render_s
+            report.cpu_s[:first] = cpu_s - min(cpu_s, render_s), min(cpu_s, render_s)  # decoding does not wait
+            report.nbytes[1] = _bytes_of(chunk)
+            clock = now
+        chunk = self._through(first, len(self.steps), rows, targets, scratch, report, clock)
         if self._columns is not None and len(chunk):
             chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
         report.notes = scratch.take_notes()
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
+            if clock[0] >= scratch.tried_s + _TRY_LOCK_S:
+                report.lock_s = _try_lock()
+                scratch.tried_s = clock[0]
+        report.read_bytes = report.nbytes[0] if self._read is not None else 0
+        report.queued_s = max(0.0, scratch.queued_s() - queued_s)
         return chunk, report
 
-    def _through(self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report) -> Chunk:
+    def _through(
+        self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report, clock: Clock
+    ) -> Chunk:
         """Send rows through the steps from `first` to `stop`.
 
         Each step takes them all together. Where there is no memory for that, they go one at a time through all that is left, so
@@ -131,7 +150,6 @@ class Runner:
         """
         at = first
         while at < stop:
-            clock = time.perf_counter()
             short: MemoryError | None = None
             if self._whole[at] and report.failure is not None:
                 assert isinstance(rows, Chunk)
@@ -147,7 +165,12 @@ class Runner:
                     rows, targets = self._settle(
                         chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
                     )
-            report.seconds[at] += time.perf_counter() - clock
+            now = clocks()
+            report.seconds[at] += now[0] - clock[0]
+            report.cpu_s[at] += now[1] - clock[1]
+            clock = now
+            if isinstance(rows, Chunk):
+                report.nbytes[at] = _bytes_of(rows)
             at += 1
             if short is not None:
                 targets = NO_TARGETS
@@ -186,7 +209,7 @@ class Runner:
         for at in range(len(rows)):
             row = rows.take(np.array([at])) if isinstance(rows, Chunk) else rows.part(at, at + 1)
             try:
-                chunk = self._through(first, stop, row, NO_TARGETS, scratch, report).own()
+                chunk = self._through(first, stop, row, NO_TARGETS, scratch, report, clocks()).own()
             except MemoryError as error:
                 chunk = self._without_memory(row, error, report, self.steps[first])
             failed = report.failure is not earlier
@@ -246,6 +269,18 @@ class Runner:
         keep = np.ones(len(chunk), np.bool_)
         keep[failed] = False
         return chunk.take(np.flatnonzero(keep)), NO_TARGETS  # rows no longer line up with their memory
+
+
+def _bytes_of(chunk: Chunk) -> int:
+    """Bytes of a chunk's columns, as far as they need not be counted."""
+    return sum(getattr(column, "nbytes", 0) for column in chunk.columns.values())
+
+
+def _try_lock() -> float:
+    """Let the interpreter lock go, and see how long it takes to get it back."""
+    begun = time.perf_counter()
+    time.sleep(0)
+    return time.perf_counter() - begun
 
 
 def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> list[dict[str, str]]:

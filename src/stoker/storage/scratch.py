@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -33,12 +34,15 @@ NO_NOTES = Notes()
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "_notes", "again")
+    __slots__ = ("_arena", "_decoder", "_kept", "_notes", "_schedule", "again", "tried_s")
 
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
         self.again = False
+        #: when it was last tried how long the interpreter lock takes to get
+        self.tried_s = 0.0
         self._notes: Notes | None = None
+        self._schedule: int | None = None  # a file that tells how long this thread waited for a core; -1: there is none
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None
         self._kept: dict[Any, Any] = {}
@@ -61,6 +65,18 @@ class Scratch:
             self._kept[owner] = make()
         return self._kept[owner]
 
+    def queued_s(self) -> float:
+        """How long the worker's thread was ready to run, ever, and had no core; 0 where the system does not say."""
+        if self._schedule is None:
+            try:
+                self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._schedule = -1
+        try:
+            return int(os.pread(self._schedule, 64, 0).split()[1]) * 1e-9 if self._schedule >= 0 else 0.0
+        except (OSError, IndexError, ValueError):  # the thread it began with is gone
+            return 0.0
+
     @property
     def notes(self) -> Notes:
         """Where to note what happens."""
@@ -79,4 +95,6 @@ class Scratch:
     def close(self) -> None:
         if self._decoder is not None:
             self._decoder.close()
-        self._arena = self._decoder = None
+        if self._schedule is not None and self._schedule >= 0:
+            os.close(self._schedule)
+        self._arena = self._decoder = self._schedule = None
