@@ -259,7 +259,13 @@ class Meters:
         """Note what happened since the last one."""
         last, stats = self._last, self._stats
         totals = Moment(
-            self._elapsed_s, self._elapsed_s - last.at_s, self._batches, self._samples, self._waited_s, self._task_s, stats.workers,
+            self._elapsed_s,
+            self._elapsed_s - last.at_s,
+            self._batches,
+            self._samples,
+            self._waited_s,
+            self._task_s,
+            stats.workers,
         )  # fmt: skip
         between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
         self._moments.append(replace(totals, **between, **self.occupancy()._asdict()))
