@@ -21,12 +21,22 @@ def boxes(svg: str) -> dict[str, ElementTree.Element]:
     return {(group.findtext("title") or "").split("\n")[0]: group.find("rect") for group in groups}  # type: ignore[misc]
 
 
-def test_every_verb_has_its_box_from_the_source_to_the_batch() -> None:
+def test_every_verb_has_its_box_from_the_source_to_the_loop() -> None:
     pixels = stoker.arrays(image=np.zeros((4, 8, 8, 3), np.uint8), label=np.arange(4))
     train = pixels.shuffle(seed=7).image("image", CenterCrop(4)).filter(odd).take(2).map(label=abs).batch(2).map_batch(spread)
     nodes = graph_nodes(train.plan)
-    assert [node.name for node in nodes] == ["source", "order", "image", "filter", "take", "map", "batch", "map_batch"]
-    assert [node.kind for node in nodes] == ["read", "", "native", "function", "", "function", "", "function"]
+    assert [node.name for node in nodes] == [
+        "source",
+        "order",
+        "image",
+        "filter",
+        "take",
+        "map",
+        "batch",
+        "map_batch",
+        "training loop",
+    ]
+    assert [node.kind for node in nodes] == ["read", "", "native", "function", "", "function", "", "function", ""]
     text = graph_svg(nodes)
     assert all(told in text for told in ("shuffle(seed=7)", "CenterCrop(4)", "label=abs", "spread"))
     assert "us" not in re.findall(r"\w+", text), "nothing was measured"
@@ -43,7 +53,7 @@ def test_what_a_step_cost_is_found_with_its_verb_and_makes_it_wide() -> None:
     nodes = graph_nodes(train.plan, Stats(steps=tuple(steps)), device="cuda:0")
     costs = {f"{node.name} {node.detail}": node.cost_us for node in nodes}
     assert (costs["map x=abs"], costs["map y=abs"]) == (10.0, 80.0)
-    assert nodes[0].bytes == 8 and nodes[-1].detail == "cuda:0"
+    assert nodes[0].bytes == 8 and nodes[-1].detail == "on cuda:0"
     widths = {name: float(rect.get("width", "0")) for name, rect in boxes(graph_svg(nodes)).items()}
     assert widths["map: y=abs"] > 2 * widths["map: x=abs"]
 

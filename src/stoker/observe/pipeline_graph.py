@@ -77,9 +77,8 @@ def graph_nodes(plan: Plan, stats: Stats | None = None, device: str = "") -> lis
         nodes.append(costs.node(*_split(plan.batch), "native" if costs.has("collate") else "", "collate", size or None))
     nodes += [costs.verb(node) for node in plan.finish]
     worth = costs.handed_us > sum(node.cost_us or 0.0 for node in nodes) / 100
-    if device or worth:
-        nodes.append(GraphNode("device", device or "hand-over", "native" if worth else "", costs.handed_us if worth else None))
-    return nodes
+    told = f"on {device}" if device else "hand-over" if worth else ""
+    return [*nodes, GraphNode("training loop", told, "native" if worth else "", costs.handed_us if worth else None)]
 
 
 class _Costs:
@@ -190,7 +189,7 @@ def _width(node: GraphNode, total: float) -> float:
     if total > 0 and node.cost_us:
         return _BOX + _COSTS * node.cost_us / total
     text = 22 + max(_CHARACTER * len(node.detail), 8.8 * len(node.name))
-    return max(64.0, min(text, _BOX if total > 0 else 1.5 * _BOX))
+    return max(64.0, min(text, (1.2 if total > 0 else 1.5) * _BOX))
 
 
 def _drawn(box: _Box, y: float, height: float) -> str:
@@ -255,7 +254,7 @@ def _legend(nodes: Sequence[GraphNode], y: float) -> str:
             parts.append(f'<text x="{x + 15:.1f}" y="{y:.1f}">{told}</text>')
             x += 34 + 6.2 * len(told)
     sizes = ["boxes: time of one worker per sample"] if any(node.cost_us for node in nodes) else []
-    sizes += ["edges: bytes per sample"] if any(node.bytes for node in nodes) else []
+    sizes += ["edges: bytes per sample"] if any(node.bytes for node in nodes[:-1]) else []
     if sizes:
         parts.append(f'<text x="{x:.1f}" y="{y:.1f}" opacity=".75">{"; ".join(sizes)}</text>')
     return f'<g font-size="11.5">{"".join(parts)}</g>' if parts else ""
