@@ -52,7 +52,7 @@ _FUNCTIONS = (Map, MapFields, Filter, FlatMap, MapBatch, Regroup)
 _NAMES = (Select, Rename, Drop)
 
 #: sizes in pixels: a box that costs nothing, what all costs together add, the gap for an edge, a line of text
-_BOX, _COSTS, _GAP, _LINE = 118, 340, 54, 14
+_BOX, _COSTS, _GAP, _LINE = 118, 300, 54, 14
 _EDGE = 8  # the border of the picture
 _MOST_LINES = 5
 _CHARACTER = 6.7  # of the arguments' font
@@ -78,7 +78,7 @@ def graph_nodes(plan: Plan, stats: Stats | None = None, device: str = "") -> lis
     nodes += [costs.verb(node) for node in plan.finish]
     worth = costs.handed_us > sum(node.cost_us or 0.0 for node in nodes) / 100
     told = f"on {device}" if device else "hand-over" if worth else ""
-    return [*nodes, GraphNode("training loop", told, "native" if worth else "", costs.handed_us if worth else None)]
+    return [*nodes, GraphNode("training", told, "native" if worth else "", costs.handed_us if worth else None)]
 
 
 class _Costs:
