@@ -12,7 +12,7 @@ import numpy as np
 
 from ..sizes import counted, show_bytes
 from ..source.source import Source
-from .sample_choice import ShownSample, is_label, samples_at, spread_indices
+from .sample_choice import ShownSample, as_stored, is_label, samples_at, spread_indices
 from .thumbnails import picture_size
 
 #: samples that are looked at, and how long that may take: of a slow store it is fewer
@@ -108,7 +108,7 @@ class DataSurvey:
                 self.lengths.append(len(sample.values[name]))
         self.labels.update(sample.labels)
         for name, value in sample.values.items():
-            if name not in pictures and not (is_label(name) and sample.labels):
+            if name not in pictures and not (is_label(name) and np.asarray(value).dtype.kind in "iu"):
                 self.fields.setdefault(name, FieldSurvey(name)).add(value)
 
 
@@ -126,11 +126,11 @@ def survey_source(source: Source, opaque: Sequence[str] = ()) -> DataSurvey:
     They are read in an order that leaves them spread, wherever time ends. `opaque` fields hold no pictures.
     """
     survey = DataSurvey()
-    indices = spread_indices(len(source), _MOST)
+    stored, indices = as_stored(source), spread_indices(len(source), _MOST)
     parts = -(-len(indices) // _TOGETHER)
     begun = time.monotonic()
     for part in range(parts):
-        for sample in samples_at(source, indices[part::parts]):
+        for sample in samples_at(stored, indices[part::parts]):
             survey.add(ShownSample(sample.index, sample.key, sample.values, sample.problem, tuple(opaque)))
         if time.monotonic() - begun > _SECONDS:
             break
