@@ -134,7 +134,7 @@ class Runner:
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
             if clock[0] >= scratch.tried_s + _TRY_LOCK_S:
-                report.lock_s = _try_lock()
+                report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
         report.read_bytes = report.nbytes[0] if self._read is not None else 0
         report.queued_s = max(0.0, scratch.queued_s() - queued_s)
@@ -276,11 +276,11 @@ def _bytes_of(chunk: Chunk) -> int:
     return sum(getattr(column, "nbytes", 0) for column in chunk.columns.values())
 
 
-def _try_lock() -> float:
-    """Let the interpreter lock go, and see how long it takes to get it back."""
-    begun = time.perf_counter()
+def _try_lock(scratch: Scratch) -> float:
+    """Let the interpreter lock go, and see how long it takes to get it back; time without a core does not count."""
+    queued, begun = scratch.queued_s(), time.perf_counter()
     time.sleep(0)
-    return time.perf_counter() - begun
+    return max(0.0, time.perf_counter() - begun - (scratch.queued_s() - queued))
 
 
 def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> list[dict[str, str]]:
