@@ -277,8 +277,8 @@ class Renderer:
     """Makes the pictures of one program, for one worker: `begin` says where they go, each `add` fills some of them.
 
     Then `rows` says what became of each (`ROW_DTYPE`; valid until the next `begin`), `bad` how many have a status other than 0,
-    `read_s` the time spent reading, `read_cpu_s` what of that was on a core, `read_bytes` what was read, and `sought` whether seek
-    indices were at hand. The pixels of bad ones are undefined.
+    `read_s` the time spent reading, `read_cpu_s` what of that was on a core, `read_bytes` what was read, and `sought` whether
+    seek indices were at hand. The pixels of bad ones are undefined.
     """
 
     def __init__(self, decoder: Decoder, program: Program) -> None:

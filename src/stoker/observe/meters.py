@@ -32,7 +32,7 @@ _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
 _RARE = ("epochs", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws")
 #: who finds the interpreter lock taken for longer than this has competitors
-_TAKEN_S = 1e-4
+_TAKEN_S = 4e-4
 
 
 class _Latest:
