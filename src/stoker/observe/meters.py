@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 #: how often the time on cores is asked for
-_CPU_EVERY_S = 0.02
+_CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
