@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .measured_speed import Speed, speed
+    from .rank_stats import gather
     from .stats import Stats, merge
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Speed": "measured_speed", "Stats": "stats", "merge": "stats", "speed": "measured_speed"}
-__all__ = ["Speed", "Stats", "merge", "speed"]
+_HOME = {
+    "Speed": "measured_speed",
+    "Stats": "stats",
+    "gather": "rank_stats",
+    "merge": "stats",
+    "speed": "measured_speed",
+}
+__all__ = ["Speed", "Stats", "gather", "merge", "speed"]
 
 
 def __getattr__(name: str) -> Any:
