@@ -2,7 +2,7 @@
 
 >>> import stoker.observe
 >>> sorted(stoker.observe.__all__)[0]
-'Stats'
+'Advice'
 """
 
 from __future__ import annotations
@@ -11,11 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .advice import Advice
+    from .facts import Facts
     from .stats import Stats, merge
+    from .verdict import Verdict, verdict
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "merge": "stats"}
-__all__ = ["Stats", "merge"]
+_HOME = {
+    "Advice": "advice",
+    "Facts": "facts",
+    "Stats": "stats",
+    "Verdict": "verdict",
+    "merge": "stats",
+    "verdict": "verdict",
+}
+__all__ = ["Advice", "Facts", "Stats", "Verdict", "merge", "verdict"]
 
 
 def __getattr__(name: str) -> Any:
