@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .advice import Advice
     from .facts import Facts
+    from .rank_stats import gather
     from .stats import Stats, merge
-    from .verdict import Verdict, verdict
+    from .verdict import Verdict
 
 #: what users meet, by the file it is in: imported when it is asked for
 _HOME = {
@@ -22,10 +23,10 @@ _HOME = {
     "Facts": "facts",
     "Stats": "stats",
     "Verdict": "verdict",
+    "gather": "rank_stats",
     "merge": "stats",
-    "verdict": "verdict",
 }
-__all__ = ["Advice", "Facts", "Stats", "Verdict", "merge", "verdict"]
+__all__ = ["Advice", "Facts", "Stats", "Verdict", "gather", "merge"]
 
 
 def __getattr__(name: str) -> Any:
