@@ -31,7 +31,7 @@ _NAMES = {
     "loop": "the training loop",
     "cores": "the number of cores",
     "python": "the interpreter lock",
-    "workers": "waiting",
+    "workers": "the number of workers",
     "alone": "the loop",
 }
 
@@ -68,12 +68,12 @@ class _Case:
         if found.gain >= _WORTH and math.isfinite(found.gain):
             yield Advice(what, how, found.gain, self._then(found))
 
-    def saves(self, what: str, share: float, how: str = "") -> Iterator[Advice]:
-        """An advice that saves a share of all time in tasks."""
-        left = max(0.02, 1 - share)
-        costs = self.costs
-        changed = replace(costs, cpu_s=costs.cpu_s * left, python_s=costs.python_s * left, wait_s=costs.wait_s * left)
-        yield from self.gives(what, how, changed)
+    def saves(self, what: str, share: float) -> Iterator[Advice]:
+        """An advice that saves a share of all time in tasks, whatever that is spent on."""
+        work, loop = 1 / max(0.02, 1 - share), self.costs.rates().get("loop", math.inf) / self.stats.samples_per_s
+        gain = min(work, max(1.0, loop))
+        if gain >= _WORTH:
+            yield Advice(what, "", gain, _NAMES["loop"] if gain < work and self.training else "")
 
     def _then(self, found: Prediction) -> str:
         same = found.limit == self.limit.resource or (found.limit == "loop" and not self.training)
@@ -172,7 +172,8 @@ def _step_free(case: _Case) -> Iterator[Advice]:
         changed = case.costs.without([step], made_samples(case.stats))
         found = predict(case.stats, case.costs, changed, case.limit.resource)
         if _WORTH <= found.gain < 20:
-            yield Advice(f"{step.name} made cheaper, or vectorised with `map_batch`, would give up to {found.gain:.1f}x")
+            how = "" if step.name.startswith("map_batch") else ", or vectorised with `map_batch`,"
+            yield Advice(f"{step.name} made cheaper{how} would give up to {found.gain:.1f}x")
 
 
 def _processes(case: _Case) -> Iterator[Advice]:
@@ -206,7 +207,7 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
 
 def _more_memory(case: _Case) -> Iterator[Advice]:
     stats = case.stats
-    unit, _ = unit_bytes(stats.history)
+    unit, _ = unit_bytes(stats, case.facts)
     how, what = "ahead=8", "a larger `ahead`"
     if case.limit.name == "memory" and unit:
         size = math.ceil(unit * (4 + stats.workers // 3) / 1e6)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..sizes import counted, show_bytes
 from .facts import Facts
-from .stats import Moment, OriginStats, Stats, StepStats
-from .what_if import made_samples, other_cores, used_cores
+from .stats import OriginStats, Stats, StepStats
+from .what_if import costs_of, made_samples, other_cores, used_cores
 
 #: a run that is shorter says nothing
 SHORT_S = 1.0
@@ -22,10 +22,12 @@ _FULL = 0.85
 _IDLE = 0.25
 #: a share of the time in tasks that explains them
 _MOSTLY = 0.3
-#: samples that take so many times as long as most are slow; where they take this share of the time they are the limit
-_SLOW, _SLOW_SHARE = 5.0, 0.3
+#: tasks that take so many times as long as most, for a sample, have slow ones in them; the second: without other evidence
+_SLOW, _SLOW_ALONE = 2.5, 5.0
+#: where such tasks are at most this share, and take at least this share of the time, they are the limit
+_FEW, _SLOW_SHARE = 0.4, 0.25
 #: a shard whose samples take so many times as long to read as others, and what it must cost of all time in tasks
-_SLOW_SHARD, _SLOW_SHARD_SHARE = 3.0, 0.15
+_SLOW_SHARD, _SLOW_SHARD_SHARE = 2.0, 0.15
 #: from this share of samples on that were not in a cache it is cold
 _COLD = 0.2
 #: bytes in and out per second on a core from which on moving them is the work
@@ -126,8 +128,10 @@ def _and_interpreter(stats: Stats) -> str:
 
 def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     spare = f"{counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time"
-    if 0 < balance.busy < 0.8:
-        spare += f": they could feed a loop {min(10.0, 1 / balance.busy):.1f} times as fast"
+    rates = costs_of(stats).rates()
+    able = min(rate for name, rate in rates.items() if name != "loop") / stats.samples_per_s
+    if balance.busy < 0.8 and able > 1.2:
+        spare += f": they could feed a loop {'more than 10' if able > 10 else f'{able:.1f}'} times as fast"
     return Limit("loop", f"Fast enough: the training loop itself is the limit ({spare})", "loop")
 
 
@@ -142,7 +146,7 @@ def _hand_out(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 def _alone(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if stats.executor.name != "inline":
         return None
-    return Limit("workers", "Too few workers are the limit: there are none, and the loop makes every batch itself", "alone")
+    return Limit("workers", "Too few workers are the limit: there are none, and whoever asks for a batch makes it", "alone")
 
 
 def _handover(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -159,11 +163,11 @@ def _cold(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     saved = _before_cache(stats)
     if missed < _COLD or saved < _MOSTLY:
         return None
-    if stats.epochs < 2:
-        told = f"A cold cache is the limit: {missed:.0%} of the samples were not in it yet, and making them took {saved:.0%}"
-        return Limit("cold", f"{told} of the workers' time", excess=saved)
-    told = f"A cache that is too small is the limit: after {stats.epochs} epochs {missed:.0%} of the samples are not in it"
-    return Limit("cache", told, excess=saved * missed)
+    if facts.samples and stats.cache_misses > 1.2 * facts.samples:
+        told = f"A cache that is too small is the limit: {missed:.0%} of the samples were not in it, many of them again"
+        return Limit("cache", f"{told}, and making them took {saved:.0%} of the workers' time", excess=saved)
+    told = f"A cold cache is the limit: {missed:.0%} of the samples were not in it yet, and making them took {saved:.0%}"
+    return Limit("cold", f"{told} of the workers' time", excess=saved)
 
 
 def _before_cache(stats: Stats) -> float:
@@ -210,7 +214,7 @@ def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
 def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     share, excess, usual_s = slow_samples(stats)
     read = next((step for step in stats.steps if step.kind == "read"), None)
-    if excess < _SLOW_SHARE or share > 0.3 or (read is not None and read.wait_s > 0.5 * stats.task_s):
+    if excess < _SLOW_SHARE or share > _FEW or (read is not None and read.wait_s > 0.5 * stats.task_s):
         return None
     worst = next(iter(stats.slowest), None)
     example = f"; {worst.key!r} took {_ms(worst.seconds)}" if worst is not None else ""
@@ -223,12 +227,13 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 
 
 def slow_samples(stats: Stats) -> tuple[float, float, float]:
-    """The share of samples that took much longer than most, what share of the time that cost, and what most take."""
+    """The share of samples in tasks that took much longer than most, what share of the time that cost, and what most take."""
+    times = _SLOW if stats.slowest else _SLOW_ALONE
     counts = stats.sample_costs.counts
     usual_s = stats.sample_costs.quantile(0.5)
     seconds = [2.0 ** ((number - 0.5) / 2) * 1e-6 for number in range(len(counts))]
     total_s = sum(count * each for count, each in zip(counts, seconds))
-    slow = [(count, each) for count, each in zip(counts, seconds) if each > _SLOW * usual_s]
+    slow = [(count, each) for count, each in zip(counts, seconds) if each > times * usual_s]
     excess_s = sum(count * (each - usual_s) for count, each in slow)
     return sum(count for count, _ in slow) / max(1, stats.sample_costs.total), excess_s / total_s if total_s else 0.0, usual_s
 
@@ -236,32 +241,30 @@ def slow_samples(stats: Stats) -> tuple[float, float, float]:
 def _memory(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.idle < _IDLE:
         return None
-    unit, units = unit_bytes(stats.history)
+    unit, units = unit_bytes(stats, facts)
     if unit and units <= 2 + stats.workers // 3:
         return Limit(
             "memory",
-            f"The memory budget is the limit: {show_bytes(stats.history[-1].budget)} holds {units} of the batches in the making "
-            f"({show_bytes(unit)} each), so that workers are idle {balance.idle:.0%} of the time while the loop waits",
+            f"The memory budget is the limit: it holds {counted(units, 'batch', 'batches')} of {show_bytes(unit)}, so that "
+            f"workers are idle {balance.idle:.0%} of the time while batches are waited for",
             "memory",
         )
     if facts.ahead is not None and facts.ahead <= 2 + stats.workers // 3:
         return Limit(
             "ahead",
             f"`ahead={facts.ahead}` is the limit: with so few batches in the making workers are idle {balance.idle:.0%} of the "
-            "time while the loop waits",
+            "time while batches are waited for",
             "memory",
         )
     return None
 
 
-def unit_bytes(history: tuple[Moment, ...]) -> tuple[float, int]:
-    """Bytes of one unit, and how many units the budget holds; (0, 0) where another would fit."""
-    known = [moment for moment in history if moment.in_flight and moment.budget]
-    tight = [moment for moment in known if moment.nbytes * (1 + 1 / moment.in_flight) > moment.budget]
-    if not known or len(tight) < 0.5 * len(known):
-        return 0.0, 0
-    unit = sum(moment.nbytes for moment in tight) / sum(moment.in_flight for moment in tight)
-    return unit, max(1, int(tight[-1].budget / unit)) if unit else 0
+def unit_bytes(stats: Stats, facts: Facts) -> tuple[float, int]:
+    """Bytes of one unit in the making, and how many of them the memory budget holds; (0, 0): not known."""
+    held = [moment.nbytes / moment.in_flight for moment in stats.history if moment.in_flight]
+    unit = max(stats.bytes / stats.batches, *held, 0.0)
+    budget = facts.budget or max((moment.budget for moment in stats.history), default=0)
+    return (unit, max(1, int(budget / unit))) if unit and budget else (0.0, 0)
 
 
 def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -285,7 +288,7 @@ def _full(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 
 
 def _no_cores(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    if balance.queued < _MOSTLY:
+    if balance.queued < max(_MOSTLY, balance.lock, balance.wait):
         return None
     own = f", {balance.others:.1f} more in other threads of this program" if balance.others >= 0.2 else ""
     return Limit(
