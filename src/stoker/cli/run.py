@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..observe.limits import workers_told
 from ..observe.report import report_page, step_costs
-from ..observe.verdict import verdict, workers_told
 from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text
 from .pipelines import PipelineName, load_pipeline
@@ -53,10 +53,9 @@ def run(
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
         _iterate(loader, epochs, limit)
-        stats = loader.stats()
+        stats, why = loader.stats(), loader.why(training=False)
         if trace:
             loader.trace(trace)
-    why = verdict(stats, training=False)
     if html:
         write_text(html, report_page(pipeline, stats, why, plan=chosen.explain(), training=False))
     if json:

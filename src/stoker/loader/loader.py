@@ -25,10 +25,11 @@ from ..engine.resources import queued_seconds, usable_cores
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
+from ..observe.facts import Facts
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..observe.trace import trace_text
-from ..observe.verdict import verdict
+from ..observe.verdict import Verdict, verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
@@ -59,6 +60,7 @@ from .build import (
     window_of,
 )
 from .front import Flow, open_front
+from .known_facts import facts_of
 from .look_ahead import Forerunner
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
@@ -142,7 +144,7 @@ class Loader:
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
         self._work, self._fronts = compile_work(plan, self._layout)
-        self._ahead = ahead
+        self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
@@ -444,9 +446,24 @@ class Loader:
         """What has been measured so far, as plain data."""
         return self._meters.snapshot()
 
-    def why(self) -> str:
-        """What limits this run, and what would help, in a few sentences."""
-        return verdict(self._meters.snapshot())
+    def why(self, *, training: bool = True) -> Verdict:
+        """What limits this run, and what would help, in a few sentences: a text, with `limit` and `advice` as data.
+
+        Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
+        """
+        return verdict(self._meters.snapshot(), self.facts(), training=training)
+
+    def facts(self) -> Facts:
+        """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
+        return facts_of(
+            self._plan,
+            self._work.runner,
+            draws=self._meters.draws > 0,
+            budget=self._share_bytes,
+            ahead=self._ahead,
+            chosen=self._chosen,
+            device=self._output.beside_device,
+        )
 
     def trace(self, path: AnyPath) -> None:
         """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
