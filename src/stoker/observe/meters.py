@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..errors import ConfigError
-from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
 class Span(NamedTuple):
@@ -132,6 +132,8 @@ class Meters:
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self.sinks: tuple[Sink, ...] = ()
+        #: where reading takes longest
+        self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
         self._queued, self._first_queued = queued, 0.0
         self._due = False
         self._begun: float | None = None
@@ -346,6 +348,7 @@ class Meters:
             loop=replace(self._loop, steps=self._batches, step_s=self._step_s, waits=_histogram(self._wait_counts)),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
+            origins=self.origins(),
             history=tuple(self._moments),
         )
 
