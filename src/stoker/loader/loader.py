@@ -55,6 +55,7 @@ from .build import (
     make_executor,
     observer,
     policy_of,
+    see_rows,
     slab_memory,
     step_names,
     window_of,
@@ -62,6 +63,8 @@ from .build import (
 from .front import Flow, open_front
 from .known_facts import facts_of
 from .look_ahead import Forerunner
+from .origin_times import OriginTimes
+from .slow_rows import SlowRows
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
@@ -173,6 +176,13 @@ class Loader:
         self._pool = SlabPool(self._layout, keep, allocate)
         if policy is not None and isinstance(self._executor, AutoExecutor):
             self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        source = plan.source if isinstance(plan.source, Source) else None
+        self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
+        if self._origins is not None:
+            self._meters.origins = self._origins.slowest
+        # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
+        early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead
+        self._slow_rows = SlowRows(source, self._meters) if early and source is not None else None
         self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
@@ -589,6 +599,7 @@ class Loader:
             first=not self._plan.counted,
             describe=partial(described, self._work.source),
             resized=window_of if self._units_ahead is None else None,
+            early=self._slow_rows,
         )
         self._meters.occupancy = partial(_occupancy, self._feed)
         return self._feed
@@ -627,12 +638,17 @@ class Loader:
         plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        observe = observer(self._meters, step_names(work.runner), finish_names(work.finish))
+        slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
+        see = see_rows(slow, self._origins, steps)
+        observe = observer(self._meters, steps, finish_names(work.finish), see=see)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
-            unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped)
+            alone = slow.slots(start.indices) if slow is not None else ()
+            if alone and slow is not None:
+                pool.keep(slow.units(len(rows), executor.workers))
+            unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped, alone)
             skipped.clear()
             return unit
 
@@ -641,7 +657,9 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        observers = [observer(self._meters, step_names(work.runner), front=True) for work in fronts]
+        named = [step_names(work.runner) for work in fronts]
+        sees = [see_rows(None, self._origins, steps) for steps in named]
+        observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
         budget, watchdog_s = self._share_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:

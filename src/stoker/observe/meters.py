@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
 class Span(NamedTuple):
@@ -172,6 +172,8 @@ class Meters:
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self.sinks: tuple[Sink, ...] = ()
+        #: where reading takes longest
+        self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
         self._queued, self._first_queued = queued, 0.0
         self._due = False
         self._begun: float | None = None
@@ -417,6 +419,7 @@ class Meters:
             ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
+            origins=self.origins(),
             history=tuple(self._moments),
         )
 

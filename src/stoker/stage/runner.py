@@ -136,6 +136,8 @@ class Runner:
         report.notes = scratch.take_notes()
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
+            if scratch.slow:
+                report.slow, scratch.slow = tuple(scratch.slow), []
             if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
                 report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
