@@ -27,7 +27,7 @@ from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
-from ..observe.trace import trace_text
+from ..observe.trace_events import write_latest
 from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
@@ -36,7 +36,6 @@ from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
-from ..storage.text_files import write_text
 from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
@@ -448,8 +447,11 @@ class Loader:
         return verdict(self._meters.snapshot())
 
     def trace(self, path: AnyPath) -> None:
-        """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
-        write_text(path, trace_text(self._meters))
+        """Write a timeline of the latest tasks and waits that Perfetto and chrome://tracing open.
+
+        `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
+        """
+        write_latest(self._meters, path, self._rank.rank)
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -474,6 +476,8 @@ class Loader:
             self._let_go()
         if mine:
             self._turn.release()
+        for end in self._meters.endings:
+            end()
 
     def _let_go(self) -> None:
         self._stop_feed()

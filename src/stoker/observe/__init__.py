@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .stats import Stats, merge
+    from .trace_events import trace
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "merge": "stats"}
-__all__ = ["Stats", "merge"]
+_HOME = {"Stats": "stats", "merge": "stats", "trace": "trace_events"}
+__all__ = ["Stats", "merge", "trace"]
 
 
 def __getattr__(name: str) -> Any:

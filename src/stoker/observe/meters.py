@@ -132,6 +132,8 @@ class Meters:
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self.sinks: tuple[Sink, ...] = ()
+        #: called when the loader is closed
+        self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
         self._due = False
         self._begun: float | None = None
@@ -162,6 +164,21 @@ class Meters:
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
         return [(asked, got) for asked, got in self._waits.rows()]
+
+    @property
+    def samples(self) -> int:
+        """Handed out so far."""
+        return self._samples
+
+    @property
+    def handed_s(self) -> float:
+        """Time it took so far to hand batches over."""
+        return self._handed_s
+
+    @property
+    def executor(self) -> ExecutorStats:
+        """Who runs tasks."""
+        return self._stats.executor
 
     def request(self) -> float:
         """The loop asks for a batch."""
