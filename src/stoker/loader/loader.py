@@ -32,6 +32,7 @@ from ..observe.verdict import verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
+from ..profiler_ranges import within
 from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
@@ -214,7 +215,7 @@ class Loader:
         self._before, self._placed = self._cursor, None
         while not iterator.portions:
             try:
-                unit = self._take()
+                unit = within("wait for batch", self._take)
                 iterator.portions = None if unit is None else _Portions(self, unit)
             except BaseException:
                 self._stop_feed()
@@ -667,7 +668,7 @@ class _Portions:
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
         batch, begun = unit.batch(), time.monotonic()
-        self._batch = loader._output.hand_over(batch)
+        self._batch = within("hand over", loader._output.hand_over, batch)
         loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size

@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .nvtx_ranges import nvtx
     from .stats import Stats, merge
     from .trace_events import trace
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "merge": "stats", "trace": "trace_events"}
-__all__ = ["Stats", "merge", "trace"]
+_HOME = {"Stats": "stats", "merge": "stats", "nvtx": "nvtx_ranges", "trace": "trace_events"}
+__all__ = ["Stats", "merge", "nvtx", "trace"]
 
 
 def __getattr__(name: str) -> Any:
