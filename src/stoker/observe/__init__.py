@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .nvtx_ranges import nvtx
+    from .prometheus_page import prometheus
     from .stats import Stats, merge
     from .trace_events import trace
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "merge": "stats", "nvtx": "nvtx_ranges", "trace": "trace_events"}
-__all__ = ["Stats", "merge", "nvtx", "trace"]
+_HOME = {
+    "Stats": "stats",
+    "merge": "stats",
+    "nvtx": "nvtx_ranges",
+    "prometheus": "prometheus_page",
+    "tensorboard": "tensorboard_log",
+    "trace": "trace_events",
+}
+__all__ = ["Stats", "merge", "nvtx", "prometheus", "tensorboard", "trace"]
 
 
 def __getattr__(name: str) -> Any:
