@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .nvtx_ranges import nvtx
     from .prometheus_page import prometheus
+    from .rank_stats import gather
     from .stats import Stats, merge
     from .trace_events import trace
 
 #: what users meet, by the file it is in: imported when it is asked for
 _HOME = {
     "Stats": "stats",
+    "gather": "rank_stats",
     "merge": "stats",
     "nvtx": "nvtx_ranges",
     "prometheus": "prometheus_page",
     "tensorboard": "tensorboard_log",
     "trace": "trace_events",
 }
-__all__ = ["Stats", "merge", "nvtx", "prometheus", "tensorboard", "trace"]
+__all__ = ["Stats", "gather", "merge", "nvtx", "prometheus", "tensorboard", "trace"]
 
 
 def __getattr__(name: str) -> Any:

@@ -129,7 +129,7 @@ class TraceEvents:
         self._named: set[tuple[int, int]] = set()  # rows that have a name by now
         self._labels: dict[int, tuple[Sequence[StepName], list[str]]] = {}  # names of steps, by the identity of their list
         self._loop_row = self._begun_line(self._pid, _LOOP)
-        self._handed_s = meters.handed_s
+        self._handed_s, self._got_s = meters.handed_s, 0.0
         self._counted_s, self._samples, self._occupancy = base_s, meters.samples, Occupancy(-1, -1, -1, -1)
 
     def open(self, path: AnyPath) -> TraceFile:
@@ -189,8 +189,9 @@ class TraceEvents:
 
     def loop(self, asked_s: float, got_s: float, next_s: float) -> None:
         """A step of the loop, the wait before it and the hand-over at its end; and counters."""
-        if asked_s < self.base_s:
-            return
+        if asked_s < self.base_s or got_s == self._got_s:
+            return  # begun before, or said already, before a request that failed
+        self._got_s = got_s
         self.wait(asked_s, got_s)
         handed_s = self._meters.handed_s
         if handed_s > self._handed_s:
