@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import observe
 from ..errors import ConfigError
 from ..observe.limits import workers_told
 from ..observe.report import report_page, step_costs
@@ -52,10 +53,11 @@ def run(
     if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
+        recorded = observe.trace(loader, trace) if trace else None
         _iterate(loader, epochs, limit)
         stats, why = loader.stats(), loader.why(training=False)
-        if trace:
-            loader.trace(trace)
+    if recorded and recorded.error:
+        raise recorded.error
     if html:
         write_text(html, report_page(pipeline, stats, why, plan=chosen.explain(), training=False))
     if json:

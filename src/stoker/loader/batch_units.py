@@ -21,6 +21,7 @@ from ..errors import BatchError, FunctionError, SampleError, WorkerError
 from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
+from ..profiler_ranges import within
 from ..sizes import counted
 from ..source.chunk import Chunk, Column, FieldSpec, Ints, join_chunks, numbers
 from ..source.sample_names import ListedNames, Names, SourceNames
@@ -94,7 +95,7 @@ class BatchWork:
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
-            return self.join(content, content.keys(self.source), scratch.weight(self))
+            return within("join batch", self.join, content, content.keys(self.source), scratch.weight(self))
         rows, first = content.rows, content.first
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)

@@ -28,16 +28,16 @@ from ..errors import ClosedError, ConfigError, DataLossError, SampleError, State
 from ..observe.facts import Facts
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
-from ..observe.trace import trace_text
+from ..observe.trace_events import write_latest
 from ..observe.verdict import Verdict, verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
+from ..profiler_ranges import within
 from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
-from ..storage.text_files import write_text
 from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
@@ -228,7 +228,7 @@ class Loader:
         self._before, self._placed = self._cursor, None
         while not iterator.portions:
             try:
-                unit = self._take()
+                unit = within("wait for batch", self._take)
                 iterator.portions = None if unit is None else _Portions(self, unit)
             except BaseException:
                 self._stop_feed()
@@ -476,8 +476,11 @@ class Loader:
         )
 
     def trace(self, path: AnyPath) -> None:
-        """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
-        write_text(path, trace_text(self._meters))
+        """Write a timeline of the latest tasks and waits that Perfetto and chrome://tracing open.
+
+        `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
+        """
+        write_latest(self._meters, path, self._rank.rank)
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -502,6 +505,8 @@ class Loader:
             self._let_go()
         if mine:
             self._turn.release()
+        for end in self._meters.endings:
+            end()
 
     def _let_go(self) -> None:
         self._stop_feed()
@@ -706,7 +711,7 @@ class _Portions:
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
         batch, begun = unit.batch(), time.monotonic()
-        self._batch = loader._output.hand_over(batch)
+        self._batch = within("hand over", loader._output.hand_over, batch)
         loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size

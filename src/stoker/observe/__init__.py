@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from .advice import Advice
     from .facts import Facts
     from .measured_speed import Speed, speed
+    from .nvtx_ranges import nvtx
+    from .prometheus_page import prometheus
     from .rank_stats import gather
     from .stats import Stats, merge
+    from .trace_events import trace
     from .verdict import Verdict
 
 #: what users meet, by the file it is in: imported when it is asked for
@@ -27,9 +30,24 @@ _HOME = {
     "Verdict": "verdict",
     "gather": "rank_stats",
     "merge": "stats",
+    "nvtx": "nvtx_ranges",
+    "prometheus": "prometheus_page",
     "speed": "measured_speed",
+    "trace": "trace_events",
 }
-__all__ = ["Advice", "Facts", "Speed", "Stats", "Verdict", "gather", "merge", "speed"]
+__all__ = [
+    "Advice",
+    "Facts",
+    "Speed",
+    "Stats",
+    "Verdict",
+    "gather",
+    "merge",
+    "nvtx",
+    "prometheus",
+    "speed",
+    "trace",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -174,6 +174,8 @@ class Meters:
         self.sinks: tuple[Sink, ...] = ()
         #: where reading takes longest
         self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called when the loader is closed
+        self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
         self._due = False
         self._begun: float | None = None
@@ -211,6 +213,26 @@ class Meters:
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
         return [(asked, got) for asked, got, _, _ in self._handed.rows().tolist()]
+
+    @property
+    def samples(self) -> int:
+        """Handed out so far."""
+        return self._loop_sums().samples
+
+    @property
+    def epochs(self) -> int:
+        """That have ended so far."""
+        return self._rare["epochs"]
+
+    @property
+    def handed_s(self) -> float:
+        """Time it took so far to hand batches over."""
+        return self._handed_s
+
+    @property
+    def executor(self) -> ExecutorStats:
+        """Who runs tasks."""
+        return self._stats.executor
 
     def request(self) -> float:
         """The loop asks for a batch."""
