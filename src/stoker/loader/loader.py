@@ -129,6 +129,9 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
+        given = {"threads": threads, "processes": processes, "executor": executor, "memory": memory, "ahead": ahead, "format": format}
+        given |= {"batches": batches, "device": device, "epoch": epoch, "watchdog_s": watchdog_s}
+        self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
@@ -450,6 +453,13 @@ class Loader:
     def trace(self, path: AnyPath) -> None:
         """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
         write_text(path, trace_text(self._meters))
+
+    def _explained(self) -> str:
+        """What `pipeline.explain()` says."""
+        from ..observe.explain_plan import explain_plan
+        from .thread_count import default_threads, moves_told
+
+        return explain_plan(self._plan, *default_threads(self._plan), moves_told(self._plan))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""

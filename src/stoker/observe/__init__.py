@@ -11,11 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .live import Watch, watch
+    from .report import write_report
     from .stats import Stats, merge
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "merge": "stats"}
-__all__ = ["Stats", "merge"]
+_HOME = {"Stats": "stats", "Watch": "live", "merge": "stats", "watch": "live", "write_report": "report"}
+__all__ = ["Stats", "Watch", "merge", "watch", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -50,13 +50,12 @@ class _Latest:
         self._row.pack_into(self._rows, self._count % self._most * self._row.size, *row)  # type: ignore[arg-type]
         self._count += 1
 
-    def rows(self) -> list[list[float]]:
-        """Oldest first."""
-        at = self._count % len(self._rows)
-        kept: list[list[float]] = (
-            self._rows[: self._count].tolist() if self._count <= len(self._rows) else np.roll(self._rows, -at, axis=0).tolist()
-        )
-        return kept
+    def rows(self, most: int | None = None) -> list[list[float]]:
+        """Oldest first; the latest `most` of them."""
+        count = self._count
+        kept = min(count, self._most) if most is None else min(count, self._most, most)
+        found: list[list[float]] = self._rows[np.arange(count - kept, count) % self._most].tolist()
+        return found
 
 
 class TaskCosts(Protocol):
@@ -133,6 +132,7 @@ class Meters:
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self.sinks: tuple[Sink, ...] = ()
         self._queued, self._first_queued = queued, 0.0
+        self._queued_s: float | None = None
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
@@ -156,12 +156,16 @@ class Meters:
     @property
     def spans(self) -> list[Span]:
         """The latest tasks, oldest first."""
-        return [Span(int(worker), int(unit), int(task), start, stop) for worker, unit, task, start, stop in self._spans.rows()]
+        return list(map(_span, self._spans.rows()))
 
     @property
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
         return [(asked, got) for asked, got in self._waits.rows()]
+
+    def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
+        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        return list(map(_span, self._spans.rows(most))), [(asked, got) for asked, got in self._waits.rows(most)]
 
     def request(self) -> float:
         """The loop asks for a batch."""
@@ -311,8 +315,8 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
-            self._stats = replace(self._stats, queued_s=queued_s)
+            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
@@ -338,6 +342,7 @@ class Meters:
             task_s=self._task_s,
             cpu_s=self._cpu_s,
             process_s=self._process_s,
+            queued_s=self._queued_s,
             worked=self._worked,
             steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
             by_worker=tuple(
@@ -348,6 +353,11 @@ class Meters:
             slowest=self._slowest,
             history=tuple(self._moments),
         )
+
+
+def _span(row: Sequence[float]) -> Span:
+    worker, unit, task, start_s, stop_s = row
+    return Span(int(worker), int(unit), int(task), start_s, stop_s)
 
 
 def _joined(first: Moment, second: Moment) -> Moment:
