@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .live import Watch, watch
+    from .rank_stats import gather
     from .report import write_report
     from .stats import Stats, merge
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "Watch": "live", "merge": "stats", "watch": "live", "write_report": "report"}
-__all__ = ["Stats", "Watch", "merge", "watch", "write_report"]
+_HOME = {
+    "Stats": "stats",
+    "Watch": "live",
+    "gather": "rank_stats",
+    "merge": "stats",
+    "watch": "live",
+    "write_report": "report",
+}
+__all__ = ["Stats", "Watch", "gather", "merge", "watch", "write_report"]
 
 
 def __getattr__(name: str) -> Any:
