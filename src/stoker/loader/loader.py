@@ -133,6 +133,7 @@ class Loader:
         given |= {"batches": batches, "device": device, "epoch": epoch, "watchdog_s": watchdog_s}
         self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
+        self._device = "" if device is None else str(device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
         self._budget_bytes = parse_bytes(memory, "loader: memory")
@@ -508,6 +509,13 @@ class Loader:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
+
+    def _repr_html_(self) -> str:
+        """Settings, state and measurements, for notebooks."""
+        from ..observe.notebook_html import loader_html
+
+        state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
+        return loader_html(self._plan, self._meters.snapshot(look=False), state, self._budget_bytes, self._device)
 
     def _check_open(self, in_turn: bool = True) -> None:
         if self._closed:
