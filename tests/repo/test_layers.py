@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
     "engine": {"errors", "faults", "turns", "portable_arrays", "registry", "sizes"},
     "batch": {"errors", "faults", "foreign_names", "registry", "sizes", "storage", "source"},
-    "observe": {"errors", "sizes", "source", "plan"},
+    "observe": {"errors", "sizes", "storage", "source", "plan", "engine", "batch"},
     "stage": {"errors", "faults", "turns", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "registry", "sizes", "batch"},
     "loader": {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from .meters import Meters
 from .page_data import page_data, recent_timeline
+from .pipeline_graph import graph_nodes, graph_svg
 from .run_settings import run_settings
 from .stats import Stats
 from .verdict import verdict
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _FRESH_S = 0.9
 #: how many looks are remembered, and over how many of them rates are taken
 _LOOKS, _OVER = 120, 3
+#: pixels of a page that the graph may take before it goes on in another row
+_GRAPH = 1090
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +82,13 @@ class LoaderView:
             "training": self.training,
             "state": "closed" if glance.closed else "running",
             "under": self._plan.source.describe(),
-            "graph": self.graph(glance.stats),
+            "graph": graph_svg(graph_nodes(self._plan, glance.stats), _GRAPH),
             "plan": self._explained,
             "timeline": recent_timeline(self._meters),
             "settings": run_settings(glance.stats, self._arguments),
             "recent": () if glance.closed else glance.recent,
         }
         return page_data(self.title, glance.stats, glance.why, **{**given, **more})
-
-    def graph(self, stats: Stats) -> str:
-        """The pipeline with its costs, as SVG."""
-        return ""
 
     def _look(self) -> Glance:
         loader, closed = self._loader(), self.closed

@@ -10,10 +10,21 @@ from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..batch.batch_html import data_url
+from ..batch.batch_pictures import batch_pictures
+from ..storage.names import AnyPath
+from ..storage.text_files import write_text
+from .loader_view import LoaderView
 from .page_data import finite, page_data
 from .stats import Stats
+
+if TYPE_CHECKING:
+    from ..loader import Loader
+
+#: pictures of a report, and their longest side in pixels
+_PICTURES, _SIDE = 12, 160
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --faint: #667085; --paper: #f6f7f9; --card: #ffffff; --line: #e3e6ec;
@@ -55,6 +66,36 @@ def page(title: str, under: str, body: str, style: str = "") -> str:
         f"<title>{escape(title)}</title>\n<style>{_STYLE}{style}</style>\n</head>\n<body>\n<main>\n"
         f'<h1>{escape(title)}</h1>\n<p class="under">{escape(under)}</p>\n{body}\n</main>\n</body>\n</html>\n'
     )
+
+
+def write_report(
+    loader: Loader, path: AnyPath, *, title: str = "", batch: Any = None, training: bool = True, **more: Any
+) -> None:
+    """Write the report of a loader's run so far as one HTML file, which can be sent to others.
+
+    `batch` is one that the loader gave, whose first pictures are shown. `training=False`: nobody worked with the batches, so
+    that waiting for them means nothing. `more` is what else a page shows: `lesson`, `under`, `settings`.
+
+    >>> import numpy as np, stoker, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, stoker.arrays(x=np.arange(8)).batch(2).loader() as loader:
+    ...     for batch in loader:
+    ...         pass
+    ...     stoker.observe.write_report(loader, f"{folder}/report.html", batch=batch)
+    """
+    data = LoaderView(loader, "write_report(loader)", title, training).data(state="ended", recent=(), **more)
+    write_text(path, run_page({**data, "pictures": sample_pictures(batch)}))
+
+
+def sample_pictures(batch: Any, most: int = _PICTURES) -> list[dict[str, str]]:
+    """The first pictures of a batch as images within a page, with their labels or keys; none where it holds no pictures."""
+    columns = batch if isinstance(batch, Mapping) else batch._asdict() if hasattr(batch, "_asdict") else {}
+    try:
+        found = batch_pictures(columns, most)
+    except Exception:  # noqa: BLE001  values may be of any library, and on any device; a report must not fail for want of them
+        return []
+    keys = [*getattr(batch, "sample_keys", ()), *[""] * len(found)]
+    names = [f"{key}: {picture.label}" if key and picture.label else key or picture.label for key, picture in zip(keys, found)]
+    return [{"src": data_url(picture.pixels, _SIDE), "name": name} for picture, name in zip(found, names)]
 
 
 def report_page(title: str, stats: Stats, why: str, **more: Any) -> str:

@@ -127,7 +127,7 @@
         s("text", { class: "tick", x: place, y: inner.y + inner.h + 16, "text-anchor": "middle" }, `${short(value)}`));
     }
     nodes.push(s("line", { class: "axis", x1: inner.x, x2: inner.x + inner.w, y1: inner.y + inner.h, y2: inner.y + inner.h }),
-      s("text", { class: "unit", x: inner.x - 8, y: 11, "text-anchor": "end" }, unit),
+      s("text", { class: "unit", x: 0, y: 11 }, unit),
       s("text", { class: "unit", x: inner.x + inner.w, y: height - 3, "text-anchor": "end" }, `${across} (${scale[1]})`));
     return { inner, x, y, nodes };
   }
@@ -294,7 +294,7 @@
         if (at % every === 0) nodes.push(s("text", { class: "tick", x: inner.x + at * wide, y: inner.y + inner.h + 16, "text-anchor": "middle" }, seconds(+place(first + at - 1).toPrecision(2))));
       });
       nodes.push(s("line", { class: "axis", x1: inner.x, x2: inner.x + inner.w, y1: inner.y + inner.h, y2: inner.y + inner.h }),
-        s("text", { class: "unit", x: inner.x - 8, y: 11, "text-anchor": "end" }, "%"), s("text", { class: "unit", x: inner.x + inner.w, y: height - 3, "text-anchor": "end" }, across));
+        s("text", { class: "unit", x: 0, y: 11 }, "%"), s("text", { class: "unit", x: inner.x + inner.w, y: height - 3, "text-anchor": "end" }, across));
       return { svg: picture(title, width, height, nodes) };
     });
     drawing.append(h("p", { class: "note" }, `half take up to ${seconds(+quantile(0.5).toPrecision(2))}, 99 % up to ${seconds(+quantile(0.99).toPrecision(2))}`));
@@ -326,7 +326,7 @@
       const every = Math.ceil((rows.length * 34) / inner.w);
       rows.forEach((row, n) => { if (n % every === 0) nodes.push(s("text", { class: "tick", x: x(n), y: inner.y + inner.h + 16, "text-anchor": "middle" }, String(row.epoch))); });
       nodes.push(s("line", { class: "axis", x1: inner.x, x2: inner.x + inner.w, y1: inner.y + inner.h, y2: inner.y + inner.h }),
-        s("text", { class: "unit", x: inner.x - 8, y: 11, "text-anchor": "end" }, unit), s("text", { class: "unit", x: inner.x + inner.w, y: height - 3, "text-anchor": "end" }, "epoch"));
+        s("text", { class: "unit", x: 0, y: 11 }, unit), s("text", { class: "unit", x: inner.x + inner.w, y: height - 3, "text-anchor": "end" }, "epoch"));
       return { svg: picture(name, width, height, nodes) };
     });
     show("lesson", h("div", { class: "pair" }, drawing("Accuracy on samples not trained on", "accuracy", "%", 100, "hue-0", short), drawing("Loss", "loss", "loss", most, "hue-1", short)),
