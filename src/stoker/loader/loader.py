@@ -129,8 +129,8 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
-        given = {"threads": threads, "processes": processes, "executor": executor, "memory": memory, "ahead": ahead, "format": format}
-        given |= {"batches": batches, "device": device, "epoch": epoch, "watchdog_s": watchdog_s}
+        given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
+        given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
         self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
         self._device = "" if device is None else str(device)

@@ -159,7 +159,9 @@ class _Server(socketserver.TCPServer):
             self.shutdown_request(request)
             return
         try:
-            Daemons(partial(_hang_up, request)).start("a connection", "stoker-watch-answer", self._converse, request, client_address)
+            Daemons(partial(_hang_up, request)).start(
+                "a connection", "stoker-watch-answer", self._converse, request, client_address
+            )
         except ConfigError:
             self._open.release()
             raise
@@ -183,7 +185,7 @@ class _Answer(BaseHTTPRequestHandler):
     server: _Server
     timeout = _SILENT_S
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         if not self._from_here():
             self._refuse(403, "asked from elsewhere: open the address that watch() gave")
             return

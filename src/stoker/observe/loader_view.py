@@ -75,8 +75,8 @@ class LoaderView:
                 self._until_s = time.monotonic() + _FRESH_S
             return glance
 
-    def data(self, **more: Any) -> dict[str, Any]:
-        """The same for a page; `more` is what else `page_data` takes."""
+    def data(self, command: str = "", **more: Any) -> dict[str, Any]:
+        """The same for a page; `command` is what was typed, `more` what else `page_data` takes."""
         glance = self.glance()
         given = {
             "training": self.training,
@@ -85,7 +85,7 @@ class LoaderView:
             "graph": graph_svg(graph_nodes(self._plan, glance.stats), _GRAPH),
             "plan": self._explained,
             "timeline": recent_timeline(self._meters),
-            "settings": run_settings(glance.stats, self._arguments),
+            "settings": run_settings(glance.stats, self._arguments, command),
             "recent": () if glance.closed else glance.recent,
         }
         return page_data(self.title, glance.stats, glance.why, **{**given, **more})

@@ -142,7 +142,7 @@ def step_costs(stats: Stats) -> dict[str, float]:
 
 @cache
 def _part(name: str) -> str:
-    return resources.files("stoker.observe").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("stoker.observe").joinpath("page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _plain(data: Mapping[str, Any]) -> str:
@@ -153,7 +153,7 @@ def _plain(data: Mapping[str, Any]) -> str:
     )
     settings = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in data["settings"].items())
     return (
-        f'<noscript><section><h2>As text</h2><p>{escape(data["under"])}</p><p>{escape(data["verdict"]["text"])}</p>'
+        f"<noscript><section><h2>As text</h2><p>{escape(data['under'])}</p><p>{escape(data['verdict']['text'])}</p>"
         f"<table><tr><th>step</th><th>us per sample</th></tr>{steps}</table>"
         f'<table class="settings">{settings}</table><pre>{escape(data["plan"])}</pre></section></noscript>'
     )

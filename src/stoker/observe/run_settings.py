@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import shlex
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +31,11 @@ def run_settings(stats: Stats, arguments: Mapping[str, Any] | None = None, comma
     told["processor"] = f"{_processor()}; {stats.cores} cores for this process"
     told["host"] = stats.host
     return told
+
+
+def command_line() -> str:
+    """What was typed, for programs whose arguments hold no secrets."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def _version(package: str) -> str:

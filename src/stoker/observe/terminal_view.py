@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..engine.background import Background
 from ..sizes import counted, show_bytes
 from .loader_view import Glance, LoaderView
 from .stats import StepStats
@@ -19,7 +21,22 @@ if TYPE_CHECKING:
 _DRAWN_S, _LINES_S = 1.0, 10.0
 _BAR, _SPARKS = 26, "▁▂▃▄▅▆▇█"
 #: how a step's time is drawn: on a core, no core free, waiting for the interpreter lock, and for anything else
-_WAYS = (("cpu_s", "cyan", "on a core"), ("queued_s", "yellow", "no core free"), ("lock_s", "magenta", "lock"), ("wait_s", "bright_black", "other waiting"))  # fmt: skip
+_WAYS = (
+    ("cpu_s", "cyan", "on a core"),
+    ("queued_s", "yellow", "no core free"),
+    ("lock_s", "magenta", "lock"),
+    ("wait_s", "bright_black", "other waiting"),
+)
+
+
+@contextmanager
+def shown_in_terminal(view: LoaderView, url: str = "") -> Iterator[None]:
+    """Draw a view while the ``with`` block runs."""
+    thread = Background(TerminalView(view, url).run, 1, "stoker-terminal")
+    try:
+        yield
+    finally:
+        thread.close()
 
 
 class TerminalView:
@@ -38,8 +55,9 @@ class TerminalView:
     def _draw(self, console: Console, stop: threading.Event) -> None:
         from rich.live import Live
 
-        # What a program prints meanwhile appears above the view. The view is left on every way out, for the terminal's sake.
-        with Live(console=console, auto_refresh=False, transient=False, get_renderable=self._frame) as live:
+        # What a program prints to this terminal meanwhile appears above the view; what goes to a file goes there.
+        printed = sys.stdout.isatty()
+        with Live(console=console, auto_refresh=False, redirect_stdout=printed, get_renderable=self._frame) as live:
             console.show_cursor(True)  # a program that is killed cannot bring it back
             _drawing[id(live)] = (sys.stdout, sys.stderr, live)
             try:
@@ -64,7 +82,9 @@ def line(glance: Glance, training: bool = True) -> str:
     rate, waited, busy = recent[-1][1:] if recent else (stats.samples_per_s, stats.wait_share, stats.busy_share)
     wait = f", the loop waited {waited:.0%}" if training else ""
     limit = getattr(glance.why, "limit", "")
-    return f"{stats.samples:,} samples, {rate:,.0f} per second{wait}, workers busy {busy:.0%}{f', limit: {limit}' if limit else ''}"
+    return (
+        f"{stats.samples:,} samples, {rate:,.0f} per second{wait}, workers busy {busy:.0%}{f', limit: {limit}' if limit else ''}"
+    )
 
 
 def frame(glance: Glance, title: str, training: bool = True, url: str = "") -> RenderableType:
@@ -102,7 +122,12 @@ def _rates(glance: Glance, training: bool) -> Iterable[tuple[RenderableType, ...
     yield "samples/s", Text(f"{rate:,.0f}", "bold"), sparks([row[1] for row in recent]), f"{stats.samples_per_s:,.0f} on average"
     if training:
         style = "green" if waited < 0.05 else "yellow" if waited < 0.3 else "red"
-        yield "loop waited", Text(f"{waited:.0%}", style), sparks([row[2] for row in recent], 1.0), f"{stats.wait_share:.0%} on average"
+        yield (
+            "loop waited",
+            Text(f"{waited:.0%}", style),
+            sparks([row[2] for row in recent], 1.0),
+            f"{stats.wait_share:.0%} on average",
+        )
     workers = f"{counted(stats.workers, 'worker')} on {counted(stats.cores, 'core')}"
     yield "workers busy", f"{busy:.0%}", sparks([row[3] for row in recent], 1.0), workers
     if stats.history:
@@ -121,7 +146,9 @@ def _steps(steps: list[StepStats]) -> RenderableType:
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=28)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_row(Text("step", "dim"), Text("us/sample", "dim"), Text.assemble(*((f"■ {name}  ", style) for _, style, name in _WAYS)))
+    table.add_row(
+        Text("step", "dim"), Text("us/sample", "dim"), Text.assemble(*((f"■ {name}  ", style) for _, style, name in _WAYS))
+    )
     for step in steps:
         drawn, end = Text(), 0.0
         for way, style, _ in _WAYS:

@@ -4,7 +4,7 @@
 // which Stoker makes itself; and the page's policy runs no other script than this one.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
-  const MARGIN = { left: 58, right: 14, top: 20, bottom: 36 };
+  const MARGIN = { left: 58, right: 14, top: 24, bottom: 36 };
   const STATES = { running: ["live", "live"], closed: ["", "closed: this is its last state"], ended: ["", "finished"] };
   const WAYS = [["cpu_s", "cpu", "on a core"], ["queued_s", "queued", "waiting for a free core"],
     ["lock_s", "lock", "waiting for the interpreter lock"], ["wait_s", "wait", "waiting for storage, network or sleep"]];
