@@ -134,6 +134,9 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
+        given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
+        given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
+        self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
         self._device = "" if device is None else str(device)
         check_batches("loader", batches)
@@ -481,6 +484,13 @@ class Loader:
         `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
         """
         write_latest(self._meters, path, self._rank.rank)
+
+    def _explained(self) -> str:
+        """What `pipeline.explain()` says."""
+        from ..observe.explain_plan import explain_plan
+        from .thread_count import default_threads, moves_told
+
+        return explain_plan(self._plan, *default_threads(self._plan), moves_told(self._plan))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .advice import Advice
     from .facts import Facts
+    from .live import Watch, watch
     from .measured_speed import Speed, speed
     from .nvtx_ranges import nvtx
     from .prometheus_page import prometheus
     from .rank_stats import gather
+    from .report import write_report
     from .stats import Stats, merge
     from .trace_events import trace
     from .verdict import Verdict
@@ -28,12 +30,15 @@ _HOME = {
     "Speed": "measured_speed",
     "Stats": "stats",
     "Verdict": "verdict",
+    "Watch": "live",
     "gather": "rank_stats",
     "merge": "stats",
     "nvtx": "nvtx_ranges",
     "prometheus": "prometheus_page",
     "speed": "measured_speed",
     "trace": "trace_events",
+    "watch": "live",
+    "write_report": "report",
 }
 __all__ = [
     "Advice",
@@ -41,12 +46,15 @@ __all__ = [
     "Speed",
     "Stats",
     "Verdict",
+    "Watch",
     "gather",
     "merge",
     "nvtx",
     "prometheus",
     "speed",
     "trace",
+    "watch",
+    "write_report",
 ]
 
 

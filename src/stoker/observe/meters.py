@@ -177,6 +177,7 @@ class Meters:
         #: called when the loader is closed
         self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
+        self._queued_s: float | None = None
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
@@ -204,10 +205,7 @@ class Meters:
     @property
     def spans(self) -> list[Span]:
         """The latest tasks, oldest first."""
-        return [
-            Span(int(worker), int(unit), int(task), start, stop)
-            for worker, unit, task, start, stop in self._spans.rows().tolist()
-        ]
+        return list(map(_span, self._spans.rows().tolist()))
 
     @property
     def waits(self) -> list[tuple[float, float]]:
@@ -233,6 +231,11 @@ class Meters:
     def executor(self) -> ExecutorStats:
         """Who runs tasks."""
         return self._stats.executor
+
+    def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
+        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        waits = self._handed.rows(most).tolist()
+        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
 
     def request(self) -> float:
         """The loop asks for a batch."""
@@ -400,8 +403,8 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
-            self._stats = replace(self._stats, queued_s=queued_s)
+            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
@@ -428,6 +431,7 @@ class Meters:
             task_s=self._task_s,
             cpu_s=self._cpu_s,
             process_s=self._process_s,
+            queued_s=self._queued_s,
             worked=self._worked,
             steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
             by_worker=tuple(
@@ -444,6 +448,11 @@ class Meters:
             origins=self.origins(),
             history=tuple(self._moments),
         )
+
+
+def _span(row: Sequence[float]) -> Span:
+    worker, unit, task, start_s, stop_s = row
+    return Span(int(worker), int(unit), int(task), start_s, stop_s)
 
 
 def _joined(first: Moment, second: Moment) -> Moment:
