@@ -225,7 +225,7 @@ class Loader:
                 if self._wanted == self._cursor.epoch:
                     self._wanted = None  # said of this very epoch, not that it should come again
                 self._end_epoch()
-                self._meters.count(epochs=1)
+                self._meters.epoch_ended()
                 iterator.progress.ended = True
                 raise StopIteration
         return iterator.portions.pop(asked)

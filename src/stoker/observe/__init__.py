@@ -11,11 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .rank_stats import gather
     from .stats import Stats, merge
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {"Stats": "stats", "merge": "stats"}
-__all__ = ["Stats", "merge"]
+_HOME = {
+    "Stats": "stats",
+    "gather": "rank_stats",
+    "merge": "stats",
+}
+__all__ = ["Stats", "gather", "merge"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from ..batch.draft import column_bytes
 from ..batch.written_rows import Clock, Report, clocks
 from ..errors import BatchError, FunctionError, ReadError, SampleError
 from ..faults import TaskFault
+from ..kernel.render import Renderer
 from ..plan.columns import AnyNode, AnyStep, Work, check_there, read_with
 from ..plan.nodes import (
     Decode,
@@ -118,13 +119,12 @@ class Runner:
         rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
         if rendered is not None:
             first = 2
-            chunk, read_s = rendered
+            chunk, renderer = rendered
             rows, targets = self._settle(chunk, targets, report, self.steps[1])
             now = clocks()
-            render_s, cpu_s = now[0] - clock[0] - read_s, now[1] - clock[1]
-            report.seconds[:first] = read_s, render_s
-            report.cpu_s[:first] = cpu_s - min(cpu_s, render_s), min(cpu_s, render_s)  # decoding does not wait
-            report.nbytes[1] = _bytes_of(chunk)
+            report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
+            report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
+            report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
             clock = now
         chunk = self._through(first, len(self.steps), rows, targets, scratch, report, clock)
         if self._columns is not None and len(chunk):
@@ -134,7 +134,7 @@ class Runner:
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
             if clock[0] >= scratch.tried_s + _TRY_LOCK_S:
-                report.lock_s = _try_lock()
+                report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
         report.read_bytes = report.nbytes[0] if self._read is not None else 0
         report.queued_s = max(0.0, scratch.queued_s() - queued_s)
@@ -182,8 +182,8 @@ class Runner:
         assert isinstance(rows, Chunk)
         return rows
 
-    def _rendered(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, float] | None:
-        """The read and the image stage in one native call: the chunk, and the seconds of it spent reading.
+    def _rendered(self, places: Places, targets: Targets, scratch: Scratch) -> tuple[Chunk, Renderer] | None:
+        """The read and the image stage in one native call: the chunk, and who knows what of it was reading.
 
         None where the source cannot, or where there is no memory for it: which sample is at fault shows when they are read.
         """
@@ -200,7 +200,7 @@ class Runner:
             return None  # read them, and again
         chunk = read.chunk(places, rows)
         self._renders.settle(chunk, rows, renderer, local, scratch)
-        return chunk, renderer.read_s
+        return chunk, renderer
 
     def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
@@ -276,11 +276,11 @@ def _bytes_of(chunk: Chunk) -> int:
     return sum(getattr(column, "nbytes", 0) for column in chunk.columns.values())
 
 
-def _try_lock() -> float:
-    """Let the interpreter lock go, and see how long it takes to get it back."""
-    begun = time.perf_counter()
-    time.sleep(0)
-    return time.perf_counter() - begun
+def _try_lock(scratch: Scratch) -> float:
+    """Let the interpreter lock go, and see how long it takes to get it back; time without a core does not count."""
+    queued, begun = scratch.queued_s(), time.perf_counter()
+    time.sleep(0)  # long enough for another thread to take it: 70 us
+    return max(0.0, time.perf_counter() - begun - (scratch.queued_s() - queued))
 
 
 def last_makers(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> list[dict[str, str]]:
