@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import stoker
 from stoker.image import HorizontalFlip, RandomResizedCrop
+from stoker.observe import gather
 
 
 def make_pipeline(data: str, size: int, batch: int) -> stoker.Pipeline:
@@ -176,7 +177,7 @@ def main(given: argparse.Namespace) -> None:
             profiler.stop()
         rates = training.rates[given.warmup :]
         if len(rates) > 1:
-            waited = training.batches.stats().wait_share
+            waited = gather(training.batches.stats()).wait_share
             table.append(f"{name:10} {statistics.mean(rates):15,.0f} {statistics.stdev(rates):15,.0f} {waited:16.0%}")
         say(training.batches.why())
     say("\n".join(table))
