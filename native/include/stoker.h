@@ -649,8 +649,10 @@ typedef struct {
   uint8_t *out;
   int64_t out_stride;
   stk_row *rows;
-  int64_t bad;     /* pictures with a status other than STK_OK; 0 at the start */
-  int64_t read_ns; /* time spent reading; 0 at the start */
+  int64_t bad;         /* pictures with a status other than STK_OK; 0 at the start */
+  int64_t read_ns;     /* time spent reading; 0 at the start */
+  int64_t read_cpu_ns; /* of that, on a core; 0 at the start */
+  int64_t read_bytes;  /* bytes read; 0 at the start */
 } stk_pictures;
 
 /*

@@ -66,7 +66,8 @@ static const stk_field LAYOUT[] = {
     STRUCT(stk_input),
     F12(stk_input, kind, count, which, slots, boxes, from, seeks, buffer, capacity, needed, done, wrong),
     STRUCT(stk_pictures),
-    F12(stk_pictures, decoder, program, count, positions, epoch, out_width, out_height, out, out_stride, rows, bad, read_ns),
+    F14(stk_pictures, decoder, program, count, positions, epoch, out_width, out_height, out, out_stride, rows, bad, read_ns,
+        read_cpu_ns, read_bytes),
     STRUCT(stk_box),
     F6(stk_box, first, run_bytes, runs, run_step, planes, plane_step),
 };

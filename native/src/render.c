@@ -8,10 +8,26 @@
 
 #include "internal.h"
 
-static int64_t now_ns(void) {
+static int64_t ns_of(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* A moment: by the clock, and of this thread on a core. */
+typedef struct {
+  int64_t ns, cpu_ns;
+} moment;
+
+static moment now(void) {
+  return (moment){ns_of(CLOCK_MONOTONIC), ns_of(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+/* What was done since then was reading. */
+static void was_reading(stk_pictures *to, moment since) {
+  const moment then = now();
+  to->read_ns += then.ns - since.ns;
+  to->read_cpu_ns += then.cpu_ns - since.cpu_ns;
 }
 
 static int64_t number_of(const stk_input *from, int64_t i) {
@@ -90,7 +106,8 @@ static int numbers_within(const stk_input *from, int64_t total) {
 static stk_status from_files(stk_input *from, stk_pictures *to) {
   const stk_files *files = from->from.files;
   if (!files || !files->names || !files->starts || !numbers_within(from, files->count)) return STK_ARGUMENT;
-  int64_t held = -1, length = 0, clock = now_ns(); /* the file in the buffer: neighbours may share one */
+  int64_t held = -1, length = 0; /* the file in the buffer: neighbours may share one */
+  moment clock = now();
   for (; from->done < from->count; from->done++) {
     const int64_t i = from->done, number = number_of(from, i);
     int32_t refused = 0;
@@ -98,16 +115,17 @@ static stk_status from_files(stk_input *from, stk_pictures *to) {
       int64_t offsets[2], read = 0;
       const stk_status status = stk_read_files(files->names, files->starts, &number, 1, from->buffer, from->capacity, offsets,
                                                &refused, &read, &from->needed);
-      to->read_ns += now_ns() - clock;
+      was_reading(to, clock);
       if (status != STK_OK) return status;
       held = refused ? -1 : number, length = offsets[1];
+      to->read_bytes += length;
     }
     if (refused) {
       refuse(from, to, i, STK_IO, refused, "it could not be read");
     } else {
       render_stored(from, to, i, from->buffer, length);
     }
-    clock = now_ns();
+    clock = now();
   }
   return STK_OK;
 }
@@ -140,13 +158,15 @@ static stk_status from_images(stk_input *from, stk_pictures *to) {
 /* Reads the records of `rows` pictures from the next one on. 1: all of them are there; 0: one is not, or *status says why. */
 static int read_rows(stk_input *from, stk_pictures *to, int64_t rows, stk_status *status) {
   const stk_reading *r = from->from.reading;
-  const int64_t first = from->done, span = first * r->width, start = now_ns();
+  const int64_t first = from->done, span = first * r->width;
+  const moment start = now();
   *status = stk_read_records(r->table, from->which + first, rows, r->fields, r->width, r->behind, r->gap, from->buffer,
                              from->capacity, r->at + span, r->lengths + span, r->status + span, &from->needed);
-  to->read_ns += now_ns() - start;
+  was_reading(to, start);
   if (*status != STK_OK) return 0;
   for (int64_t i = span; i < span + rows * r->width; i++) {
     if (r->status[i] || r->lengths[i] < 0) return 0;
+    to->read_bytes += r->lengths[i];
   }
   return 1;
 }
@@ -194,7 +214,8 @@ static int64_t block_of(const stk_input *from) {
 /* Parses the records of `rows` pictures from the next one on, to their places in the columns. */
 static stk_status parse_rows(stk_input *from, stk_pictures *to, int64_t rows) {
   const stk_reading *r = from->from.reading;
-  const int64_t first = from->done, start = now_ns();
+  const int64_t first = from->done;
+  const moment start = now();
   stk_wanted moved[BLOCK_WANTED];
   for (int64_t i = 0; first && i < r->n_wanted; i++) { /* not the first block: there are few, of numbers and an image */
     const stk_wanted *w = &r->wanted[i];
@@ -208,7 +229,7 @@ static stk_status parse_rows(stk_input *from, stk_pictures *to, int64_t rows) {
                          (int32_t)r->n_wanted, r->cells + first * r->n_wanted, r->bad + first);
   for (int64_t i = first * r->n_wanted; status == STK_OK && i < (first + rows) * r->n_wanted; i++)
     from->wrong += r->cells[i] != 0;
-  to->read_ns += now_ns() - start;
+  was_reading(to, start);
   return status;
 }
 

@@ -297,7 +297,7 @@ static void pictures_come_from_files_and_records_alike(void) {
     from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity = from.needed));
   }
   CHECK(decode_into(decoder, &program, image.data, (int64_t)image.length, NULL, 20, 20, expected).status == STK_OK);
-  CHECK(calls == 2 && from.done == ROWS && to.bad == 2 && to.read_ns > 0);
+  CHECK(calls == 2 && from.done == ROWS && to.bad == 2 && to.read_ns > 0 && to.read_cpu_ns > 0 && to.read_bytes > 0);
   CHECK(rows[0].status == STK_TRUNCATED && rows[2].status == STK_IO && rows[2].where == ENOENT);
   CHECK(!memcmp(out + ROW_BYTES, expected, ROW_BYTES) && !memcmp(out + 3 * ROW_BYTES, expected, ROW_BYTES));
 

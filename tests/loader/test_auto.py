@@ -14,7 +14,7 @@ from stoker.engine.auto_executor import AutoExecutor
 from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
 from stoker.loader.auto_watch import AutoWatch, load_between
-from stoker.observe.meters import ExecutorStats, Stats
+from stoker.observe.stats import ExecutorStats, Stats, StepStats
 from stoker.storage.scratch import Scratch
 
 from .runs import hash_of, numbers
@@ -132,8 +132,9 @@ def test_a_loader_that_nobody_holds_is_freed_with_what_watches_it() -> None:
 
 def test_pillow_counts_as_a_function_because_it_needs_the_interpreter() -> None:
     steps = {"read": 1.0, "image('image')": 4.0, "map f": 2.0, "collate": 1.0}
-    before = Stats(batches=3, steps_s={"map f": 1.0})
-    after = Stats(batches=9, samples=60, elapsed_s=2.0, task_s=7.0, worked=80, pillow=40, steps_s=steps)
+    before = Stats(batches=3, steps=(StepStats("map f", wall_s=1.0),))
+    took = tuple(StepStats(name, wall_s=seconds) for name, seconds in steps.items())
+    after = Stats(batches=9, samples=60, elapsed_s=2.0, task_s=7.0, worked=80, pillow=40, steps=took)
     load = load_between(before, after)
     assert (load.function_s, load.samples, load.elapsed_s, load.task_s) == (3.0, 60, 2.0, 7.0)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import socket
+import threading
+import time
+from dataclasses import FrozenInstanceError, asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import stoker
+from stoker.batch.written_rows import Report
 from stoker.engine.resources import usable_cores
 from stoker.image import CenterCrop
-from stoker.observe.meters import ExecutorStats, Meters, Span, Stats
+from stoker.observe.meters import Meters, Span, StepName
+from stoker.observe.stats import ExecutorStats, Moment, Stats
 
 from ..loader.runs import numbers, odd
 from ..support import Passing, image_bytes
@@ -19,7 +24,8 @@ from ..support import Passing, image_bytes
 
 def test_what_was_handed_out_is_counted() -> None:
     with numbers().batch(7, drop_last=False).loader(threads=2) as loader:
-        assert loader.stats() == Stats(workers=2, cores=usable_cores(), executor=ExecutorStats("threads", 0, 2))
+        executor = ExecutorStats("threads", 0, 2)
+        assert loader.stats() == Stats(workers=2, cores=usable_cores(), executor=executor, host=socket.gethostname())
         list(loader)
         list(loader)
         stats = loader.stats()
@@ -45,8 +51,8 @@ def test_a_snapshot_is_plain_data_that_does_not_change() -> None:
         before = asdict(snapshot)
         list(iterator)
         assert asdict(snapshot) == before
-        snapshot.steps_s["read"] = -1
-        assert loader.stats().steps_s["read"] >= 0
+        with pytest.raises(FrozenInstanceError):
+            snapshot.batches = 0  # type: ignore[misc]
 
 
 def test_bad_samples_are_counted() -> None:
@@ -76,7 +82,7 @@ def test_a_loop_that_never_waits_and_one_that_always_does(monkeypatch: pytest.Mo
 def test_only_the_latest_spans_are_kept() -> None:
     meters = Meters(1)
     for number in range(Meters.MOST_SPANS + 10):
-        meters.task(Span(0, number, 0, 0.0, 1.0), 0.5)
+        meters.task(Span(0, number, 0, 0.0, 1.0), 0.5, (), None)
         meters.delivered(meters.request(), 1, 1)
     assert len(meters.spans) == len(meters.waits) == Meters.MOST_SPANS
     assert meters.spans[-1].unit == Meters.MOST_SPANS + 9
@@ -119,3 +125,96 @@ def test_time_without_a_core_is_what_was_added_since_the_first_batch_and_outlive
 def test_nothing_is_divided_by_nothing() -> None:
     stats = Stats()
     assert (stats.samples_per_s, stats.wait_share, stats.busy_share, stats.core_share) == (0, 0, 0, 1)
+
+
+def took(**values: Any) -> Report:
+    """What a task of two steps says it took."""
+    report = Report(2)
+    for name, value in values.items():
+        setattr(report, name, value)
+    return report
+
+
+READ, NATIVE, FUNCTION = StepName("read", "read"), StepName("image"), StepName("map f", "function")
+
+
+def test_time_off_a_core_is_told_apart_by_what_a_step_does() -> None:
+    meters = Meters(2)
+    # 3 s off a core, of which 1 s without a free one: a third of what each step lost
+    costs = took(rows=4, seconds=[2.0, 4.0], cpu_s=[1.0, 2.0], nbytes=[40, 400], read_bytes=50, queued_s=1.0)
+    meters.task(Span(1, 0, 0, 10.0, 16.0), 3.0, (READ, NATIVE), costs)
+    read, image = meters.snapshot().steps
+    assert (read.wall_s, read.cpu_s, read.lock_s, image.wait_s) == (2.0, 1.0, 0.0, 0.0)
+    assert (read.queued_s, read.wait_s) == pytest.approx((1 / 3, 2 / 3))
+    assert (image.queued_s, image.lock_s) == pytest.approx((2 / 3, 4 / 3))
+    assert (read.bytes_in, read.bytes_out, image.bytes_in, image.bytes_out) == (50, 40, 40, 400)
+    assert (read.samples, image.sample_s) == (4, 1.0)
+    (worker,) = meters.snapshot().by_worker
+    assert (worker.number, worker.tasks, worker.busy_s, worker.cpu_s) == (1, 1, 6.0, 3.0)
+    assert meters.snapshot().sample_costs.quantile(0.5) == pytest.approx(1.5, rel=0.2)
+
+
+@pytest.mark.parametrize(("taken", "lock_s", "wait_s"), [(0.01, 3.0, 0.0), (1e-6, 0.0, 3.0)])
+def test_functions_wait_for_the_interpreter_lock_where_it_was_found_taken(taken: float, lock_s: float, wait_s: float) -> None:
+    meters = Meters(2)
+    meters.task(Span(0, 0, 0, 0.0, 4.0), 1.0, (READ, FUNCTION), took(seconds=[0.0, 4.0], cpu_s=[0.0, 1.0], lock_s=taken))
+    function = meters.snapshot().steps[1]
+    assert (function.lock_s, function.wait_s) == (lock_s, wait_s)
+
+
+def test_threads_of_python_functions_are_seen_to_wait_for_each_other() -> None:
+    def busy(x: int) -> int:
+        stop = time.thread_time() + 0.002
+        while time.thread_time() < stop:
+            pass
+        return x
+
+    with numbers().map(x=busy).batch(20).loader(threads=4) as loader:
+        list(loader)
+        (step,) = (step for step in loader.stats().steps if step.name == "map x")
+    assert step.kind == "function" and step.cpu_s > 0
+    assert step.lock_s > step.wait_s
+
+
+def test_threads_that_wait_for_something_else_are_seen_to_do_so() -> None:
+    gate = threading.Event()
+
+    def waits(x: int) -> int:
+        gate.wait(0.005)
+        return x
+
+    with numbers().map(x=waits).batch(20).loader(threads=1) as loader:
+        list(loader)
+        (step,) = (step for step in loader.stats().steps if step.name == "map x")
+    assert step.wait_s > step.cpu_s + step.lock_s
+
+
+def test_the_history_of_a_run_is_bounded_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(3)
+    for _ in range(5000):
+        asked = meters.request()
+        clock.sleep(0.1)
+        meters.delivered(asked, 10, 1)
+        clock.sleep(0.2)
+    stats = meters.snapshot()
+    assert 100 < len(stats.history) < 240
+    last = stats.history[-1]
+    assert last.at_s == pytest.approx(sum(moment.length_s for moment in stats.history))
+    left = stats.batches - sum(moment.batches for moment in stats.history)
+    assert sum(moment.samples for moment in stats.history) == 10 * (stats.batches - left)
+    assert 0 <= left <= last.batches and last.workers == 3
+    assert sum(moment.waited_s for moment in stats.history) == pytest.approx(0.1 * (stats.batches - left - 1))
+    assert isinstance(last, Moment) and stats.loop.step_s == pytest.approx(0.2 * 4999)
+    assert stats.loop.waits.quantile(0.99) == pytest.approx(0.1, rel=0.2)
+
+
+def test_what_waits_for_the_loop_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.observe.meters._MOMENT_S", 0.0)
+    monkeypatch.setattr("stoker.observe.meters._CPU_EVERY_S", -1.0)
+    with numbers().batch(5).loader(threads=1, memory="1MB") as loader:
+        list(loader)
+        history = loader.stats().history
+    assert {moment.budget for moment in history} == {1_000_000} and all(moment.nbytes <= moment.budget for moment in history)
+    assert any(moment.in_flight for moment in history)

@@ -277,11 +277,12 @@ class Renderer:
     """Makes the pictures of one program, for one worker: `begin` says where they go, each `add` fills some of them.
 
     Then `rows` says what became of each (`ROW_DTYPE`; valid until the next `begin`), `bad` how many have a status other than 0,
-    `read_s` the time spent reading, and `sought` whether seek indices were at hand. The pixels of bad ones are undefined.
+    `read_s` the time spent reading, `read_cpu_s` what of that was on a core, `read_bytes` what was read, and `sought` whether
+    seek indices were at hand. The pixels of bad ones are undefined.
     """
 
     def __init__(self, decoder: Decoder, program: Program) -> None:
-        self.bad, self.read_s, self.sought = 0, 0.0, False
+        self.bad, self.read_s, self.read_cpu_s, self.read_bytes, self.sought = 0, 0.0, 0.0, 0, False
         self._count = 0
         self._decoder, self._program, self._program_at = decoder, program, place(program._struct)
         self._dtype = program.dtype
@@ -308,7 +309,7 @@ class Renderer:
         self._count, self._held, self.sought = count, (positions, out), False
         _PICTURES.pack_into(
             self._struct.memory, 0, self._decoder.handle, self._program_at, count, place(positions), epoch, *self._size,
-            place(out), out.strides[0], self._memory_at, 0, 0,
+            place(out), out.strides[0], self._memory_at, 0, 0, 0, 0,
         )  # fmt: skip
 
     @property
@@ -324,8 +325,8 @@ class Renderer:
         call, at, source_at = library().render, self._struct.at, source._prepare(slots)
         while call(source_at, at):
             source._make_room(self)
-        self.bad, nanoseconds = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
-        self.read_s = nanoseconds * 1e-9
+        self.bad, ns, cpu_ns, self.read_bytes = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
+        self.read_s, self.read_cpu_s = ns * 1e-9, cpu_ns * 1e-9
 
     def errnos(self, source: FileInput) -> dict[int, int]:
         """Of the files of an input that could not be read: their numbers in it -> errno."""
@@ -336,8 +337,8 @@ class Renderer:
         """Note that the file of a row could not be read."""
         self.rows[row] = np.zeros((), ROW_DTYPE)
         self.rows["status"][row], self.rows["where"][row] = Status.IO, code
-        bad, nanoseconds = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
-        _ANSWER.pack_into(self._struct.memory, _ANSWER_AT, bad + 1, nanoseconds)
+        bad, *reading = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
+        _ANSWER.pack_into(self._struct.memory, _ANSWER_AT, bad + 1, *reading)
 
 
 def render(decoder: Decoder, program: Program, images: Input, epoch: int, positions: Ints, out: NDArray[Any]) -> NDArray[np.void]:

@@ -66,8 +66,9 @@ READING = _words(
 )  # fmt: skip
 INPUT = _words("kind", "count", "which", "slots", "boxes", "from", "seeks", "buffer", "capacity", "needed", "done", "wrong")
 PICTURES = _words(
-    "decoder", "program", "count", "positions", "epoch", "out_width", "out_height", "out", "out_stride", "rows", "bad", "read_ns"
-)
+    "decoder", "program", "count", "positions", "epoch", "out_width", "out_height", "out", "out_stride", "rows", "bad", "read_ns",
+    "read_cpu_ns", "read_bytes",
+)  # fmt: skip
 
 #: by the names they have in C
 STRUCTS = {

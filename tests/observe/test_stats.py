@@ -1,0 +1,116 @@
+"""Statistics as values: JSON, sums over ranks, differences between two moments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.errors import ConfigError
+from stoker.observe.stats import (
+    ExecutorStats,
+    Histogram,
+    LoopStats,
+    Moment,
+    OriginStats,
+    SlowSample,
+    Stats,
+    StepStats,
+    WorkerStats,
+    merge,
+)
+
+from ..loader.runs import numbers
+
+COUNT = st.integers(0, 1000)
+SECONDS = st.integers(0, 4000).map(lambda count: count / 4)  # exact, so that sums are
+HISTOGRAM = st.lists(COUNT, max_size=8).map(lambda counts: Histogram(tuple(counts)))
+
+
+def some(kind: Any, **given: Any) -> st.SearchStrategy[Any]:
+    """Values of a class of numbers."""
+    of = {"int": COUNT, "float": SECONDS, "Histogram": HISTOGRAM, "str": st.text(max_size=4)}
+    return st.builds(kind, **{each.name: of[each.type] for each in fields(kind)} | given)
+
+
+STEPS = st.lists(some(StepStats), max_size=4, unique_by=lambda step: step.name).map(tuple)
+WORKERS = st.lists(some(WorkerStats), max_size=4, unique_by=lambda worker: worker.number).map(tuple)
+NUMBERS = {each.name: {"int": COUNT, "float": SECONDS}[each.type] for each in fields(Stats) if each.type in ("int", "float")}
+STATS = st.builds(
+    Stats,
+    **NUMBERS | {"ranks": st.just(1)},
+    queued_s=st.none() | SECONDS,
+    skipped_by=st.dictionaries(st.sampled_from("abc"), st.integers(1, 9)),
+    executor=some(ExecutorStats),
+    loop=some(LoopStats),
+    steps=STEPS,
+    by_worker=WORKERS,
+    sample_costs=HISTOGRAM,
+    slowest=st.lists(some(SlowSample), max_size=3).map(tuple),
+    origins=st.lists(some(OriginStats), max_size=3).map(tuple),
+    history=st.lists(some(Moment), max_size=3).map(tuple),
+    host=st.sampled_from(["a", "b"]),
+)
+
+
+@given(STATS)
+def test_statistics_go_through_json_unchanged(stats: Stats) -> None:
+    assert Stats.from_dict(json.loads(json.dumps(stats.as_dict()))) == stats
+
+
+def test_statistics_of_another_version_keep_what_is_known() -> None:
+    saved = Stats(batches=3).as_dict() | {"invented later": 1}
+    saved["loop"]["invented later"] = 2
+    assert Stats.from_dict(saved) == Stats(batches=3)
+
+
+@given(STATS, STATS)
+def test_what_two_ranks_did_is_the_sum(one: Stats, other: Stats) -> None:
+    both = merge([one, other])
+    for name in ("batches", "samples", "bytes", "waited_s", "task_s", "cpu_s", "workers", "lost", "cache_hits", "worked"):
+        assert getattr(both, name) == getattr(one, name) + getattr(other, name)
+    assert both.elapsed_s == max(one.elapsed_s, other.elapsed_s) and both.ranks == 2
+    assert both.cores == (max(one.cores, other.cores) if one.host == other.host else one.cores + other.cores)
+    assert sum(step.wall_s for step in both.steps) == sum(step.wall_s for stats in (one, other) for step in stats.steps)
+    assert len({step.name for step in both.steps}) == len(both.steps)
+    assert both.loop.waits.total == one.loop.waits.total + other.loop.waits.total
+    assert len(both.by_worker) == len(one.by_worker) + len(other.by_worker)
+    assert both.wait_share <= 1
+
+
+def test_the_part_between_two_snapshots_is_their_difference() -> None:
+    with numbers().map(x=abs).batch(5).loader(threads=2) as loader:
+        list(loader)
+        first = loader.stats()
+        list(loader)
+        second = loader.stats()
+    part = second - first
+    assert (part.batches, part.samples, part.epochs, part.first_samples) == (12, 60, 1, 0)
+    assert part.loop.waits.total == 12 and part.elapsed_s == second.elapsed_s - first.elapsed_s
+    assert {step.name: step.samples for step in part.steps}["map x"] <= 60 + 2 * 60  # those made ahead included
+    assert part.samples_per_s > 0 and part.task_s == pytest.approx(second.task_s - first.task_s)
+    with pytest.raises(ConfigError, match="later - earlier"):
+        first - second
+
+
+def test_nothing_cannot_be_merged() -> None:
+    with pytest.raises(ConfigError, match="no statistics"):
+        merge([])
+
+
+@given(st.lists(st.floats(2e-6, 100.0), min_size=1))
+def test_a_quantile_is_off_by_a_fifth_at_most(times: list[float]) -> None:
+    counts = [0] * 64
+    for seconds in times:
+        counts[Histogram.bucket(seconds)] += 1
+    found, exact = Histogram(tuple(counts)).quantile(1.0), max(times)
+    assert exact / 1.2 <= found <= exact * 1.2
+
+
+def test_steps_beside_busy_workers_are_compared_with_calm_ones() -> None:
+    assert LoopStats(busy_steps=4, busy_step_s=6.0, calm_steps=2, calm_step_s=2.0).interference == 0.5
+    assert LoopStats(busy_steps=4, busy_step_s=6.0).interference is None
