@@ -202,7 +202,7 @@ def test_boxes_of_annotations_are_over_the_pictures(stoker: Any, tmp_path: Path)
     figures = page.partition("<h2>")[0]
     assert figures.count("<i style=") == 3
     assert "left:25.00%;top:25.00%;width:25.00%;height:50.00%" in figures and 'title="cat &amp; co"' in figures
-    assert "2 dog" in figures and "3 images with 3 objects" in page
+    assert "2 x dog" in figures and "3 images with 3 objects" in page
     assert page.partition("<h2>Augmentations")[2].count("<i style=") > 3, "they follow the crops"
     listed = tmp_path / "list.txt"
     listed.write_text("a\nc\n")

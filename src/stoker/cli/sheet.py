@@ -88,7 +88,7 @@ def _named(picture: Picture) -> str:
         return picture.told_label
     kinds = dict.fromkeys(picture.objects)
     counts = {kind: picture.objects.count(kind) for kind in kinds}
-    return ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in counts.items())
+    return ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in counts.items())
 
 
 def _frame(picture: Picture) -> str:

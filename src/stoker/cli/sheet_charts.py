@@ -62,7 +62,7 @@ def scatter(title: str, sizes: Sequence[tuple[int, int]]) -> str:
     tall, wide = _HEIGHT - _BOTTOM - _TOP, _WIDTH - _LEFT
     dots = "".join(
         f'<circle class="chart" fill-opacity=".45" cx="{_LEFT + width / limit * wide:.1f}" '
-        f'cy="{_TOP + (1 - height / limit) * tall:.1f}" r="{2 + 5 * math.sqrt(count / counts.max()):.1f}">'
+        f'cy="{_TOP + (1 - height / limit) * tall:.1f}" r="{2.2 + 5 * math.sqrt((count - 1) / counts.max()):.1f}">'
         f"<title>{width:.0f} x {height:.0f}: {count:,}</title></circle>"
         for (width, height), count in zip(unique.tolist(), counts.tolist())
     )
