@@ -160,6 +160,7 @@ def test_the_page_tells_sizes_classes_and_values_of_all_samples(stoker: Any, tmp
         }
         for number in range(30)
     ]
+    stored[3]["json"], stored[4]["json"] = [[1], [2, 3]], {"a": None}
     stoker_package.write_tar(tmp_path / "a.tar", stored)
     page = sheet_of(stoker, tmp_path, tmp_path / "a.tar", "-n", 2)
     assert len(pictures(page)) == 2 and "2 samples of 30, spread evenly" in page
@@ -216,6 +217,9 @@ def test_boxes_in_fields_are_found_by_name(stoker: Any, tmp_path: Path) -> None:
     stoker_package.write_tfrecord(tmp_path / "a.tfrecord", [record])
     page = sheet_of(stoker, tmp_path, tmp_path / "a.tfrecord")
     assert "left:25.00%;top:50.00%;width:50.00%;height:50.00%" in page
+    none = {**record, **{f"object/bbox/{side}": np.empty(0) for side in sides}, "box": np.empty(0)}
+    stoker_package.write_tfrecord(tmp_path / "none.tfrecord", [none, record])
+    assert sheet_of(stoker, tmp_path, tmp_path / "none.tfrecord").partition("<h2>")[0].count("<i style=") == 2
     far = {**record, "box": np.array([10.0, 900.0, 20.0, 1000.0])}
     for side in sides:
         del far[f"object/bbox/{side}"]

@@ -44,7 +44,7 @@ class FieldSurvey:
             self.kinds["text" if isinstance(value, str) else "bytes"] += 1
             self.lengths.append(len(value))
             self._count(value) if isinstance(value, str) else None
-        elif isinstance(value, (int, float, np.generic, np.ndarray, list)) and (array := np.asarray(value)).dtype.kind in "iufb":
+        elif isinstance(value, (int, float, np.generic, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "iufb":
             self.kinds[f"{array.dtype}{list(array.shape)}" if array.ndim else str(array.dtype)] += 1
             self.numbers += array.reshape(-1)[: max(0, _NUMBERS - len(self.numbers))].astype(np.float64).tolist()
             self._count(value) if not array.ndim and array.dtype.kind in "iub" else None
@@ -108,8 +108,12 @@ class DataSurvey:
                 self.lengths.append(len(sample.values[name]))
         self.labels.update(sample.labels)
         for name, value in sample.values.items():
-            if name not in pictures and not (is_label(name) and np.asarray(value).dtype.kind in "iu"):
+            if name not in pictures and not (is_label(name) and _is_integer(value)):
                 self.fields.setdefault(name, FieldSurvey(name)).add(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
 
 
 def survey_of(samples: Iterable[ShownSample]) -> DataSurvey:

@@ -34,7 +34,7 @@ figcaption { padding: 8px 11px 10px; font-size: 12.5px; line-height: 1.4; overfl
 figcaption .about { opacity: .75; }
 figcaption b { display: block; font-weight: 600; }
 .row { display: flex; gap: 7px; overflow-x: auto; align-items: flex-end; padding: 2px 0 8px; }
-.row .first { padding-right: 9px; margin-right: 2px; border-right: 1px solid var(--line); }
+.row .first { min-width: 102px; padding-right: 9px; margin-right: 2px; border-right: 1px solid var(--line); }
 .values { overflow-x: auto; }
 .values table { margin: 0; font-size: 13px; }
 .values th, .values td { text-align: left; padding: 3px 16px 3px 0; vertical-align: top; overflow-wrap: anywhere; }
