@@ -23,7 +23,7 @@ from .what_if import (
 )
 
 #: what gives less is not worth saying
-_WORTH = 1.08
+_WORTH = 1.15
 #: the share of the free memory that a cache may take
 _ROOM = 0.8
 #: how a resource is called as the next limit
@@ -95,7 +95,7 @@ def _more_cores(case: _Case) -> Iterator[Advice]:
     loop = costs.rates().get("loop", math.inf)
     cores = max(1, stats.cores)
     needed = math.ceil(loop / stats.samples_per_s * cores) - cores if case.training and math.isfinite(loop) else cores
-    more = max(1, min(needed, 4 * cores))
+    more = max(1, min(needed, 2 * cores))
     there = case.facts.machine_cores
     of = f" (this machine has {there}, and this process may use {stats.cores})" if there >= stats.cores + more else ""
     yield from case.gives(f"{counted(more, 'more core')}{of}", "", costs.with_cores(more))
@@ -266,7 +266,7 @@ def _step_back(case: _Case) -> Iterator[Advice]:
 
 
 _Find = Callable[[_Case], Iterator[Advice]]
-_COMPUTING: tuple[_Find, ...] = (_more_cores, _cache, _seek_index, _no_pillow, _step_free, _shards, _fewer_threads)
+_COMPUTING: tuple[_Find, ...] = (_fewer_threads, _more_cores, _cache, _seek_index, _no_pillow, _step_free, _shards)
 _ADVICE: dict[str, tuple[_Find, ...]] = {
     "decode": _COMPUTING,
     "function": _COMPUTING,

@@ -112,7 +112,7 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     more = stats.loop.interference
-    if more is None or more < _SLOWED or balance.busy < 0.05:
+    if more is None or more < _SLOWED or balance.busy * stats.workers < 0.1:
         return None
     return Limit(
         "slowed",
@@ -271,9 +271,7 @@ def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.idle < 0.4:
         return None
     if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
-        told = (
-            f"Handing out batches is the limit: they are so small ({_per_batch(stats)}) that workers wait for the loop's thread"
-        )
+        told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
         return Limit("handout", told, "loop")
     told = f"Workers were idle {balance.idle:.0%} of the time although batches were waited for: they were asked for too late"
     return Limit("ahead", told, "memory")
