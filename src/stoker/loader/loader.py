@@ -132,6 +132,7 @@ class Loader:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
         self._output = choose_output(format, device)
+        self._device = "" if device is None else str(device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
         self._budget_bytes = parse_bytes(memory, "loader: memory")
@@ -210,7 +211,7 @@ class Loader:
         if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
-        asked = self._meters.request()
+        asked = None if iterator.portions else self._meters.request()
         # Who asks for a batch is done with the one before it.
         if self._unsettled:
             self._settle()
@@ -516,6 +517,13 @@ class Loader:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
 
+    def _repr_html_(self) -> str:
+        """Settings, state and measurements, for notebooks."""
+        from ..observe.notebook_html import loader_html
+
+        state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
+        return loader_html(self._plan, self._meters.snapshot(look=False), state, self._budget_bytes, self._device)
+
     def _check_open(self, in_turn: bool = True) -> None:
         if self._closed:
             raise ClosedError("this loader is closed; make a new one with pipeline.loader()")
@@ -687,6 +695,7 @@ class _Portions:
         rows = self._batch.rows
         if self._single and loader._deal.remainder == "keep":
             rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
+        self._row_bytes = 0.0 if self._single else _nbytes(self._batch) / max(1, rows)
         self._steps = -(-rows // self._size)
         self._step = 0
         if not self._steps:
@@ -696,7 +705,8 @@ class _Portions:
     def __bool__(self) -> bool:
         return self._step < self._steps
 
-    def pop(self, asked: float) -> Batch | Sample | dict[str, Any]:
+    def pop(self, asked: float | None) -> Batch | Sample | dict[str, Any]:
+        """The next step; `asked` says when it was asked for where somebody may have waited for it, and that is the first."""
         step = self._step
         self._step = step + 1
         batch = self._batch
@@ -711,7 +721,7 @@ class _Portions:
             return sample._asdict() if loader._dicts else sample
         if self._steps > 1:
             batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
-        self._loader._meters.delivered(asked, batch.rows, _nbytes(batch))
+        loader._meters.delivered(asked, batch.rows, int(batch.rows * self._row_bytes))
         if last:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
         return batch._asdict() if loader._dicts else batch

@@ -1,8 +1,8 @@
 """Measurements as data, and what is made of them: the verdict, traces, pages, and what other tools read.
 
 >>> import stoker.observe
->>> sorted(stoker.observe.__all__)[0]
-'Advice'
+>>> 'Stats' in stoker.observe.__all__
+True
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .advice import Advice
     from .facts import Facts
+    from .measured_speed import Speed, speed
     from .rank_stats import gather
     from .stats import Stats, merge
     from .verdict import Verdict
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 _HOME = {
     "Advice": "advice",
     "Facts": "facts",
+    "Speed": "measured_speed",
     "Stats": "stats",
     "Verdict": "verdict",
     "gather": "rank_stats",
     "merge": "stats",
+    "speed": "measured_speed",
 }
-__all__ = ["Advice", "Facts", "Stats", "Verdict", "gather", "merge"]
+__all__ = ["Advice", "Facts", "Speed", "Stats", "Verdict", "gather", "merge", "speed"]
 
 
 def __getattr__(name: str) -> Any:
