@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from ..observe.limits import workers_told
+from ..observe.bottleneck import workers_told
 from ..observe.report import report_page, step_costs
 from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..sizes import counted, show_bytes
+from .bottleneck import Limit, balance_of, by_pillow, crowded, pillow_told, unit_bytes
 from .facts import Facts
-from .limits import Limit, balance_of, by_pillow, crowded, pillow_told, unit_bytes
 from .stats import Stats
 from .what_if import (
     Costs,

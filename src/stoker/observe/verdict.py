@@ -6,8 +6,8 @@ from html import escape
 
 from ..sizes import counted, show_bytes
 from .advice import Advice, find_advice
+from .bottleneck import SHORT_S, find_limit, workers_told
 from .facts import Facts
-from .limits import SHORT_S, find_limit, workers_told
 from .stats import Stats
 
 #: how many advices a verdict tells; `advice` has all
