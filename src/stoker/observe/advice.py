@@ -190,8 +190,10 @@ def _feeder(case: _Case) -> Iterator[Advice]:
 
 
 def _threads_for_cores(case: _Case) -> Iterator[Advice]:
-    cores = max(1, case.stats.cores)
-    yield from case.gives(f"`threads={cores}`", f"threads={cores}", case.costs.with_workers(cores))
+    threads = max(1, case.stats.cores)
+    if case.costs.alone:  # and what it waits for, it could wait for at the same time
+        threads = max(threads, wanted_threads(replace(case.costs, alone=False)))
+    yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
 
 
 def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
@@ -200,7 +202,7 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
     if stats.executor.processes:
         yield Advice("more threads per process may help")
         return
-    threads = wanted_threads(stats, case.costs)
+    threads = wanted_threads(case.costs)
     if threads > stats.workers:
         yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
 

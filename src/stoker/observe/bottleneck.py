@@ -214,7 +214,9 @@ def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
 def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     share, excess, usual_s = slow_samples(stats)
     read = next((step for step in stats.steps if step.kind == "read"), None)
-    if excess < _SLOW_SHARE or share > _FEW or (read is not None and read.wait_s > 0.5 * stats.task_s):
+    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
+        return None  # who waits for a core or the lock now and then takes longer, too
+    if read is not None and read.wait_s > 0.5 * stats.task_s:
         return None
     worst = next(iter(stats.slowest), None)
     example = f"; {worst.key!r} took {_ms(worst.seconds)}" if worst is not None else ""

@@ -128,7 +128,7 @@ def predict(stats: Stats, now: Costs, changed: Costs, resource: str) -> Predicti
     return Prediction(rates[limit] / measured if measured > 0 else 1.0, limit)
 
 
-def wanted_threads(stats: Stats, now: Costs) -> int:
+def wanted_threads(now: Costs) -> int:
     """As many threads as keep up where tasks wait: with the cores, with the interpreter and with the loop."""
     rates = now.rates()
     most = min(rates[name] for name in ("loop", "cores", "python"))
