@@ -109,11 +109,11 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     ),
     "a function that waits": (
         stats(READ, step("map f", "function", cpu=0.5, wait=18.0), cores=16), PHOTOS, "waiting",
-        r"map f, 92%.*`threads=22` would give 10\.0x, then the training loop",
+        r"map f, 92%.*`threads=20` would give 10\.0x, then the training loop",
     ),
     "storage": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), PHOTOS, "storage",
-        r"waits for it 82% .*1\.6 ms a sample, 100\.0 MB/s.*`threads=13` would give 5\.7x.*next epoch, with all 10\.0 GB",
+        r"waits for it 82% .*1\.6 ms a sample, 100\.0 MB/s.*`threads=12` would give 5\.7x.*next epoch, with all 10\.0 GB",
     ),
     "a network": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), replace(PHOTOS, stored="network"),

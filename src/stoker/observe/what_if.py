@@ -132,7 +132,7 @@ def wanted_threads(now: Costs) -> int:
     """As many threads as keep up where tasks wait: with the cores, with the interpreter and with the loop."""
     rates = now.rates()
     most = min(rates[name] for name in ("loop", "cores", "python"))
-    needed = MOST_THREADS if math.isinf(most) else math.ceil(1.1 * most * (now.cpu_s + now.wait_s))
+    needed = MOST_THREADS if math.isinf(most) else math.ceil(most * (now.cpu_s + now.wait_s) - 0.1)
     return max(1, min(MOST_THREADS, needed))
 
 
