@@ -15,7 +15,7 @@ SHORT_S = 1.0
 #: a loop that waits for less than this share of its time has what it needs; the second: while workers are busy all the time
 _CALM, _CALM_BUSY = 0.1, 0.05
 #: steps that take longer by this share beside busy workers are slowed by them
-_SLOWED = 0.1
+SLOWED = 0.1
 #: cores of which this share is busy are all busy
 _FULL = 0.85
 #: workers that have nothing to do for this share of the time, while the loop waits, are not what it waits for
@@ -112,7 +112,7 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     more = stats.loop.interference
-    if more is None or more < _SLOWED or balance.busy * stats.workers < 0.1:
+    if more is None or more < SLOWED or balance.busy * stats.workers < 0.1:
         return None
     return Limit(
         "slowed",
@@ -353,6 +353,8 @@ def _few_workers(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     top = _top(stats)
     busy = f"{balance.used:.1f} of {stats.cores} cores are busy with {_tops(stats)}" if stats.cores else _tops(stats)
+    if crowded(stats):
+        busy += f", for which {workers_told(stats)} take turns"
     if balance.others >= 0.2 * max(1.0, balance.cores):
         busy += f", {balance.others:.1f} with other threads of this program"
     if top.name.startswith(("image", "decode")):

@@ -103,7 +103,10 @@ def used_cores(stats: Stats) -> float:
 
 def other_cores(stats: Stats) -> float:
     """How many cores the other threads of this program kept busy: the training loop, and whatever else there is."""
-    in_this = 0.0 if stats.executor.processes else stats.cpu_s
+    executor = stats.executor
+    # Work that was moved to processes ran in this one before.
+    here = min(1.0, executor.since / max(1, stats.batches)) if executor.processes else 1.0
+    in_this = stats.cpu_s * here
     return max(0.0, stats.process_s - in_this) / stats.elapsed_s if stats.elapsed_s > 0 else 0.0
 
 
