@@ -471,7 +471,7 @@ class Loader:
         return facts_of(
             self._plan,
             self._work.runner,
-            draws=self._meters.draws > 0,
+            draws=self._meters.snapshot(look=False).draws > 0,
             budget=self._share_bytes,
             ahead=self._ahead,
             chosen=self._chosen,
