@@ -228,7 +228,7 @@ def test_who_runs_the_work_is_said_last_where_nobody_chose_it() -> None:
 def test_a_cache_is_advised_where_it_fits_and_would_help() -> None:
     crops = replace(PHOTOS, prefix=("read", "image('jpg')"), samples=10_000)
     text = verdict(stats(READ, IMAGE, step("map f", "function", cpu=0.5), waited=9.0, loop=2.0), crops)
-    assert "`.cache(\"memory\")` after image('jpg') fits in memory (1.0 GB of 18.0 GB free) and would give 5.0x" in text
+    assert "`.cache(\"memory\")` after image('jpg'), which fits in memory (1.0 GB of 18.0 GB free), would give 5.0x" in text
     assert "then the training loop is the limit" in text
     assert "a cache on a disk" in verdict(DECODING, replace(crops, samples=10_000_000))
     assert ".cache" not in verdict(stats(READ, IMAGE, step("cache", cpu=0.1)), crops)
@@ -255,10 +255,16 @@ def test_the_scarcest_resource_makes_the_rate() -> None:
 
 def test_a_change_gives_what_the_measured_rate_and_the_next_limit_allow() -> None:
     measured = replace(DECODING, loop=LoopStats(101, 5.0))
-    costs = costs_of(measured)
+    costs = costs_of(measured, Facts())
     found = predict(measured, costs, costs.with_cores(100), "cores")
     assert (found.gain, found.limit) == (pytest.approx(2.0), "loop")
     assert predict(measured, costs, costs, "cores").gain == pytest.approx(1.0)
+
+
+def test_cores_that_others_use_are_not_counted_on() -> None:
+    waiting = stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5))
+    alone, beside = (verdict(waiting, replace(PHOTOS, idle_cores=idle)).advice[0].gain or 0 for idle in (1.6, 0.35))
+    assert alone == pytest.approx(2 / 0.35, rel=0.05) and beside == pytest.approx(2.0, rel=0.05)
 
 
 def test_ranks_share_what_they_have_and_each_has_a_loop() -> None:

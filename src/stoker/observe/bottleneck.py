@@ -128,7 +128,7 @@ def _and_interpreter(stats: Stats) -> str:
 
 def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     spare = f"{counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time"
-    rates = costs_of(stats).rates()
+    rates = costs_of(stats, facts).rates()
     able = min(rate for name, rate in rates.items() if name != "loop") / stats.samples_per_s
     if balance.busy < 0.8 and able > 1.2:
         spare += f": they could feed a loop {'more than 10' if able > 10 else f'{able:.1f}'} times as fast"
@@ -288,7 +288,7 @@ def _full(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 
 
 def _no_cores(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    if balance.queued < max(_MOSTLY, balance.lock, balance.wait):
+    if balance.queued < max(_MOSTLY, balance.lock, balance.wait) or (facts.idle_cores or 0.0) > 0.5 * balance.cores:
         return None
     own = f", {balance.others:.1f} more in other threads of this program" if balance.others >= 0.2 else ""
     return Limit(

@@ -70,7 +70,7 @@ def made_samples(stats: Stats) -> float:
     return max(1, stats.worked if stats.samples <= stats.worked < 2 * stats.samples else stats.samples)
 
 
-def costs_of(stats: Stats) -> Costs:
+def costs_of(stats: Stats, facts: Facts) -> Costs:
     """What was measured, for one sample."""
     made = made_samples(stats)
     handed = max(1, stats.samples - stats.first_samples)
@@ -84,7 +84,7 @@ def costs_of(stats: Stats) -> Costs:
         python_s = interpreters / stats.samples_per_s  # some of it was done without the lock
     return Costs(
         workers=max(1, stats.workers),
-        cores=max(0.5, stats.cores - other_cores(stats)) if stats.cores else math.inf,
+        cores=free_cores(stats, facts),
         interpreters=interpreters,
         loops=stats.ranks,
         cpu_s=cpu_s,
@@ -94,6 +94,16 @@ def costs_of(stats: Stats) -> Costs:
         handed_s=stats.handed_s / handed,
         alone=stats.executor.name == "inline",
     )
+
+
+def free_cores(stats: Stats, facts: Facts) -> float:
+    """How many cores the workers have, or could have: those that nobody else uses."""
+    if not stats.cores:
+        return math.inf
+    left = stats.cores - other_cores(stats)
+    if facts.idle_cores is not None:
+        left = min(left, used_cores(stats) + facts.idle_cores)
+    return max(0.1, left)
 
 
 def used_cores(stats: Stats) -> float:
