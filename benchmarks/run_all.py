@@ -30,6 +30,7 @@ BENCHMARKS = {
     "remote": ("--images",),
     "tools": ("--images",),
     "train_gpu": ("--images",),
+    "verdicts": ("--images",),
     "worker_memory": ("--peers",),
 }
 

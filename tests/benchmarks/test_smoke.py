@@ -40,6 +40,7 @@ WITH = {
     "soak": (),
     "tools": ("--images", "--only"),
     "train_gpu": ("--images",),
+    "verdicts": ("--images", "--plants"),
     "worker_memory": ("--peers",),
 }
 FIGURES = {
@@ -61,6 +62,7 @@ FIGURES = {
     "soak": {"records", "images", "batches_kept"},
     "tools": {"commands", "killed_and_restarted"},
     "train_gpu": {"delivered", "models", "targets"},
+    "verdicts": {"plants", "targets"},
     "worker_memory": {"total_mb", "per_worker_mb", "beyond_interpreter_mb", "targets"},
 }
 #: what the options of a test are given; some of many stand for all, because each is a process that takes its time to start
@@ -72,6 +74,7 @@ VALUES = {
     "--caches": "none,cold",
     "--only": "tar cat,tar split",
     "--sizes": "110KB",
+    "--plants": "nothing wrong",
 }
 
 

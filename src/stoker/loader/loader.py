@@ -61,7 +61,7 @@ from .build import (
     window_of,
 )
 from .front import Flow, open_front
-from .known_facts import facts_of
+from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
@@ -160,6 +160,7 @@ class Loader:
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # raised after the last batch handed out
+        self._idle: IdleCores | None = None  # since the first batch was asked for
         self._feed: Feed[FedUnit, Content, Result] | None = None
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
@@ -471,7 +472,8 @@ class Loader:
         return facts_of(
             self._plan,
             self._work.runner,
-            draws=self._meters.draws > 0,
+            draws=self._meters.snapshot(look=False).draws > 0,
+            idle=self._idle,
             budget=self._share_bytes,
             ahead=self._ahead,
             chosen=self._chosen,
@@ -602,6 +604,7 @@ class Loader:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
             self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
+        self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(

@@ -385,11 +385,6 @@ class Meters:
         """Seek indices so far that did not fit."""
         return self._rare["seeks_unfit"]
 
-    @property
-    def draws(self) -> int:
-        """Tasks so far whose functions draw from random generators."""
-        return self._rare["draws"]
-
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
         loop = self._loop
