@@ -39,12 +39,13 @@ class Report:
     failure: TaskFault | None  # of the first row that is not in the chunk, unless bad rows are left out
     failed_slot: int  # the slot of that row
     notes: Notes  # what happened to pictures, and what was tried again
+    slow: tuple[tuple[int, float], ...]  # rows of the task that took functions much longer than others, and how many seconds
     draws: bool  # whether a function draws from the process's random generators, so that only one of it runs at a time
 
     def __init__(self, steps: int = 0) -> None:
         self.seconds, self.cpu_s, self.nbytes = [0.0] * steps, [0.0] * steps, [0] * steps
         self.read_bytes, self.weight, self.queued_s, self.lock_s = 0, 1, 0.0, -1.0
-        self.skipped, self.notes = [], NO_NOTES
+        self.skipped, self.notes, self.slow = [], NO_NOTES, ()
         self.failure, self.rows, self.failed_slot, self.draws = None, 0, 0, False
 
     def lap(self, clock: Clock) -> Clock:

@@ -21,6 +21,7 @@ from ..errors import BatchError, FunctionError, SampleError, WorkerError
 from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
+from ..profiler_ranges import within
 from ..sizes import counted
 from ..source.chunk import Chunk, Column, FieldSpec, Ints, join_chunks, numbers
 from ..source.sample_names import ListedNames, Names, SourceNames
@@ -94,7 +95,7 @@ class BatchWork:
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
-            return self.join(content, content.keys(self.source), scratch.weight(self))
+            return within("join batch", self.join, content, content.keys(self.source), scratch.weight(self))
         rows, first = content.rows, content.first
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
@@ -182,7 +183,9 @@ class BatchUnit(Unit[Content, Result]):
         finish: bool,
         observe: Observer,
         skipped: Sequence[SampleError] = (),
+        slow: Sequence[int] = (),
     ) -> None:
+        self._slow = slow  # rows that get tasks of their own
         self.epoch, self.rows, self.cursors = epoch, len(rows), cursors
         self.nbytes = draft.slab.layout.nbytes
         self.finish = finish  # a worker joins the rows; else the consumer does, because it costs nothing
@@ -201,6 +204,9 @@ class BatchUnit(Unit[Content, Result]):
     def split(self, rows: int) -> list[Content]:
         assert self.draft is not None
         slab, count = self.draft.slab, self.rows
+        if self._slow:
+            cuts, self.early = _cuts_around(self._slow, count, rows)
+            return [BatchPart(self._rows.part(first, stop), first, slab) for first, stop in cuts]
         return [BatchPart(self._rows.part(first, min(first + rows, count)), first, slab) for first in range(0, count, rows)]
 
     def finisher(self) -> BatchJoin:
@@ -439,6 +445,22 @@ def _cuts(rows: int) -> list[tuple[int, int]]:
     """The pieces of so many rows: where each begins and ends. One row is not cut."""
     step = -(-rows // _PIECES)
     return [(at, min(at + step, rows)) for at in range(0, rows, step)] if rows > 1 else []
+
+
+def _cuts_around(slow: Sequence[int], count: int, rows: int) -> tuple[list[tuple[int, int]], set[int]]:
+    """Parts of about `rows` rows, and of one for each slow row; and the numbers of the latter."""
+    cuts: list[tuple[int, int]] = []
+    alone: set[int] = set()
+    first = 0
+    for slot in (*slow, count):
+        tasks = -(-(slot - first) // rows)
+        for number in range(tasks):
+            cuts.append((first + number * (slot - first) // tasks, first + (number + 1) * (slot - first) // tasks))
+        if slot < count:
+            alone.add(len(cuts))
+            cuts.append((slot, slot + 1))
+        first = slot + 1
+    return cuts, alone
 
 
 def described(source: Source | None, content: Any) -> str:

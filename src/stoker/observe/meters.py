@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
 class Span(NamedTuple):
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 #: how often the time on cores is asked for
-_CPU_EVERY_S = 0.02
+_CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
@@ -172,7 +172,12 @@ class Meters:
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self.sinks: tuple[Sink, ...] = ()
+        #: where reading takes longest
+        self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called when the loader is closed
+        self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
+        self._queued_s: float | None = None
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
@@ -200,15 +205,37 @@ class Meters:
     @property
     def spans(self) -> list[Span]:
         """The latest tasks, oldest first."""
-        return [
-            Span(int(worker), int(unit), int(task), start, stop)
-            for worker, unit, task, start, stop in self._spans.rows().tolist()
-        ]
+        return list(map(_span, self._spans.rows().tolist()))
 
     @property
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
         return [(asked, got) for asked, got, _, _ in self._handed.rows().tolist()]
+
+    @property
+    def samples(self) -> int:
+        """Handed out so far."""
+        return self._loop_sums().samples
+
+    @property
+    def epochs(self) -> int:
+        """That have ended so far."""
+        return self._rare["epochs"]
+
+    @property
+    def handed_s(self) -> float:
+        """Time it took so far to hand batches over."""
+        return self._handed_s
+
+    @property
+    def executor(self) -> ExecutorStats:
+        """Who runs tasks."""
+        return self._stats.executor
+
+    def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
+        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        waits = self._handed.rows(most).tolist()
+        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
 
     def request(self) -> float:
         """The loop asks for a batch."""
@@ -347,6 +374,11 @@ class Meters:
         """Seek indices so far that did not fit."""
         return self._rare["seeks_unfit"]
 
+    @property
+    def draws(self) -> int:
+        """Tasks so far whose functions draw from random generators."""
+        return self._rare["draws"]
+
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
         loop = self._loop
@@ -371,8 +403,8 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
-            self._stats = replace(self._stats, queued_s=queued_s)
+            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
@@ -399,6 +431,7 @@ class Meters:
             task_s=self._task_s,
             cpu_s=self._cpu_s,
             process_s=self._process_s,
+            queued_s=self._queued_s,
             worked=self._worked,
             steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
             by_worker=tuple(
@@ -412,8 +445,14 @@ class Meters:
             ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
+            origins=self.origins(),
             history=tuple(self._moments),
         )
+
+
+def _span(row: Sequence[float]) -> Span:
+    worker, unit, task, start_s, stop_s = row
+    return Span(int(worker), int(unit), int(task), start_s, stop_s)
 
 
 def _joined(first: Moment, second: Moment) -> Moment:

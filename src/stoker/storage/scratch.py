@@ -39,11 +39,13 @@ _LOOK_S = 0.002
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "_looks", "_notes", "_schedule", "again", "tried_s")
+    __slots__ = ("_arena", "_decoder", "_kept", "_looks", "_notes", "_schedule", "again", "slow", "tried_s")
 
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
         self.again = False
+        #: rows of the task at hand that took a function much longer than others: their slots, and seconds
+        self.slow: list[tuple[int, float]] = []
         #: when it was last tried how long the interpreter lock takes to get
         self.tried_s = 0.0
         self._notes: Notes | None = None
