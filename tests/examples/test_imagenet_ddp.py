@@ -75,4 +75,5 @@ def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(i
     assert tables == ["parallel", "parallel", "serial", "parallel"]
     for name in ("serial", "parallel"):
         (profile,) = (tmp_path / "logs" / name).glob("*.pt.trace.json")  # where TensorBoard looks
-        assert len(json.loads(profile.read_text())["traceEvents"]) > 10
+        names = {event.get("name") for event in json.loads(profile.read_text())["traceEvents"]}
+        assert {"stoker: wait for batch", "ProfilerStep#2"} <= names
