@@ -96,7 +96,11 @@ class Watch:
 
     def close(self) -> None:
         """Stop serving, and leave the terminal; idempotent."""
-        for thread in reversed(self._threads):
+        for thread in self._threads:
+            thread.stop()
+        if id(self._server) in _serving:
+            _hang_up(self._server.socket)  # wakes the thread that waits for connections
+        for thread in self._threads:
             thread.close()
         self._server.end()
 
