@@ -24,7 +24,8 @@ pytestmark = needs_browser
 
 ATTACK = "<img src=x onerror='broken=1'></script><script>broken=1</script>"
 HISTORY = tuple(
-    Moment(at, 0.25, 4, 128 + at % 3, 0.1, 0.4, 2, at % 4, 6, 50_000_000, 2_000_000_000) for at in (0.25 * n for n in range(1, 41))
+    Moment(at, 0.25, 4, 128 + at % 3, 0.1, 0.4, 2, at % 4, 6, 50_000_000, 2_000_000_000)
+    for at in (0.25 * n for n in range(1, 41))
 )
 STATS = Stats(
     batches=160,
@@ -55,7 +56,9 @@ def report(**more: Any) -> dict[str, Any]:
     given: dict[str, Any] = {
         "graph": graph_svg([GraphNode("source", ATTACK, "read", 700.0, 1e5), GraphNode("map", ATTACK, "function", 2700.0, 1e5)]),
         "timeline": {"length_s": 0.25, "rows": rows},
-        "lesson": [{"epoch": n, "loss": 2 / n, "accuracy": 1 - 1 / n, "images_per_s": 900.0, "wait_share": 0.1} for n in (1, 2, 3)],
+        "lesson": [
+            {"epoch": n, "loss": 2 / n, "accuracy": 1 - 1 / n, "images_per_s": 900.0, "wait_share": 0.1} for n in (1, 2, 3)
+        ],
         "pictures": sample_pictures({"image": np.zeros((2, 8, 8, 3), np.uint8), "label": np.arange(2)}),
         "settings": {"python": "3", ATTACK: ATTACK},
         "plan": f"source   {ATTACK}",
@@ -94,7 +97,10 @@ def test_a_report_shows_everything_at_every_width_and_asks_for_nothing(tmp_path:
 
 def test_a_report_of_little_is_dark_where_that_is_wanted_and_has_no_empty_charts(tmp_path: Path) -> None:
     little = replace(STATS, steps=(), history=(), slowest=(), sample_costs=Histogram(), loop=LoopStats())
-    data = {**report(timeline=None, graph="", lesson=(), pictures=(), training=False), "stats": page_data("", little, "")["stats"]}
+    data = {
+        **report(timeline=None, graph="", lesson=(), pictures=(), training=False),
+        "stats": page_data("", little, "")["stats"],
+    }
     [page] = look(tmp_path, written(tmp_path, data), [600], dark=True)
     assert page["sections"] == ["verdict", "settings"] and page["charts"] == []
     assert brightness(page["colours"][1]) < 150 and brightness(page["colours"][0]) > 600
