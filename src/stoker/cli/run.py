@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import observe
 from ..errors import ConfigError
+from ..observe.limits import workers_told
 from ..observe.page_data import verdict_data
 from ..observe.report import step_costs, write_report
 from ..observe.run_settings import command_line
-from ..observe.verdict import verdict, workers_told
 from ..sizes import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .progress import Progress
@@ -56,14 +57,14 @@ def run(
     if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
+        recorded = observe.trace(loader, trace) if trace else None
         with watching(loader, watch, port, title=pipeline, terminal=watch, training=False):
             last = _iterate(loader, epochs, limit, shown=False if watch else None)
-        stats = loader.stats()
-        if trace:
-            loader.trace(trace)
+        stats, why = loader.stats(), loader.why(training=False)
         if html:
             write_report(loader, html, title=pipeline, batch=last, training=False, command=command_line())
-    why = verdict(stats, training=False)
+    if recorded and recorded.error:
+        raise recorded.error
     if json:
         print_json({"pipeline": pipeline, **stats_json(stats), **verdict_json(why)})
         return
