@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import pytest
 
 from stoker.engine.background import Background
 from stoker.observe.live import _Server

@@ -115,7 +115,7 @@ def test_a_users_program_writes_the_report_of_its_loader(tmp_path: Path, image_f
     assert (data["title"], data["state"], data["training"]) == ("mine", "ended", True)
     assert data["stats"]["samples"] == 24 and data["plan"] == pipeline.explain() and "<svg" in data["graph"]
     assert "threads=2" in data["settings"]["loader"] and data["settings"]["stoker"] == stoker.__version__
-    assert [row["name"] for row in data["timeline"]["rows"]][0] == "loop"
+    assert data["timeline"]["rows"][0]["name"] == "loop"
     assert all(start <= stop for row in data["timeline"]["rows"] for _, start, stop in row["bars"])
     assert len(data["pictures"]) == 6 and data["pictures"][0]["src"].startswith("data:image/")
     assert batch.sample_keys[0] in data["pictures"][0]["name"]

@@ -204,6 +204,7 @@ class _Answer(BaseHTTPRequestHandler):
             self._send(200, "text/html; charset=utf-8", run_page(self.server.view.data(), live=True))
         elif asked.path == "/data":
             self.server.looked_s = time.monotonic()
+            self.server.view.record()
             self._send(200, "application/json", json.dumps(finite(self.server.view.data()), allow_nan=False))
         else:
             self._refuse(404, "there is no such page")
