@@ -167,7 +167,7 @@
 
   function verdict(data) {
     const why = data.verdict, section = byId("verdict");
-    section.classList.toggle("good", ["loop", "none", "handing"].includes(why.limit));
+    section.classList.toggle("good", ["loop", "handout"].includes(why.limit));
     const advice = why.advice.map((each) => h("li", {}, h("span", { class: "gain" }, each.gain || "·"),
       h("div", {}, each.what, each.how ? [" ", h("code", {}, each.how)] : "", each.limit_then ? h("div", { class: "then" }, `then the limit is: ${each.limit_then}`) : "")));
     show("verdict", h("p", { class: "text" }, why.text), ...(advice.length ? [h("ul", { class: "advice" }, advice)] : []));
