@@ -16,7 +16,6 @@ import stoker as stoker_package
 from stoker.cli import peers
 from stoker.cli.peers import PEERS, OpenCvImages, PeerWork, PillowImages, random_crop
 
-
 QUICK = ("--seconds", 0.1, "--size", 32, "--batch", 8, "--threads", 2)
 ALONE = (*QUICK, "--against", "none", "--strategies", "none")
 
