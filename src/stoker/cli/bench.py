@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -234,8 +235,8 @@ class _Bench:
             "notes": self._notes,
             "steps": {"serial": _step_facts(self._serial.stats), "parallel": _step_facts(parallel.stats)},
             "verdict": str(why),
-            "limit": getattr(why, "limit", ""),
-            "advice": [str(each) for each in getattr(why, "advice", ())],
+            "limit": why.limit,
+            "advice": [asdict(each) for each in why.advice],
         }  # fmt: skip
 
     def tell(self) -> None:

@@ -47,7 +47,7 @@ class Side:
     def round(self, seconds: float, step_s: float) -> Speed:
         """Run the loop for a while."""
         train = partial(_train, step_s) if step_s else None
-        with self._pipeline.loader(**self._arguments) as loader, recorded(loader._meters) as recorder:
+        with self._pipeline.loader(**self._arguments) as loader, recorded(loader) as recorder:
             measured = speed(loader, seconds, rounds=1, warm_s=warm_up(seconds), step=train)
             self.workers = loader.stats().workers
         self.timeline = recorder.timeline()

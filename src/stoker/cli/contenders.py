@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StokerError
 from ..observe.measured_speed import Speed, joined, speed
-from ..observe.verdict import verdict
+from ..observe.verdict import Verdict, verdict
 from ..sizes import counted
 from .peers import Peer, PeerWork
 from .progress import Progress
 
 if TYPE_CHECKING:
+    from ..observe.facts import Facts
     from ..observe.stats import Stats
     from ..pipeline import Pipeline
 
@@ -81,9 +82,11 @@ class OwnLoader(Contender):
     def __init__(self, title: str, pipeline: Pipeline, **arguments: Any) -> None:
         super().__init__(title)
         self._pipeline, self._arguments = pipeline, arguments
+        self._facts: Facts | None = None
 
     def measure(self, seconds: float) -> Speed:
         with self._pipeline.loader(**self._arguments) as loader:
+            self._facts = loader.facts()
             return speed(loader, seconds, rounds=1, warm_s=warm_up(seconds))
 
     @property
@@ -94,9 +97,9 @@ class OwnLoader(Contender):
         return stats
 
     @property
-    def why(self) -> str:
+    def why(self) -> Verdict:
         """What limits it."""
-        return verdict(self.stats, training=False)
+        return verdict(self.stats, self._facts, training=False)
 
 
 class Strategy(OwnLoader):

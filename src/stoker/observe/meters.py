@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
 class Span(NamedTuple):
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 #: how often the time on cores is asked for
-_CPU_EVERY_S = 0.02
+_CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
@@ -73,6 +73,7 @@ class TaskCosts(Protocol):
     cpu_s: list[float]
     nbytes: list[int]  # that came out of the step
     read_bytes: int  # that the first step read
+    weight: int  # tasks that these costs stand for; 0: nobody looked
     queued_s: float  # ready to run, and no core was free
     lock_s: float  # how long it took to get the interpreter lock when it was let go once; below 0: nobody tried
 
@@ -171,7 +172,12 @@ class Meters:
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self.sinks: tuple[Sink, ...] = ()
+        #: where reading takes longest
+        self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called when the loader is closed
+        self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
+        self._queued_s: float | None = None
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
@@ -180,6 +186,7 @@ class Meters:
         # What is handed out is only noted, and summed up some times per second: some loops take 200,000 batches per second.
         self._handed = _Latest(self.MOST_SPANS, 4)  # asked, got, samples, bytes
         self._sums = _Loop()
+        self._along = self._along_samples = self._along_bytes = 0  # batches that came with others, and what is in them
         self._ended: float | None = None  # when an epoch ended, and no other has begun
         self._away_s = 0.0  # between epochs
         # Sums that change with every task; the rest is in `_stats`.
@@ -198,15 +205,37 @@ class Meters:
     @property
     def spans(self) -> list[Span]:
         """The latest tasks, oldest first."""
-        return [
-            Span(int(worker), int(unit), int(task), start, stop)
-            for worker, unit, task, start, stop in self._spans.rows().tolist()
-        ]
+        return list(map(_span, self._spans.rows().tolist()))
 
     @property
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
         return [(asked, got) for asked, got, _, _ in self._handed.rows().tolist()]
+
+    @property
+    def samples(self) -> int:
+        """Handed out so far."""
+        return self._loop_sums().samples
+
+    @property
+    def epochs(self) -> int:
+        """That have ended so far."""
+        return self._rare["epochs"]
+
+    @property
+    def handed_s(self) -> float:
+        """Time it took so far to hand batches over."""
+        return self._handed_s
+
+    @property
+    def executor(self) -> ExecutorStats:
+        """Who runs tasks."""
+        return self._stats.executor
+
+    def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
+        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        waits = self._handed.rows(most).tolist()
+        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
 
     def request(self) -> float:
         """The loop asks for a batch."""
@@ -225,8 +254,13 @@ class Meters:
             self.watch(self)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
-    def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
-        """The loop gets a batch."""
+    def delivered(self, asked_s: float | None, samples: int, nbytes: int) -> None:
+        """The loop gets a batch; with None it came with the one before, and was not waited for."""
+        if asked_s is None:
+            self._along += 1
+            self._along_samples += samples
+            self._along_bytes += nbytes
+            return
         now = time.monotonic()
         self._handed.append((asked_s, now, samples, nbytes))
         if now >= self._next_cpu or self._handed.count - self._sums.folded >= self.MOST_SPANS:
@@ -278,7 +312,7 @@ class Meters:
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
         self._spans.append(span)
-        if costs is not None:
+        if costs is not None and costs.weight:
             self._count(steps, costs, span.task >= 0)
         for sink in self.sinks:
             sink.task(span, steps, costs)
@@ -286,32 +320,40 @@ class Meters:
     def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
         off = sum(costs.seconds) - sum(costs.cpu_s)
         share = min(1.0, costs.queued_s / off) if off > 0 else 0.0  # of the time off a core in which none was free
-        came = costs.read_bytes
+        weight, came = costs.weight, costs.read_bytes
         for name, wall_s, cpu_s, nbytes in zip(steps, costs.seconds, costs.cpu_s, costs.nbytes):
             sums = self._steps.get(name)
             if sums is None:
                 sums = self._steps[name] = _Step()
-            sums.samples += costs.rows
-            sums.wall_s += wall_s
-            sums.cpu_s += cpu_s
+            sums.samples += weight * costs.rows
+            sums.wall_s += weight * wall_s
+            sums.cpu_s += weight * cpu_s
             if cpu_s < wall_s:
                 queued = share * (wall_s - cpu_s)
-                sums.queued_s += queued
-                sums.off_s += wall_s - cpu_s - queued
-            sums.bytes_in += came
-            sums.bytes_out += nbytes
+                sums.queued_s += weight * queued
+                sums.off_s += weight * (wall_s - cpu_s - queued)
+            sums.bytes_in += weight * came
+            sums.bytes_out += weight * nbytes
             came = nbytes
         if costs.lock_s >= 0:
             self._tried += 1
             self._taken += costs.lock_s > _TAKEN_S
         if of_rows and costs.rows:
             row_s = sum(costs.seconds) / costs.rows
-            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += costs.rows
+            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += weight * costs.rows
 
     def _moment(self, at_s: float) -> None:
         """Note what happened since the last one."""
         last, sums = self._last, self._sums
-        totals = Moment(at_s, at_s - last.at_s, sums.folded, sums.samples, sums.waited_s, self._task_s, self._stats.workers)
+        totals = Moment(
+            at_s,
+            at_s - last.at_s,
+            sums.folded + self._along,
+            sums.samples + self._along_samples,
+            sums.waited_s,
+            self._task_s,
+            self._stats.workers,
+        )
         between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
         self._moments.append(replace(totals, **between, **self.occupancy()._asdict()))
         self._last = totals
@@ -331,6 +373,11 @@ class Meters:
     def seeks_unfit(self) -> int:
         """Seek indices so far that did not fit."""
         return self._rare["seeks_unfit"]
+
+    @property
+    def draws(self) -> int:
+        """Tasks so far whose functions draw from random generators."""
+        return self._rare["draws"]
 
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
@@ -356,8 +403,8 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
-            self._stats = replace(self._stats, queued_s=queued_s)
+            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
@@ -375,15 +422,16 @@ class Meters:
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
-            batches=sums.folded,
-            samples=sums.samples,
-            bytes=sums.nbytes,
+            batches=sums.folded + self._along,
+            samples=sums.samples + self._along_samples,
+            bytes=sums.nbytes + self._along_bytes,
             elapsed_s=sums.got_s - self._first if self._first is not None else 0.0,
             waited_s=sums.waited_s,
             handed_s=self._handed_s,
             task_s=self._task_s,
             cpu_s=self._cpu_s,
             process_s=self._process_s,
+            queued_s=self._queued_s,
             worked=self._worked,
             steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
             by_worker=tuple(
@@ -391,14 +439,20 @@ class Meters:
             ),
             loop=replace(
                 self._loop,
-                steps=max(0, sums.folded - 1),
+                steps=max(0, sums.folded + self._along - 1),
                 step_s=max(0.0, sums.step_s - self._away_s),
                 waits=_histogram(sums.waits.tolist()),
             ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
+            origins=self.origins(),
             history=tuple(self._moments),
         )
+
+
+def _span(row: Sequence[float]) -> Span:
+    worker, unit, task, start_s, stop_s = row
+    return Span(int(worker), int(unit), int(task), start_s, stop_s)
 
 
 def _joined(first: Moment, second: Moment) -> Moment:

@@ -10,9 +10,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .meters import Meters, Span, StepName, TaskCosts
+
+if TYPE_CHECKING:
+    from ..loader import Loader
 
 #: what the training loop does
 WAIT, STEP = "wait", "step"
@@ -117,8 +120,17 @@ class TimelineRecorder:
 
 
 @contextmanager
-def recorded(meters: Meters, most: int = 20_000) -> Iterator[TimelineRecorder]:
-    """Listen to meters while the ``with`` block runs."""
+def recorded(loader: Loader | Meters, most: int = 20_000) -> Iterator[TimelineRecorder]:
+    """Listen to a loader, or its meters, while the ``with`` block runs.
+
+    >>> import numpy as np, stoker
+    >>> with stoker.arrays(x=np.arange(8)).batch(2).loader(threads=1) as batches, recorded(batches) as recorder:
+    ...     for batch in batches:
+    ...         pass
+    >>> [row.name for row in recorder.timeline().rows]
+    ['loop', 'worker 0']
+    """
+    meters = loader if isinstance(loader, Meters) else loader._meters
     recorder = TimelineRecorder(most)
     meters.sinks += (recorder,)
     try:
