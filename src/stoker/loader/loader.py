@@ -224,7 +224,7 @@ class Loader:
         if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
-        asked = None if iterator.portions else self._meters.request()
+        asked = None if iterator.portions and not self._meters.sinks else self._meters.request()
         # Who asks for a batch is done with the one before it.
         if self._unsettled:
             self._settle()

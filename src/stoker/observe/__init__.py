@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ..registry import Registry
 
 if TYPE_CHECKING:
     from .advice import Advice
@@ -23,23 +24,6 @@ if TYPE_CHECKING:
     from .trace_events import trace
     from .verdict import Verdict
 
-#: what users meet, by the file it is in: imported when it is asked for
-_HOME = {
-    "Advice": "advice",
-    "Facts": "facts",
-    "Speed": "measured_speed",
-    "Stats": "stats",
-    "Verdict": "verdict",
-    "Watch": "live",
-    "gather": "rank_stats",
-    "merge": "stats",
-    "nvtx": "nvtx_ranges",
-    "prometheus": "prometheus_page",
-    "speed": "measured_speed",
-    "trace": "trace_events",
-    "watch": "live",
-    "write_report": "report",
-}
 __all__ = [
     "Advice",
     "Facts",
@@ -57,8 +41,31 @@ __all__ = [
     "write_report",
 ]
 
+#: what users meet, by the file it is in: imported when it is asked for
+_LATER: Registry[Any] = Registry(
+    "name",
+    {
+        "Advice": ("stoker.observe.advice", "Advice", ""),
+        "Facts": ("stoker.observe.facts", "Facts", ""),
+        "Speed": ("stoker.observe.measured_speed", "Speed", ""),
+        "Stats": ("stoker.observe.stats", "Stats", ""),
+        "Verdict": ("stoker.observe.verdict", "Verdict", ""),
+        "Watch": ("stoker.observe.live", "Watch", ""),
+        "gather": ("stoker.observe.rank_stats", "gather", ""),
+        "merge": ("stoker.observe.stats", "merge", ""),
+        "nvtx": ("stoker.observe.nvtx_ranges", "nvtx", ""),
+        "prometheus": ("stoker.observe.prometheus_page", "prometheus", ""),
+        "speed": ("stoker.observe.measured_speed", "speed", ""),
+        "trace": ("stoker.observe.trace_events", "trace", ""),
+        "watch": ("stoker.observe.live", "watch", ""),
+        "write_report": ("stoker.observe.report", "write_report", ""),
+    },
+)
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATER:
+            return _LATER.get(name, name)
         raise AttributeError(f"module 'stoker.observe' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..storage.scratch import Looks
 from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
@@ -105,7 +106,7 @@ class _Step:
         self.samples = self.bytes_in = self.bytes_out = 0
 
 
-class _Worker:
+class _WorkerSums:
     __slots__ = ("busy_s", "cpu_s", "tasks")
 
     def __init__(self) -> None:
@@ -171,7 +172,7 @@ class Meters:
         self.watch: Callable[[Meters], None] | None = None
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
-        self.sinks: tuple[Sink, ...] = ()
+        self._sinks: tuple[Sink, ...] = ()
         #: where reading takes longest
         self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
         #: called when the loader is closed
@@ -193,7 +194,7 @@ class Meters:
         self._worked = 0
         self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
         self._steps: dict[StepName, _Step] = {}
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
         self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
         self._rare = dict.fromkeys(_RARE, 0)
@@ -201,6 +202,16 @@ class Meters:
         self._slowest: tuple[SlowSample, ...] = ()
         self._moments: list[Moment] = []
         self._moment_s, self._last = _MOMENT_S, Moment(0.0, 0.0, 0, 0, 0.0, 0.0, workers)
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who wants to know of every task and step. Meanwhile all of them are looked at closely, in this process."""
+        return self._sinks
+
+    @sinks.setter
+    def sinks(self, sinks: tuple[Sink, ...]) -> None:
+        Looks.everything += bool(sinks) - bool(self._sinks)
+        self._sinks = sinks
 
     @property
     def spans(self) -> list[Span]:
@@ -243,9 +254,9 @@ class Meters:
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
-        elif self.sinks and self._handed.count and self._ended is None:
+        elif self._sinks and self._handed.count and self._ended is None:
             asked, got, _, _ = self._handed.last()
-            for sink in self.sinks:
+            for sink in self._sinks:
                 sink.loop(asked, got, now)
         if self._ended is not None:
             self._away_s, self._ended = self._away_s + now - self._ended, None
@@ -307,14 +318,14 @@ class Meters:
         self._cpu_s += cpu_s
         worker = self._workers.get(span.worker)
         if worker is None:
-            worker = self._workers[span.worker] = _Worker()
+            worker = self._workers[span.worker] = _WorkerSums()
         worker.tasks += 1
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
         self._spans.append(span)
         if costs is not None and costs.weight:
             self._count(steps, costs, span.task >= 0)
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.task(span, steps, costs)
 
     def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
