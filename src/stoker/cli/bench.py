@@ -18,6 +18,7 @@ from .bench_samples import BenchSamples, Copies, batches_of, choose_samples
 from .contenders import (
     ROUNDS,
     Contender,
+    FilledCache,
     OwnLoader,
     PeerLoader,
     Strategy,
@@ -174,8 +175,11 @@ class _Bench:
             strategies, peers = [name for name in strategies if name in ("no_seek", "cache")], {}
         for name in strategies:
             form = self._form(name, copies)
-            if form is not None:
-                self._strategies.append(Strategy(name, STRATEGIES[name], form, threads=workers, ahead=ahead))
+            how: dict[str, Any] = {"threads": workers, "ahead": ahead}
+            if form is not None and name == "cache":
+                self._strategies.append(FilledCache(name, STRATEGIES[name], form, -(-found.count // batch), **how))
+            elif form is not None:
+                self._strategies.append(Strategy(name, STRATEGIES[name], form, **how))
         for name, peer in peers.items():
             shards, extension = (copies.shards, copies.field) if peer.reads_shards else ([], "")
             work = PeerWork(copies.paths, shards, extension, size, batch, workers)
