@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .prometheus_page import prometheus
     from .rank_stats import gather
     from .stats import Stats, merge
+    from .tensorboard_log import tensorboard
     from .trace_events import trace
 
 #: what users meet, by the file it is in: imported when it is asked for

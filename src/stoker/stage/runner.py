@@ -51,7 +51,7 @@ NO_TARGETS: Mapping[str, NDArray[Any]] = {}
 Rows = Union[Places, Chunk]
 #: a step of a runner: the rows, the memory they may be written to, and the worker's scratch
 _Act = Callable[[Any, Targets, Scratch], Chunk]
-_Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, float], None]]
+_Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], None]]
 
 
 #: how often it is tried how long the interpreter lock takes to get
