@@ -28,6 +28,7 @@ from .meters import Span, StepName, TaskCosts
 from .stats import Stats
 from .trace_events import Trace
 from .verdict import verdict
+from .wall_clock import seconds_since_1970
 
 if TYPE_CHECKING:
     from ..batch.batch import Batch
@@ -142,7 +143,7 @@ class TensorBoardLog(Follower):
             return
         summary = self._summaries.Summary(value=values)
         try:
-            self._put(self._events.Event(wall_time=time.time(), step=step, summary=summary))
+            self._put(self._events.Event(wall_time=seconds_since_1970(), step=step, summary=summary))
         except OSError as error:
             _log.warning("%s: the log for TensorBoard ends here, and training goes on: %s", self.folder, error.strerror or error)
             self._file.close()
@@ -158,10 +159,10 @@ class TensorBoardLog(Follower):
     def _open(self) -> BinaryIO:
         self.folder.mkdir(parents=True, exist_ok=True)
         # The time comes first: TensorBoard reads a run's files in the order of their names.
-        name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}.stoker"
+        name = f"events.out.tfevents.{seconds_since_1970():017.6f}.{socket.gethostname()}.{os.getpid()}.stoker"
         file = open(self.folder / name, "xb", buffering=0)  # noqa: SIM115  closed by `_finish`
         self._file = file
-        self._put(self._events.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        self._put(self._events.Event(wall_time=seconds_since_1970(), file_version="brain.Event:2"))
         return file
 
     def _timeline(self) -> Path:

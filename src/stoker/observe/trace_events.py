@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, WriteError
@@ -21,6 +20,7 @@ from ..storage.names import AnyPath
 from .followers import Follower
 from .meters import Meters, Occupancy, Span, StepName, TaskCosts
 from .trace_file import TraceFile
+from .wall_clock import utc_text
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -138,7 +138,7 @@ class TraceEvents:
             "made by": "stoker",
             "host": socket.gethostname(),
             "rank": self._rank,
-            "began": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "began": utc_text(),
         }
         rank = f", rank {self._rank}" if self._rank else ""
         first = _name("process_name", self._pid, 0, f"training{rank}")
