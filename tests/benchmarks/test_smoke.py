@@ -39,6 +39,7 @@ WITH = {
     "scaling": ("--images",),
     "soak": (),
     "tools": ("--images", "--only"),
+    "tracing": ("--images",),
     "train_gpu": ("--images",),
     "worker_memory": ("--peers",),
 }
@@ -60,6 +61,7 @@ FIGURES = {
     "scaling": {"stoker", "kernel"},
     "soak": {"records", "images", "batches_kept"},
     "tools": {"commands", "killed_and_restarted"},
+    "tracing": {"pipelines", "written"},
     "train_gpu": {"delivered", "models", "targets"},
     "worker_memory": {"total_mb", "per_worker_mb", "beyond_interpreter_mb", "targets"},
 }
