@@ -20,6 +20,7 @@ from stoker.batch.written_rows import Report
 from stoker.errors import ClosedError, ConfigError, WriteError
 from stoker.observe.meters import Meters, Span, StepName
 from stoker.observe.trace_events import TraceEvents
+from stoker.observe.trace_file import TraceFile
 
 from ..loader.runs import numbers, run_python, spread
 
@@ -282,7 +283,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path: Path, caplog:
 def test_many_spans_take_little_memory(tmp_path: Path) -> None:
     meters, steps = Meters(4), [StepName("read", "read"), StepName("image jpg")]
     events = TraceEvents(meters, 0.0)
-    file = events.open(tmp_path / "trace.json.gz")
+    file = TraceFile(tmp_path / "trace.json.gz", *events.head)
     report = Report(2)
     report.seconds, report.rows = [0.001, 0.002], 32
     before, most = sys.getallocatedblocks(), 0
