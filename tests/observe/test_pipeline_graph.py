@@ -34,7 +34,7 @@ def test_every_verb_has_its_box_from_the_source_to_the_loop() -> None:
         "map",
         "batch",
         "map_batch",
-        "training loop",
+        "training",
     ]
     assert [node.kind for node in nodes] == ["read", "", "native", "function", "", "function", "", "function", ""]
     text = graph_svg(nodes)

@@ -96,12 +96,12 @@ def boxes_html(boxes: NDArray[np.float64], names: Sequence[str] = ()) -> str:
 
 
 def data_url(pixels: NDArray[np.uint8], longest: int) -> str:
-    """Pixels as an image within a page: a JPEG; of what is small, where it would show, a PNG."""
+    """Pixels as an image within a page: a JPEG; of small pictures, which are enlarged, a PNG."""
     from PIL import Image
 
     image = Image.fromarray(np.ascontiguousarray(pixels))
-    image.thumbnail((longest, longest))
     kind = "PNG" if max(image.size) < _SHOWN else "JPEG"
+    image.thumbnail((longest, longest))
     out = io.BytesIO()
     image.save(out, kind, **({"quality": 85} if kind == "JPEG" else {}))
     return f"data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode('ascii')}"

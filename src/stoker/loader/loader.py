@@ -25,11 +25,12 @@ from ..engine.resources import queued_seconds, usable_cores
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
+from ..observe.facts import Facts
 from ..observe.followers import newcomers
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..observe.trace_events import write_latest
-from ..observe.verdict import verdict
+from ..observe.verdict import Verdict, verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
@@ -55,12 +56,16 @@ from .build import (
     make_executor,
     observer,
     policy_of,
+    see_rows,
     slab_memory,
     step_names,
     window_of,
 )
 from .front import Flow, open_front
+from .known_facts import facts_of
 from .look_ahead import Forerunner
+from .origin_times import OriginTimes
+from .slow_rows import SlowRows
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
@@ -130,6 +135,9 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
+        given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
+        given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
+        self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
         self._device = "" if device is None else str(device)
         check_batches("loader", batches)
@@ -143,7 +151,7 @@ class Loader:
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
         self._work, self._fronts = compile_work(plan, self._layout)
-        self._ahead = ahead
+        self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
@@ -172,6 +180,13 @@ class Loader:
         self._pool = SlabPool(self._layout, keep, allocate)
         if policy is not None and isinstance(self._executor, AutoExecutor):
             self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        source = plan.source if isinstance(plan.source, Source) else None
+        self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
+        if self._origins is not None:
+            self._meters.origins = self._origins.slowest
+        # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
+        early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead
+        self._slow_rows = SlowRows(source, self._meters) if early and source is not None else None
         self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
@@ -213,7 +228,7 @@ class Loader:
         if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
-        asked = self._meters.request()
+        asked = None if iterator.portions and not self._meters.sinks else self._meters.request()
         # Who asks for a batch is done with the one before it.
         if self._unsettled:
             self._settle()
@@ -448,9 +463,24 @@ class Loader:
         """What has been measured so far, as plain data."""
         return self._meters.snapshot()
 
-    def why(self) -> str:
-        """What limits this run, and what would help, in a few sentences."""
-        return verdict(self._meters.snapshot())
+    def why(self, *, training: bool = True) -> Verdict:
+        """What limits this run, and what would help, in a few sentences: a text, with `limit` and `advice` as data.
+
+        Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
+        """
+        return verdict(self._meters.snapshot(), self.facts(), training=training)
+
+    def facts(self) -> Facts:
+        """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
+        return facts_of(
+            self._plan,
+            self._work.runner,
+            draws=self._meters.draws > 0,
+            budget=self._share_bytes,
+            ahead=self._ahead,
+            chosen=self._chosen,
+            device=self._output.beside_device,
+        )
 
     def trace(self, path: AnyPath) -> None:
         """Write a timeline of the latest tasks and waits that Perfetto and chrome://tracing open.
@@ -458,6 +488,13 @@ class Loader:
         `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
         """
         write_latest(self._meters, path, self._rank.rank)
+
+    def _explained(self) -> str:
+        """What `pipeline.explain()` says."""
+        from ..observe.explain_plan import explain_plan
+        from .thread_count import default_threads, moves_told
+
+        return explain_plan(self._plan, *default_threads(self._plan), moves_told(self._plan))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -581,6 +618,7 @@ class Loader:
             first=not self._plan.counted,
             describe=partial(described, self._work.source),
             resized=window_of if self._units_ahead is None else None,
+            early=self._slow_rows,
         )
         self._meters.occupancy = partial(_occupancy, self._feed)
         return self._feed
@@ -619,12 +657,17 @@ class Loader:
         plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        observe = observer(self._meters, step_names(work.runner), finish_names(work.finish))
+        slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
+        see = see_rows(slow, self._origins, steps)
+        observe = observer(self._meters, steps, finish_names(work.finish), see=see)
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
-            unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped)
+            alone = slow.slots(start.indices) if slow is not None else ()
+            if alone and slow is not None:
+                pool.keep(slow.units(len(rows), executor.workers))
+            unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped, alone)
             skipped.clear()
             return unit
 
@@ -633,7 +676,9 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        observers = [observer(self._meters, step_names(work.runner), front=True) for work in fronts]
+        named = [step_names(work.runner) for work in fronts]
+        sees = [see_rows(None, self._origins, steps) for steps in named]
+        observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
         budget, watchdog_s = self._share_bytes, self._watchdog_s
 
         def open_(cursor: Cursor) -> Flow:
@@ -690,6 +735,7 @@ class _Portions:
         rows = self._batch.rows
         if self._single and loader._deal.remainder == "keep":
             rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
+        self._row_bytes = 0.0 if self._single else _nbytes(self._batch) / max(1, rows)
         self._steps = -(-rows // self._size)
         self._step = 0
         if not self._steps:
@@ -699,7 +745,8 @@ class _Portions:
     def __bool__(self) -> bool:
         return self._step < self._steps
 
-    def pop(self, asked: float) -> Batch | Sample | dict[str, Any]:
+    def pop(self, asked: float | None) -> Batch | Sample | dict[str, Any]:
+        """The next step; `asked` says when it was asked for where somebody may have waited for it, and that is the first."""
         step = self._step
         self._step = step + 1
         batch = self._batch
@@ -714,7 +761,7 @@ class _Portions:
             return sample._asdict() if loader._dicts else sample
         if self._steps > 1:
             batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
-        self._loader._meters.delivered(asked, batch.rows, _nbytes(batch))
+        loader._meters.delivered(asked, batch.rows, int(batch.rows * self._row_bytes))
         if last:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
         return batch._asdict() if loader._dicts else batch

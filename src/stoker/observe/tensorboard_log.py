@@ -13,7 +13,6 @@ import socket
 import struct
 import time
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,7 +23,6 @@ from ..registry import needed
 from ..storage.atomic import write_error
 from ..storage.names import path_bytes
 from .followers import Follower, newcomers
-from .meters import Span, StepName, TaskCosts
 from .stats import Stats
 from .trace_events import Trace
 from .verdict import verdict
@@ -96,22 +94,24 @@ class TensorBoardLog(Follower):
             raise write_error(error, str(self.folder), None, 0, 0) from error
         self._trace = Trace(loader, self._timeline(), trace_s, _MOST_TRACE) if trace_s else None
         self._begin(loader)
-        self._meters.sinks += (self,)
         self._meters.viewers += (self._view,)
 
-    def task(self, span: Span, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
-        """Tasks are not logged one by one."""
-
-    def loop(self, asked_s: float, got_s: float, next_s: float) -> None:
-        """A step of the loop is done."""
-        if next_s >= self._due_s:
-            self._due_s = next_s + self._every_s
-            self._write_numbers(next_s >= self._verdict_s + _VERDICT_S)
-
-    def _write_numbers(self, judge: bool) -> None:
+    def _view(self, batch: Batch) -> None:
+        """Look at a batch that is about to be handed out, and write what is due."""
+        epoch, now = self._meters.epochs, time.monotonic()
+        if epoch == self._pictured and now < self._due_s:
+            return
         if self._process != os.getpid():
             self.close()  # in a forked child, to which the file does not belong
             return
+        if now >= self._due_s:
+            self._due_s = now + self._every_s
+            self._write_numbers(now >= self._verdict_s + _VERDICT_S)
+        if epoch != self._pictured:
+            self._pictured = epoch
+            self._write_pictures(batch)
+
+    def _write_numbers(self, judge: bool) -> None:
         stats = self._meters.snapshot(look=judge)
         between, self._seen = stats - self._seen, stats
         values = [self._scalar(tag, value) for tag, value in _numbers(between, stats, self._meters.occupancy()).items()]
@@ -124,19 +124,14 @@ class TensorBoardLog(Follower):
                 values.append(self._text("stoker/verdict", why))
         self._write(stats.batches, values)
 
-    def _view(self, batch: Batch) -> None:
-        """Log the first pictures of an epoch."""
-        epoch = self._meters.epochs
-        if epoch == self._pictured or self._process != os.getpid():
-            return
-        self._pictured = epoch
+    def _write_pictures(self, batch: Batch) -> None:
         try:
-            values = [self._picture(number, picture.pixels) for number, picture in enumerate(_shown(batch))]
+            shown = batch_pictures(batch._asdict(), _PICTURES)
+            values = [self._picture(number, picture.pixels) for number, picture in enumerate(shown)]
         except Exception:  # noqa: BLE001  values may be of any kind; training does not end for want of pictures
             _log.warning("the pictures of a batch could not be logged for TensorBoard", exc_info=True)
             return
-        if values:
-            self._write(self._seen.batches if epoch else 0, values)
+        self._write(self._meters.snapshot(look=False).batches, values)
 
     def _write(self, step: int, values: list[Any]) -> None:
         if not values or self._file.closed:
@@ -254,10 +249,6 @@ def _numbers(between: Stats, now: Stats, occupancy: Any) -> dict[str, float]:
         if step.samples:
             numbers[f"stoker_us_per_sample/{step.name}"] = 1e6 * step.sample_s
     return numbers
-
-
-def _shown(batch: Batch) -> Any:
-    return batch_pictures(batch._asdict(), _PICTURES)
 
 
 def _crc(data: bytes) -> bytes:

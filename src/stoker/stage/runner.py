@@ -54,6 +54,8 @@ _Act = Callable[[Any, Targets, Scratch], Chunk]
 _Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], None]]
 
 
+#: the clocks of a task that nobody looks at closely
+NOT_LOOKED_AT: tuple[Clock, float] = ((0.0, 0.0), 0.0)
 #: how often it is tried how long the interpreter lock takes to get
 _TRY_LOCK_S = 0.02
 
@@ -116,7 +118,8 @@ class Runner:
         report = Report(len(self.steps))
         if self._functions:
             scratch.again = isinstance(rows, Places)
-        clock, queued_s = clocks(), scratch.queued_s()
+        report.weight = scratch.weight(self)
+        clock, queued_s = (clocks(), scratch.queued_s()) if report.weight else NOT_LOOKED_AT
         first, record = 0, recorder()
         acts, render = (self._acts, self._rendered) if record is None else self._recorded(record)
         rendered = render(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
@@ -124,7 +127,7 @@ class Runner:
             first = 2
             chunk, renderer = rendered
             rows, targets = self._settle(chunk, targets, report, self.steps[1])
-            now = clocks()
+            now = clocks() if report.weight else clock
             report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
             report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
             report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
@@ -136,11 +139,14 @@ class Runner:
         report.notes = scratch.take_notes()
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
-            if clock[0] >= scratch.tried_s + _TRY_LOCK_S:
+            if scratch.slow:
+                report.slow, scratch.slow = tuple(scratch.slow), []
+            if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
                 report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
-        report.read_bytes = report.nbytes[0] if self._read is not None else 0
-        report.queued_s = max(0.0, scratch.queued_s() - queued_s)
+        if report.weight:
+            report.read_bytes = report.nbytes[0] if self._read is not None else 0
+            report.queued_s = max(0.0, scratch.queued_s() - queued_s)
         return chunk, report
 
     def _recorded(self, record: Record) -> tuple[list[_Act], _Render]:
@@ -181,12 +187,13 @@ class Runner:
                     rows, targets = self._settle(
                         chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
                     )
-            now = clocks()
-            report.seconds[at] += now[0] - clock[0]
-            report.cpu_s[at] += now[1] - clock[1]
-            clock = now
-            if isinstance(rows, Chunk):
-                report.nbytes[at] = _bytes_of(rows)
+            if report.weight:
+                now = clocks()
+                report.seconds[at] += now[0] - clock[0]
+                report.cpu_s[at] += now[1] - clock[1]
+                clock = now
+                if isinstance(rows, Chunk):
+                    report.nbytes[at] = _bytes_of(rows)
             at += 1
             if short is not None:
                 targets = NO_TARGETS
