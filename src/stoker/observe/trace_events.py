@@ -49,8 +49,8 @@ def trace(loader: Loader, path: AnyPath, *, seconds: float | None = None, most: 
     cannot be written, a warning is logged and training goes on.
 
     >>> import numpy as np, stoker, tempfile
-    >>> with stoker.arrays(x=np.arange(8)).batch(4).loader() as loader:
-    ...     with stoker.observe.trace(loader, tempfile.mkdtemp() + "/trace.json"):
+    >>> with tempfile.TemporaryDirectory() as folder, stoker.arrays(x=np.arange(8)).batch(4).loader() as loader:
+    ...     with stoker.observe.trace(loader, f"{folder}/trace.json"):
     ...         batches = list(loader)
     """
     if seconds is not None and (not isinstance(seconds, (int, float)) or not seconds > 0):
