@@ -29,6 +29,7 @@ BENCHMARKS = {
     "cifar_train": ("--peers",),
     "remote": ("--images",),
     "tools": ("--images",),
+    "tracing": ("--images",),
     "train_gpu": ("--images",),
     "verdicts": ("--images",),
     "worker_memory": ("--peers",),

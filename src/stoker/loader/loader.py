@@ -26,6 +26,7 @@ from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.facts import Facts
+from ..observe.followers import newcomers
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..observe.trace_events import write_latest
@@ -191,6 +192,9 @@ class Loader:
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
+        if not once:
+            for follow in newcomers:
+                follow(self)
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
@@ -723,7 +727,10 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
-        batch, begun = unit.batch(), time.monotonic()
+        batch = unit.batch()
+        for view in loader._meters.viewers:
+            view(batch)
+        begun = time.monotonic()
         self._batch = within("hand over", loader._output.hand_over, batch)
         loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +175,8 @@ class Meters:
         self._sinks: tuple[Sink, ...] = ()
         #: where reading takes longest
         self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called with every unit's batch before it is handed over, by the consumer's thread; not to be kept or changed
+        self.viewers: tuple[Callable[[Any], None], ...] = ()
         #: called when the loader is closed
         self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
