@@ -147,14 +147,11 @@ _POSITIONAL = {
     ),
 }
 
-_NOT_CACHED = "decoded samples are not cached; remote shards are, with stoker.tar(..., cache='/a/local/folder')"
-
 #: methods and attributes of other loaders' data sets
 _METHODS = {
     "apply": "call your function on the pipeline itself: fn(pipeline)",
     "as_numpy_iterator": "a pipeline is iterable, and gives NumPy arrays: for batch in pipeline",
     "batched": "use .batch(size)",
-    "cache": _NOT_CACHED,
     "cardinality": "use len(pipeline)",
     "column_names": "print(pipeline.explain()) shows the fields",
     "compose": "call your function on the pipeline itself: fn(pipeline)",
@@ -179,7 +176,7 @@ _METHODS = {
     "resampled": "use .repeat()",
     "set_format": "use .loader(format='torch')",
     "slice": "use .take(n) and .skip(n)",
-    "snapshot": _NOT_CACHED,
+    "snapshot": "use .cache('/a/local/folder')",
     "to": "use .loader(device='cuda')",
     "to_tuple": "use .select(...): batches unpack in that order",
     "unbatched": "use .unbatch()",

@@ -36,6 +36,7 @@ from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
+from ..storage.sample_cache import SampleCache
 from ..storage.text_files import write_text
 from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
@@ -58,8 +59,10 @@ from .build import (
     step_names,
     window_of,
 )
+from .cache_review import CacheReview
 from .front import Flow, open_front
 from .look_ahead import Forerunner
+from .open_cache import open_cache
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .trainer_epochs import Trainer, TrainerSampler
@@ -121,6 +124,7 @@ class Loader:
         once: bool = False,
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
+        cache: SampleCache | None = None,
     ) -> None:
         for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
@@ -140,7 +144,8 @@ class Loader:
         check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._work, self._fronts = compile_work(plan, self._layout)
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan), False)
+        self._work, self._fronts = compile_work(plan, self._layout, self._cache)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
@@ -478,6 +483,8 @@ class Loader:
     def _let_go(self) -> None:
         self._stop_feed()
         self._executor.close()
+        if self._cache is not None and not self._lent:
+            self._cache.release()
         self._pool.start_over()  # whoever keeps a closed loader does not keep its memory
 
     def __reduce__(self) -> NoReturn:
@@ -551,7 +558,7 @@ class Loader:
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
@@ -603,26 +610,34 @@ class Loader:
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
         observe = observer(self._meters, step_names(work.runner), finish_names(work.finish))
+        review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
+            if review is not None:
+                start = review.coming(start)
             unit = BatchUnit(epoch, start, padded, cursors, draft, work, finish, observe, skipped)
             skipped.clear()
             return unit
 
         return make
 
+    def _cache_review(self) -> CacheReview | None:
+        order = self._plan.order
+        # Where each epoch has every sample once, it finds those that are there when it begins, and no choice gives more.
+        return None if self._cache is None or order is None or order.each_once else CacheReview(self._cache, order)
+
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
         observers = [observer(self._meters, step_names(work.runner), front=True) for work in fronts]
-        budget, watchdog_s = self._share_bytes, self._watchdog_s
+        budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()
 
         def open_(cursor: Cursor) -> Flow:
             placed = cursor.at is not None and not plan.replays
             start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
-            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s)
+            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s, review)
             return SkipRows(flow, drop, skipped)
 
         return open_
