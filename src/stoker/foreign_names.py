@@ -88,6 +88,7 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
         "batched": "use .map_batch(fn) after .batch(size)",
         "remove_columns": "use .drop(...) after map()",
     },
+    "cache": {"filename": "use cache({value})", "limit": "use cache(where, bytes={value})", "path": "use cache({value})"},
     "image": {
         "channels": "use image(field, ..., color='rgb') or color='gray'",
         "dtype": "use image(field, ..., out='uint8') or out='float32'",

@@ -35,7 +35,7 @@ from .plan.plan import Plan, compile_plan, resolve_names
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
 from .sizes import parse_bytes
 from .source.concat import ConcatSource
-from .source.paths import AnyPath, file_name
+from .source.paths import AnyPath, absolute, file_name
 from .source.sample_names import NamedSample
 from .source.source import Source, digest
 
@@ -335,7 +335,8 @@ class Pipeline:
         full, it keeps what the order needs soonest. Nothing that draws random numbers may come before it. Batches are the same
         with and without it, and so are saved states.
         """
-        name = os.fsdecode(file_name(where))
+        memory = isinstance(where, str) and where == "memory"
+        name = "memory" if memory else os.fsdecode(absolute(os.fsdecode(file_name(where))))
         limit = None if bytes is None else parse_bytes(bytes, "cache: bytes")
         return self._with(n.Cached(name, limit))
 

@@ -144,7 +144,7 @@ class Loader:
         check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan), False)
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part[1]), False)
         self._work, self._fronts = compile_work(plan, self._layout, self._cache)
         self._ahead = ahead
         self._identity: dict[str, str] | None = None

@@ -9,6 +9,7 @@ from ..plan.code_digest import node_text
 from ..plan.columns import columns_before
 from ..plan.nodes import Cached
 from ..plan.plan import Plan
+from ..plan.ranks import local_processes
 from ..source.source import Source, digest
 from ..storage.sample_cache import FORMAT, SampleCache
 
@@ -16,8 +17,8 @@ from ..storage.sample_cache import FORMAT, SampleCache
 _UNKNOWN = 2 << 30
 
 
-def open_cache(plan: Plan) -> SampleCache | None:
-    """The cache that the plan asks for; None: it asks for none."""
+def open_cache(plan: Plan, parts: int = 1) -> SampleCache | None:
+    """The cache that the plan asks for; None: it asks for none. `parts` loaders in other processes do the same."""
     work = plan.works[0]
     at = next((at for at, step in enumerate(work.steps) if isinstance(step.node, Cached)), None)
     if at is None:
@@ -25,7 +26,7 @@ def open_cache(plan: Plan) -> SampleCache | None:
     node, source = work.steps[at].node, plan.source
     assert isinstance(node, Cached) and isinstance(source, Source)
     if node.where == "memory":
-        return SampleCache.in_memory(len(source), node.nbytes or _half_of_memory())
+        return SampleCache.in_memory(len(source), node.nbytes or _memory_share(parts))
     needed = columns_before(work.steps[at + 1 :], work.columns)
     folder = digest(
         "cache",
@@ -39,9 +40,11 @@ def open_cache(plan: Plan) -> SampleCache | None:
     return SampleCache.in_folder(str(Path(node.where) / folder.replace(":", "-")), len(source), node.nbytes)
 
 
-def _half_of_memory() -> int:
-    left = Machine.read().memory_left
-    return max(1 << 20, (_UNKNOWN if left is None else left) // 2)
+def _memory_share(parts: int) -> int:
+    """Half of the memory that is left, shared with the other processes of this run on this machine."""
+    left, neighbours = Machine.read().memory_left, local_processes()
+    processes = parts * (1 if neighbours is None else max(1, neighbours.count))
+    return max(1 << 20, (_UNKNOWN if left is None else left) // 2 // processes)
 
 
 def _version() -> str:

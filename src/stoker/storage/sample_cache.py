@@ -93,7 +93,8 @@ class SampleCache:
             fds += [os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) for name in names]
             values, index = fds
             with _waiting(index):
-                if int.from_bytes(os.pread(index, 8, 0), "little") != count:
+                whole = os.fstat(index).st_size >= _HEAD_BYTES + count * _ENTRY.itemsize
+                if not whole or int.from_bytes(os.pread(index, 8, 0), "little") != count:
                     _reserve(index, count)
             alone = _begin(values)
             free = os.statvfs(folder)
@@ -288,7 +289,10 @@ def _attach(names: tuple[str, str], count: int, limit: int) -> SampleCache | Non
 def _reserve(index: int, count: int) -> None:
     """Make an empty index; its room is taken at once, because a page that cannot be had later would end the process."""
     os.ftruncate(index, 0)
-    os.posix_fallocate(index, 0, _HEAD_BYTES + count * _ENTRY.itemsize)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(index, 0, _HEAD_BYTES + count * _ENTRY.itemsize)
+    else:
+        os.ftruncate(index, _HEAD_BYTES + count * _ENTRY.itemsize)
     os.pwrite(index, count.to_bytes(8, "little"), 0)
 
 
