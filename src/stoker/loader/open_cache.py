@@ -49,6 +49,9 @@ def _memory_share(parts: int) -> int:
 
 def _version() -> str:
     """Of this package: another one may make other pixels."""
-    from .. import __version__
+    from importlib.metadata import PackageNotFoundError, version
 
-    return __version__
+    try:
+        return version("stoker")
+    except PackageNotFoundError:  # run from its sources
+        return ""

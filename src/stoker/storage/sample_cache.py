@@ -346,7 +346,7 @@ def _checks(indices: NDArray[Any], entries: NDArray[Any]) -> NDArray[np.uint32]:
     return checks
 
 
-class _Buffer:
+class _ValueBuffer:
     """A worker's memory for values, which grows."""
 
     def __init__(self) -> None:
@@ -354,7 +354,7 @@ class _Buffer:
 
 
 def _buffer_of(scratch: Scratch, nbytes: int) -> NDArray[np.uint8]:
-    buffer: _Buffer = scratch.keep(_Buffer, _Buffer)
+    buffer: _ValueBuffer = scratch.keep(_ValueBuffer, _ValueBuffer)
     if len(buffer.data) < nbytes:
         buffer.data = np.empty(nbytes + nbytes // 4, np.uint8)
     return buffer.data
