@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .errors import ArgumentError, ConfigError, MissingExtra, StateError
+from .errors import ArgumentError, ConfigError, MissingExtra, StateError, StokerError
 from .foreign_names import advised, argument_advice, unknown_attribute
 from .image.batch_mixing import CutMix, Mixing, MixUp
 from .image.foreign_operations import instead_of
@@ -554,6 +554,15 @@ class Pipeline:
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
         return f"Pipeline({self._source.describe()}){verbs}"
+
+    def _repr_html_(self) -> str:
+        """The graph of the pipeline, for notebooks; nothing is read for it."""
+        from .observe.notebook_html import pipeline_html, plain_html
+
+        try:
+            return pipeline_html(self.plan, self.explain())
+        except StokerError as error:
+            return plain_html(f"{self!r}\n\n{type(error).__name__}: {error}")
 
     if not TYPE_CHECKING:  # type checkers know what is there
 

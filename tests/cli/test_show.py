@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ def test_the_sheet_is_complete_in_itself_and_names_are_escaped(stoker: Any, tmp_
     assert "[red]bad.jpg" in result.stdout
     page = sheet.read_text(encoding="utf-8")
     assert "<script" not in page and "&lt;script&gt;" in page
-    assert page.count("data:image/jpeg;base64,") == 1
+    assert len(pictures(page)) == 1
     assert "url(" not in page and "@import" not in page
     assert all(value.startswith("data:") for name, value in attributes(page) if name in ("src", "href", "srcset"))
 
@@ -240,7 +241,7 @@ def test_the_sheet_has_the_pictures_of_any_field_and_the_other_values(
 ) -> None:
     assert stoker("show", shards["a.lmdb"], "--html", tmp_path / "sheet.html").exit_code == 0
     page = (tmp_path / "sheet.html").read_text(encoding="utf-8")
-    assert page.count("data:image/jpeg;base64,") == 5
+    assert len(pictures(page)) == 5
     assert "float32[2, 3]" in page and "&lt;b&gt;" in page and "a text, very" in page
 
 
@@ -259,6 +260,11 @@ def test_pictures_are_drawn_where_there_are_colours(shards: dict[str, Path], sto
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     assert "▀" in drawn and "\x1b[38;2;" in drawn and "k2" in drawn and "it is bad" in drawn
     assert half_blocks(jpeg_bytes(72, 40)).plain.count("\n") == 9
+
+
+def pictures(page: str) -> list[str]:
+    """The pictures of a sheet, those of augmentations left out."""
+    return re.findall(r"<figure>(?:(?!</figure>).)*data:image/jpeg;base64,", page, re.DOTALL)
 
 
 def attributes(page: str) -> list[tuple[str, str]]:

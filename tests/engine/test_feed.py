@@ -491,3 +491,44 @@ def test_slow_rows_are_no_stall_as_long_as_they_move(passing: Passing) -> None:
         assert len(taken) == 3 and passing.now > 5
     finally:
         executor.close()
+
+
+def test_tasks_that_take_long_begin_first_but_only_so_many_at_a_time_and_those_that_are_due_at_once() -> None:
+    groups: list[list[tuple[int, int]]] = []
+
+    class Early:
+        def lanes(self, workers: int) -> int:
+            return 1
+
+        def units(self, rows: int, workers: int) -> int:
+            return 0
+
+    class Mixed(Numbers):
+        def split(self, rows: int) -> list[Any]:
+            self.early = {1, 3}
+            return [(self.number, task) for task in range(4)]
+
+    class Watched(Channel[Any, Any]):
+        """Passes everything on, and notes what goes first."""
+
+        def __init__(self, inner: Channel[Any, Any]) -> None:
+            self.inner = inner
+
+        def submit(self, tasks: list[Task[Any]], *, first: bool = False) -> None:
+            if first:
+                groups.append([(task.unit, task.number) for task in tasks])
+            self.inner.submit(tasks, first=first)
+
+        def collect(self, timeout_s: float) -> list[Outcome[Any, Any]]:
+            return self.inner.collect(timeout_s)
+
+        def cancel(self) -> None:
+            self.inner.cancel()
+
+    executor = InlineExecutor(1, Scratch)
+    channel = Watched(executor.channel(lambda content, _: content))
+    units = Listed([Mixed(n) for n in range(6)])
+    taken = take_all(Feed(units, channel, executor, window=Window(4, 4), budget=1 << 40, watchdog_s=30.0, early=Early()))
+    assert [sorted(unit.results) for unit in taken] == [[(n, task) for task in range(4)] for n in range(6)]
+    assert [each for group in groups for each in group] == [(n, task) for n in range(6) for task in (1, 3)]
+    assert groups[0] == [(0, 1), (0, 3), (1, 1), (1, 3)], "the lane that is free gets all there are at first"

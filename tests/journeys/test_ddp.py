@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from stoker.observe import Stats, merge
+
 from ..loader.runs import environment
+from .ranks import run_ranks
 
 pytest.importorskip("torch")
 
@@ -115,3 +118,12 @@ def test_torchrun_gives_each_rank_its_samples_and_its_share_of_the_cores(tmp_pat
     for rank, found in enumerate(ranks):
         assert f"ranks    rank {rank} of 2 (torchrun: RANK and WORLD_SIZE), remainder keep" in found["explained"]
         assert "shared by 2 processes on this machine (LOCAL_WORLD_SIZE)" in found["explained"]
+
+
+def test_what_all_ranks_measured_is_the_same_on_each(tmp_path: Path) -> None:
+    ranks = run_ranks("tests.journeys.rank_meters", tmp_path)
+    first, second = (Stats.from_dict(rank["own"]) for rank in ranks)
+    assert ranks[0]["both"] == ranks[1]["both"]
+    both = Stats.from_dict(ranks[0]["both"])
+    assert both == merge([first, second])
+    assert (both.ranks, both.batches, both.samples) == (2, 8, 40)

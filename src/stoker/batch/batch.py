@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..foreign_names import unknown_attribute
+from ..sizes import counted
 from .tensors import moved, pinned
 
 Kind = TypeVar("Kind", bound="NamedValues")
@@ -168,6 +169,13 @@ class Batch(NamedValues):
         batch._rows, batch._keys = stop - first, lambda: _listed(keys)[first:stop]
         batch._valid = None if valid is None else valid[first:stop]
         return batch
+
+    def _repr_html_(self) -> str:
+        """Fields and pictures, for notebooks."""
+        from .batch_html import batch_html
+
+        rows = self.__dict__.get("_rows")  # one that was rebuilt from its values has none
+        return batch_html("Batch" if rows is None else f"Batch of {counted(rows, 'row')}", self._asdict(), repr(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if "_keys" in self.__dict__:

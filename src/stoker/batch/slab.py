@@ -160,7 +160,15 @@ class SlabPool:
         self.layout = layout
         self._allocate, self._kind = allocate, 0
         self._free: deque[Returned] = deque(maxlen=keep)  # a full deque lets the oldest go
+        self._earlier: deque[Returned] = deque()  # where leases of before go back to
         self.give = self._free.append
+
+    def keep(self, slabs: int) -> None:
+        """Keep at least so many that nobody uses."""
+        if self._free.maxlen is not None and slabs > self._free.maxlen:
+            self._earlier, self._free = self._free, deque(self._free, max(slabs, 2 * self._free.maxlen))
+            self._earlier.clear()
+            self.give = self._free.append
 
     def start_over(self, layout: Layout | None = None) -> None:
         """Use no slab again that there is now, leased ones included: new ones are of another kind, or have another layout."""
@@ -169,6 +177,8 @@ class SlabPool:
         self._free.clear()
 
     def take(self) -> Slab:
+        if self._earlier:
+            self._free.append(self._earlier.pop())
         try:
             slab = self._free.pop().slab  # the last one back is the warmest in cache
             while slab.kind != self._kind:

@@ -17,7 +17,6 @@ import stoker
 
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
-from ..observe.verdict import verdict
 from ..pack.values.stored_images import picture_kind
 from ..sizes import counted, show_bytes
 from ..source.files.labelled_files import LabelledFiles
@@ -168,7 +167,7 @@ class OwnLoader(Contender):
         with self._pipeline.loader(**self._arguments) as loader:
             self.rates.append(_measure(iter(loader), 1, batch, seconds))
             self._stats.append(loader.stats())
-            self.why = verdict(self._stats[-1], training=False)
+            self.why = loader.why(training=False)
 
     def costs(self) -> dict[str, float]:
         """Microseconds for each image, by step; what is left is the making and handing over of batches."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import BatchError, StallError
 from ..turns import TURNS
@@ -24,6 +25,8 @@ _NO_MEMORY = "there is not enough memory to put the next samples together; use a
 
 #: a worker is stuck that has been at one task for this share of the time in which none has finished: it began a little later
 _STUCK = 0.9
+#: tasks that take long, and that one worker gets at a time
+_LANE_TASKS = 4
 
 
 class Exhausted(Exception):
@@ -45,6 +48,8 @@ class Unit(ABC, Generic[C, R]):
     rows: int = 0
     #: whether something went wrong: then it needs no finish
     failed: bool = False
+    #: the numbers of tasks that are known to take long, and begin before others; known when it is split
+    early: Collection[int] = ()
 
     @abstractmethod
     def split(self, rows: int) -> list[C]:
@@ -84,6 +89,16 @@ class Supply(ABC, Generic[U]):
         """The next unit; None when it would have to wait and may not. Raises Exhausted at the end."""
 
 
+class EarlyTasks(Protocol):
+    """What a feed has to know about tasks that are begun early because they take long."""
+
+    def lanes(self, workers: int) -> int:
+        """How many of so many workers may be at them at a time."""
+
+    def units(self, rows: int, workers: int) -> int:
+        """How many units of so many rows are to be under way for them."""
+
+
 class Pace:
     """How much work goes into a task, learned from the tasks done so far. Results never depend on it.
 
@@ -99,10 +114,12 @@ class Pace:
     MOST_S = 0.5  # by the clock
     GROUP_S = 0.004  # small tasks are handed out together up to this
     MOST_TASKS = 64  # in one group
+    MOST_TIMES = 4  # as long as usual that a task counts for
     MOVING_S = 0.5  # of work in flight, by the clock, while it may soon move to other workers
 
     def __init__(self, workers: int, window: int, rows: int = 8) -> None:
         self.workers, self.window = workers, window
+        self.even = False  # units are to come evenly: all workers share one, as far as it is enough for them
         self._row_s: float | None = None
         self._row_wall_s = 0.0
         self._first_rows = rows
@@ -110,7 +127,9 @@ class Pace:
     def learn(self, cpu_s: float, wall_s: float, rows: int) -> None:
         if rows > 0:
             each = max(cpu_s, wall_s * self.TASK_S / self.MOST_S, 1e-9) / rows
-            self._row_s = each if self._row_s is None else self._row_s + 0.25 * (each - self._row_s)
+            usual = self._row_s
+            # One slow sample says little about the next rows.
+            self._row_s = each if usual is None else usual + 0.25 * (min(each, self.MOST_TIMES * usual) - usual)
             self._row_wall_s += 0.25 * (wall_s / rows - self._row_wall_s)
 
     def task_rows(self, unit_rows: int) -> int:
@@ -120,6 +139,8 @@ class Pace:
         rows = int(self.TASK_S / self._row_s)
         # Two tasks a worker in every full window: then nobody waits for work while others have too much of it.
         rows = max(1, min(rows, self.window * unit_rows // (2 * self.workers)), int(self.LEAST_S / self._row_s))
+        if self.even:
+            rows = min(rows, max(1, -(-unit_rows // self.workers), int(self.LEAST_S / max(self._row_s, self._row_wall_s))))
         if rows >= unit_rows:
             return max(1, unit_rows)
         tasks = -(-unit_rows // rows)
@@ -156,6 +177,7 @@ class Feed(Generic[U, C, R]):
         first: bool = False,
         describe: Callable[[Any], str] = repr,
         resized: Callable[[int], Window] | None = None,
+        early: EarlyTasks | None = None,
     ) -> None:
         self._describe = describe  # which samples a task's content is, whoever's task it is
         self._supply, self._channel, self._executor = supply, channel, executor
@@ -164,6 +186,9 @@ class Feed(Generic[U, C, R]):
         self._watchdog_s = watchdog_s
         self._resized = resized  # the window for another number of workers
         self._first = first  # its tasks go before those of other feeds, because it takes what these give
+        self._early_tasks = early
+        self._early: deque[Task[C]] = deque()  # that wait for their turn to be early
+        self._lanes: set[tuple[int, int]] = set()  # groups of these that are under way: the last task of each
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
         self._contents: dict[int, list[C]] = {}
@@ -226,6 +251,9 @@ class Feed(Generic[U, C, R]):
         schedule, executor = self._schedule, self._executor
         if executor.workers != self._pace.workers:
             self._resize(executor.workers)
+        if self._early_tasks is not None and self._resized is not None:
+            schedule.stretch = self._early_tasks.units(self._usual_rows, executor.workers)
+            self._pace.even = schedule.stretch > 0
         window = schedule.limit(self._usual_bytes, self._usual_rows)
         if narrow := executor.may_move:
             window = min(window, max(schedule.window.least, self._pace.units_to_move(self._usual_rows)))
@@ -284,18 +312,24 @@ class Feed(Generic[U, C, R]):
                 continue
             unit = self._units[task.unit]
             added = unit.done(outcome)
-            if task.number != FINISH:
-                rows = -(-unit.rows // len(self._contents[task.unit]))
+            if self._lanes:
+                self._lanes.discard((task.unit, task.number))
+            if task.number != FINISH and task.number not in unit.early:
+                early = len(unit.early)
+                rows = -(-(unit.rows - early) // (len(self._contents[task.unit]) - early))
                 self._pace.learn(outcome.cpu_s, outcome.stop_s - outcome.start_s, rows)
             commands += self._schedule.handle(Finished(task.unit, task.number, unit.failed, added))
         if again:
             self._run(again, first=True)  # somebody waits for what was lost
         self._run(commands)
+        if self._early:
+            self._begin_early()
         return True
 
     def _lose(self, outcome: Outcome[C, R]) -> list[Command]:
         """Have a lost task run again, in pieces where it may be what ended its worker; or have its unit do without."""
         task, unit = outcome.task, self._units[outcome.task.unit]
+        self._lanes.discard((task.unit, task.number))
         pieces = unit.pieces(task.content) if outcome.blame and task.number != FINISH else []
         self._contents[task.unit] += pieces
         commands = self._schedule.handle(Lost(task.unit, task.number, outcome.blame, outcome.cause, len(pieces)))
@@ -328,13 +362,31 @@ class Feed(Generic[U, C, R]):
                 content = unit.finisher() if command.task == FINISH else contents[command.task]
                 self._channel.submit([Task(command.unit, command.task, content, isinstance(command, RunAlone))], first=True)
                 continue
+            if command.task in unit.early:
+                self._early.append(Task(command.unit, command.task, contents[command.task]))
+                continue
             group.append(Task(command.unit, command.task, contents[command.task]))
             rows += unit.rows // len(contents)
             if len(group) >= most or rows >= enough:
                 self._channel.submit(group, first=first)
                 group, rows = [], 0
+        if self._early:
+            self._begin_early()
         if group:
             self._channel.submit(group, first=first)
+
+    def _begin_early(self) -> None:
+        """Begin tasks that take long: a few at a time, and all of those that are due."""
+        assert self._early_tasks is not None  # who makes such tasks says how many may run
+        early, oldest = self._early, next(iter(self._units))
+        lanes = self._early_tasks.lanes(self._executor.workers)
+        while early and (len(self._lanes) < lanes or early[0].unit <= oldest + 1):
+            # While the consumer is away nobody begins another, so each lane gets some.
+            free = lanes - len(self._lanes)
+            count = min(_LANE_TASKS, -(-len(early) // free)) if free > 0 else 1
+            group = [early.popleft() for _ in range(count)]
+            self._lanes.add((group[-1].unit, group[-1].number))
+            self._channel.submit(group, first=True)
 
     def _stalled(self) -> None:
         """Have workers replaced that are stuck, or raise where nobody can do that."""

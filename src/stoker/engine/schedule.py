@@ -187,6 +187,7 @@ class Schedule:
 
     def __init__(self, window: Window, budget: int = 1 << 62) -> None:
         self.window, self.budget = window, budget
+        self.stretch = 0  # units that may be in flight beyond the window, because a task needs so long; within the budget
         self._units: dict[int, _Unit] = {}  # in flight, oldest first
         self._next = 0  # the next unit to emit
         #: bytes of the units in flight, those set aside included
@@ -205,7 +206,7 @@ class Schedule:
 
     def limit(self, nbytes: int = 0, rows: int = 0) -> int:
         """How many units of that size may be in flight. Until one is complete nobody knows what they grow to: two are enough."""
-        units = self.window.units(nbytes + math.ceil(self._usual_row_bytes * rows))
+        units = max(self.stretch, self.window.units(nbytes + math.ceil(self._usual_row_bytes * rows)))
         return units if self._next else min(units, 2)
 
     def room(self, nbytes: int = 0, rows: int = 0) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..errors import ConfigError
 from ..observe.meters import Meters, Span, StepName
 from ..observe.stats import ExecutorStats
 from ..plan.nodes import Image
+from ..plan.order import Places
 from ..plan.plan import Plan
 from ..source.chunk import BYTES
 from ..source.source import Source
@@ -30,7 +31,9 @@ from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
 from ..storage.sample_cache import SampleCache
 from ..storage.scratch import NO_NOTES, Scratch
-from .batch_units import BatchWork, Observer, SegmentWork
+from .batch_units import BatchWork, Observer, Rows, SegmentWork
+from .origin_times import OriginTimes
+from .slow_rows import SlowRows
 from .thread_count import core_share, default_threads
 
 _log = logging.getLogger("stoker")
@@ -195,10 +198,38 @@ def finish_names(finish: Finish) -> list[StepName]:
     return [StepName(name, "function" if name.startswith("map_batch") else "native") for name in finish.steps]
 
 
-def observer(meters: Meters, steps: Sequence[StepName], finish: Sequence[StepName] = (), *, front: bool = False) -> Observer:
+#: what takes in the costs of rows: those of a task, and its report
+See = Callable[[Rows, Report], None]
+
+
+def see_rows(slow: SlowRows | None, origins: OriginTimes | None, steps: Sequence[StepName]) -> See | None:
+    """What learns from the costs of tasks whose rows are read by them; None: nobody wants to know."""
+    if not steps or steps[0].kind != "read" or (slow is None and origins is None):
+        return None
+
+    def see(rows: Rows, report: Report) -> None:
+        if not isinstance(rows, Places):
+            return
+        if slow is not None:
+            slow.see(rows.indices, report)
+        if origins is not None:
+            origins.see(rows.indices, report.seconds[0])
+
+    return see
+
+
+def observer(
+    meters: Meters,
+    steps: Sequence[StepName],
+    finish: Sequence[StepName] = (),
+    *,
+    front: bool = False,
+    see: See | None = None,
+) -> Observer:
     """Counts the outcomes of one kind of work, whose steps, and those of its finishing task, have these names.
 
-    Damaged images are counted with the batch they are in; those on their way to a `filter` or the like (`front`), here.
+    Damaged images are counted with the batch they are in; those on their way to a `filter` or the like (`front`), here. `see`
+    gets the rows of tasks, and what they cost.
     """
     told = False
 
@@ -213,6 +244,8 @@ def observer(meters: Meters, steps: Sequence[StepName], finish: Sequence[StepNam
         if report is not None:
             if task.number >= 0:
                 meters.worked(report.rows + len(report.skipped))
+                if see is not None:
+                    see(task.content if front else task.content.rows, report)
             if report.draws:
                 meters.count(draws=1)
             notes = report.notes

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from ..storage.scratch import Looks
+from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
 class Span(NamedTuple):
@@ -26,7 +28,7 @@ class Span(NamedTuple):
 
 
 #: how often the time on cores is asked for
-_CPU_EVERY_S = 0.02
+_CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
@@ -43,20 +45,25 @@ class _Latest:
             self._rows = np.full((most, width), 0.0)  # written to, so that it is really there
         except MemoryError as error:
             raise ConfigError(f"there is not enough memory to start a loader ({error}); close others, or free some") from error
-        self._most, self._row, self._count = most, struct.Struct(f"{width}d"), 0
+        self._most, self._row, self.count = most, struct.Struct(f"{width}d"), 0
 
     def append(self, row: Sequence[float]) -> None:
         # Five times as fast as an assignment of NumPy's, and it is done for every task.
-        self._row.pack_into(self._rows, self._count % self._most * self._row.size, *row)  # type: ignore[arg-type]
-        self._count += 1
+        self._row.pack_into(self._rows, self.count % self._most * self._row.size, *row)  # type: ignore[arg-type]
+        self.count += 1
 
-    def rows(self) -> list[list[float]]:
-        """Oldest first."""
-        at = self._count % len(self._rows)
-        kept: list[list[float]] = (
-            self._rows[: self._count].tolist() if self._count <= len(self._rows) else np.roll(self._rows, -at, axis=0).tolist()
-        )
-        return kept
+    def rows(self, latest: int | None = None) -> NDArray[np.float64]:
+        """All that are kept, or so many, oldest first."""
+        count = self.count
+        kept = min(count, self._most, count if latest is None else latest)
+        at = (count - kept) % self._most
+        if at + kept <= self._most:
+            return np.array(self._rows[at : at + kept])
+        return np.concatenate((self._rows[at:], self._rows[: at + kept - self._most]))
+
+    def last(self) -> tuple[float, ...]:
+        """The latest of them."""
+        return self._row.unpack_from(self._rows, (self.count - 1) % self._most * self._row.size)  # type: ignore[arg-type]
 
 
 class TaskCosts(Protocol):
@@ -67,6 +74,7 @@ class TaskCosts(Protocol):
     cpu_s: list[float]
     nbytes: list[int]  # that came out of the step
     read_bytes: int  # that the first step read
+    weight: int  # tasks that these costs stand for; 0: nobody looked
     queued_s: float  # ready to run, and no core was free
     lock_s: float  # how long it took to get the interpreter lock when it was let go once; below 0: nobody tried
 
@@ -98,11 +106,44 @@ class _Step:
         self.samples = self.bytes_in = self.bytes_out = 0
 
 
-class _Worker:
+class _WorkerSums:
     __slots__ = ("busy_s", "cpu_s", "tasks")
 
     def __init__(self) -> None:
         self.tasks, self.busy_s, self.cpu_s = 0, 0.0, 0.0
+
+
+class _Loop(NamedTuple):
+    """Sums over the batches handed out so far, the first one excepted: it was there when the clock started."""
+
+    folded: int = 0  # batches these are of
+    samples: int = 0
+    nbytes: int = 0
+    waited_s: float = 0.0
+    step_s: float = 0.0
+    got_s: float = 0.0  # when the last of them was handed out
+    waits: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
+
+    def and_then(self, rows: NDArray[np.float64]) -> _Loop:
+        """With further rows of (asked, got, samples, bytes)."""
+        if not len(rows):
+            return self
+        asked, got, samples, nbytes = rows.T
+        before = np.concatenate(([self.got_s or asked[0]], got[:-1]))
+        waited = got - asked
+        later = waited if self.folded else waited[1:]  # the first batch was waited for before the clock started
+        counts = np.bincount(
+            np.clip(2 * np.log2(np.maximum(later, 1e-9) * 1e6) + 1, 0, BUCKETS - 1).astype(int), minlength=BUCKETS
+        )
+        return _Loop(
+            self.folded + len(rows),
+            self.samples + int(samples.sum()),
+            self.nbytes + int(nbytes.sum()),
+            self.waited_s + float(later.sum()),
+            self.step_s + float((asked - before).sum()),
+            float(got[-1]),
+            self.waits + counts,
+        )
 
 
 class Occupancy(NamedTuple):
@@ -131,21 +172,30 @@ class Meters:
         self.watch: Callable[[Meters], None] | None = None
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
-        self.sinks: tuple[Sink, ...] = ()
+        self._sinks: tuple[Sink, ...] = ()
+        #: where reading takes longest
+        self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called when the loader is closed
+        self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
+        self._queued_s: float | None = None
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
         self._first_cpu = self._next_cpu = 0.0
         self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
-        self._waits = _Latest(self.MOST_SPANS, 2)
-        self._got = self._asked = 0.0  # when the last batch was handed out, and asked for
-        # Sums that change with every batch, or task; the rest is in `_stats`.
-        self._batches = self._samples = self._bytes = self._worked = 0
-        self._elapsed_s = self._waited_s = self._handed_s = self._step_s = self._process_s = self._task_s = self._cpu_s = 0.0
+        # What is handed out is only noted, and summed up some times per second: some loops take 200,000 batches per second.
+        self._handed = _Latest(self.MOST_SPANS, 4)  # asked, got, samples, bytes
+        self._sums = _Loop()
+        self._along = self._along_samples = self._along_bytes = 0  # batches that came with others, and what is in them
+        self._ended: float | None = None  # when an epoch ended, and no other has begun
+        self._away_s = 0.0  # between epochs
+        # Sums that change with every task; the rest is in `_stats`.
+        self._worked = 0
+        self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
         self._steps: dict[StepName, _Step] = {}
-        self._workers: dict[int, _Worker] = {}
-        self._wait_counts, self._cost_counts = [0] * BUCKETS, [0] * BUCKETS
+        self._workers: dict[int, _WorkerSums] = {}
+        self._cost_counts = [0] * BUCKETS
         self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
         self._rare = dict.fromkeys(_RARE, 0)
         self._loop = LoopStats()  # as far as steps beside busy and idle workers go
@@ -154,14 +204,49 @@ class Meters:
         self._moment_s, self._last = _MOMENT_S, Moment(0.0, 0.0, 0, 0, 0.0, 0.0, workers)
 
     @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who wants to know of every task and step. Meanwhile all of them are looked at closely, in this process."""
+        return self._sinks
+
+    @sinks.setter
+    def sinks(self, sinks: tuple[Sink, ...]) -> None:
+        Looks.everything += bool(sinks) - bool(self._sinks)
+        self._sinks = sinks
+
+    @property
     def spans(self) -> list[Span]:
         """The latest tasks, oldest first."""
-        return [Span(int(worker), int(unit), int(task), start, stop) for worker, unit, task, start, stop in self._spans.rows()]
+        return list(map(_span, self._spans.rows().tolist()))
 
     @property
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
-        return [(asked, got) for asked, got in self._waits.rows()]
+        return [(asked, got) for asked, got, _, _ in self._handed.rows().tolist()]
+
+    @property
+    def samples(self) -> int:
+        """Handed out so far."""
+        return self._loop_sums().samples
+
+    @property
+    def epochs(self) -> int:
+        """That have ended so far."""
+        return self._rare["epochs"]
+
+    @property
+    def handed_s(self) -> float:
+        """Time it took so far to hand batches over."""
+        return self._handed_s
+
+    @property
+    def executor(self) -> ExecutorStats:
+        """Who runs tasks."""
+        return self._stats.executor
+
+    def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
+        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        waits = self._handed.rows(most).tolist()
+        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
 
     def request(self) -> float:
         """The loop asks for a batch."""
@@ -169,39 +254,51 @@ class Meters:
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
-        elif self._got:
-            self._step_s += now - self._got
-            for sink in self.sinks:
-                sink.loop(self._asked, self._got, now)
-            self._got = 0.0
+        elif self._sinks and self._handed.count and self._ended is None:
+            asked, got, _, _ = self._handed.last()
+            for sink in self._sinks:
+                sink.loop(asked, got, now)
+        if self._ended is not None:
+            self._away_s, self._ended = self._away_s + now - self._ended, None
         if self._due and self.watch is not None:
             self._due = False
             self.watch(self)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
-    def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
-        """The loop gets a batch."""
+    def delivered(self, asked_s: float | None, samples: int, nbytes: int) -> None:
+        """The loop gets a batch; with None it came with the one before, and was not waited for."""
+        if asked_s is None:
+            self._along += 1
+            self._along_samples += samples
+            self._along_bytes += nbytes
+            return
         now = time.monotonic()
-        self._batches += 1
-        self._samples += samples
-        self._bytes += nbytes
-        self._asked, self._got = asked_s, now
+        self._handed.append((asked_s, now, samples, nbytes))
+        if now >= self._next_cpu or self._handed.count - self._sums.folded >= self.MOST_SPANS:
+            self._sum_up(now, samples)
+
+    def epoch_ended(self) -> None:
+        """What comes until the next request is not a step of the loop."""
+        self._rare["epochs"] += 1
+        if self._handed.count:
+            self._ended = time.monotonic()
+
+    def _sum_up(self, now: float, samples: int) -> None:
         if self._first is None:
             self._first, self._first_cpu = now, time.process_time()
             self._stats = replace(self._stats, first_samples=samples, first_batch_s=now - (self._begun or now))
             self._handed_s = 0.0
-            return
-        waited = now - asked_s
-        self._waited_s += waited
-        self._elapsed_s = now - self._first
-        self._wait_counts[min(BUCKETS - 1, int(waited * waited * 1e12).bit_length())] += 1
-        if now >= self._next_cpu:  # asking costs as much as the rest of this, and some loops take 200,000 batches per second
-            self._next_cpu = now + _CPU_EVERY_S
-            self._process_s = time.process_time() - self._first_cpu
-            self._due = self.watch is not None
-            if self._elapsed_s >= self._last.at_s + self._moment_s:
-                self._moment()
-        self._waits.append((asked_s, now))
+        self._sums = self._loop_sums()
+        self._next_cpu = now + _CPU_EVERY_S
+        self._process_s = time.process_time() - self._first_cpu
+        self._due = self.watch is not None
+        if now - self._first >= self._last.at_s + self._moment_s:
+            self._moment(now - self._first)
+
+    def _loop_sums(self) -> _Loop:
+        """The sums, with what was handed out since they were last taken. Any thread may ask."""
+        sums, count = self._sums, self._handed.count
+        return sums.and_then(self._handed.rows(count - sums.folded)) if count > sums.folded else sums
 
     def handed_over(self, seconds: float) -> None:
         """It took so long to hand a batch over to a device or another library."""
@@ -210,8 +307,9 @@ class Meters:
     def moved(self, workers: int, executor: ExecutorStats) -> None:
         """Others run tasks from now on."""
         stats = self._stats
-        earlier = stats.earlier_worker_s + (self._elapsed_s - stats.resized_s) * stats.workers
-        self._stats = replace(stats, earlier_worker_s=earlier, resized_s=self._elapsed_s, workers=workers, executor=executor)
+        elapsed_s = self._loop_sums().got_s - self._first if self._first is not None else 0.0
+        earlier = stats.earlier_worker_s + (elapsed_s - stats.resized_s) * stats.workers
+        self._stats = replace(stats, earlier_worker_s=earlier, resized_s=elapsed_s, workers=workers, executor=executor)
 
     def task(self, span: Span, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
         """A task is done; `costs` None: it failed."""
@@ -220,53 +318,53 @@ class Meters:
         self._cpu_s += cpu_s
         worker = self._workers.get(span.worker)
         if worker is None:
-            worker = self._workers[span.worker] = _Worker()
+            worker = self._workers[span.worker] = _WorkerSums()
         worker.tasks += 1
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
         self._spans.append(span)
-        if costs is not None:
+        if costs is not None and costs.weight:
             self._count(steps, costs, span.task >= 0)
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.task(span, steps, costs)
 
     def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
         off = sum(costs.seconds) - sum(costs.cpu_s)
         share = min(1.0, costs.queued_s / off) if off > 0 else 0.0  # of the time off a core in which none was free
-        came = costs.read_bytes
+        weight, came = costs.weight, costs.read_bytes
         for name, wall_s, cpu_s, nbytes in zip(steps, costs.seconds, costs.cpu_s, costs.nbytes):
             sums = self._steps.get(name)
             if sums is None:
                 sums = self._steps[name] = _Step()
-            sums.samples += costs.rows
-            sums.wall_s += wall_s
-            sums.cpu_s += cpu_s
+            sums.samples += weight * costs.rows
+            sums.wall_s += weight * wall_s
+            sums.cpu_s += weight * cpu_s
             if cpu_s < wall_s:
                 queued = share * (wall_s - cpu_s)
-                sums.queued_s += queued
-                sums.off_s += wall_s - cpu_s - queued
-            sums.bytes_in += came
-            sums.bytes_out += nbytes
+                sums.queued_s += weight * queued
+                sums.off_s += weight * (wall_s - cpu_s - queued)
+            sums.bytes_in += weight * came
+            sums.bytes_out += weight * nbytes
             came = nbytes
         if costs.lock_s >= 0:
             self._tried += 1
             self._taken += costs.lock_s > _TAKEN_S
         if of_rows and costs.rows:
             row_s = sum(costs.seconds) / costs.rows
-            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += costs.rows
+            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += weight * costs.rows
 
-    def _moment(self) -> None:
+    def _moment(self, at_s: float) -> None:
         """Note what happened since the last one."""
-        last, stats = self._last, self._stats
+        last, sums = self._last, self._sums
         totals = Moment(
-            self._elapsed_s,
-            self._elapsed_s - last.at_s,
-            self._batches,
-            self._samples,
-            self._waited_s,
+            at_s,
+            at_s - last.at_s,
+            sums.folded + self._along,
+            sums.samples + self._along_samples,
+            sums.waited_s,
             self._task_s,
-            stats.workers,
-        )  # fmt: skip
+            self._stats.workers,
+        )
         between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
         self._moments.append(replace(totals, **between, **self.occupancy()._asdict()))
         self._last = totals
@@ -286,6 +384,11 @@ class Meters:
     def seeks_unfit(self) -> int:
         """Seek indices so far that did not fit."""
         return self._rare["seeks_unfit"]
+
+    @property
+    def draws(self) -> int:
+        """Tasks so far whose functions draw from random generators."""
+        return self._rare["draws"]
 
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
@@ -311,8 +414,8 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
-            self._stats = replace(self._stats, queued_s=queued_s)
+            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
@@ -325,29 +428,42 @@ class Meters:
         """What was counted so far; without `look`, how long threads were queued is what was last known."""
         if look:
             self.look()
+        sums = self._loop_sums()
         competed = self._taken / self._tried if self._tried else 0.0
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
-            batches=self._batches,
-            samples=self._samples,
-            bytes=self._bytes,
-            elapsed_s=self._elapsed_s,
-            waited_s=self._waited_s,
+            batches=sums.folded + self._along,
+            samples=sums.samples + self._along_samples,
+            bytes=sums.nbytes + self._along_bytes,
+            elapsed_s=sums.got_s - self._first if self._first is not None else 0.0,
+            waited_s=sums.waited_s,
             handed_s=self._handed_s,
             task_s=self._task_s,
             cpu_s=self._cpu_s,
             process_s=self._process_s,
+            queued_s=self._queued_s,
             worked=self._worked,
             steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
             by_worker=tuple(
                 WorkerStats(number, each.tasks, each.busy_s, each.cpu_s) for number, each in sorted(self._workers.items())
             ),
-            loop=replace(self._loop, steps=self._batches, step_s=self._step_s, waits=_histogram(self._wait_counts)),
+            loop=replace(
+                self._loop,
+                steps=max(0, sums.folded + self._along - 1),
+                step_s=max(0.0, sums.step_s - self._away_s),
+                waits=_histogram(sums.waits.tolist()),
+            ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
+            origins=self.origins(),
             history=tuple(self._moments),
         )
+
+
+def _span(row: Sequence[float]) -> Span:
+    worker, unit, task, start_s, stop_s = row
+    return Span(int(worker), int(unit), int(task), start_s, stop_s)
 
 
 def _joined(first: Moment, second: Moment) -> Moment:

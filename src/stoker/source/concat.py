@@ -135,6 +135,31 @@ class ConcatSource(Source):
         member, within = self._place(index)
         return self.sources[member].origin(within)
 
+    def outsized(self, times: float, most: int) -> Ints:
+        parts = [source.outsized(times, most // len(self.sources)) for source in self.sources]
+        return np.concatenate([first + part for first, part in zip(self.firsts, parts)])
+
+    @property
+    def origins(self) -> int:
+        """Its sources, and of those that have some, their own."""
+        return sum(max(1, source.origins) for source in self.sources)
+
+    def origins_of(self, indices: Ints) -> Ints:
+        members = np.searchsorted(self._ends, indices, side="right")
+        found, first = np.zeros(len(indices), np.int64), 0
+        for member, source in enumerate(self.sources):
+            rows = np.flatnonzero(members == member)
+            found[rows] = first + (source.origins_of(indices[rows] - self.firsts[member]) if source.origins else 0)
+            first += max(1, source.origins)
+        return found
+
+    def origin_name(self, number: int) -> str:
+        for source in self.sources:
+            if number < max(1, source.origins):
+                return source.origin_name(number) if source.origins else source.describe()
+            number -= max(1, source.origins)
+        raise AssertionError("there are not so many origins")
+
     def seeks(self, field: str) -> int:
         return sum(source.seeks(names[field]) for source, names in zip(self.sources, self._names))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..kernel.render import Input, Renderer
 from ..storage.scratch import Scratch
-from .chunk import Column, FieldSpec, Ints
+from .chunk import Column, FieldSpec, Ints, numbers
 
 #: memory that fixed fields may be written to
 Targets = Mapping[str, NDArray[Any]]
@@ -78,6 +78,19 @@ class Source(ABC):
         """Where a sample is stored, for messages."""
         return self.key(index)
 
+    @property
+    def origins(self) -> int:
+        """How many places samples are stored in that may be slow or fast by themselves, as shards are; 0: there is no telling."""
+        return 0
+
+    def origins_of(self, indices: Ints) -> Ints:
+        """The number of each sample's place, below `origins`."""
+        raise AssertionError("a source that has origins says where its samples are")
+
+    def origin_name(self, number: int) -> str:
+        """The name of such a place."""
+        raise AssertionError("a source that has origins names them")
+
     def foresee(self, indices: Ints, decoded: bool) -> None:
         """Samples that will be read, in this order; a source with `foresight` may begin to fetch them.
 
@@ -94,6 +107,10 @@ class Source(ABC):
     def size_of(self, field: str) -> int:
         """About how many bytes a sample's field of varying length takes, as far as that is known; 0: not known."""
         return 0
+
+    def outsized(self, times: float, most: int) -> Ints:
+        """Samples that are stored in at least so many times the usual bytes, as far as an index says so; the `most` largest."""
+        return numbers(0)
 
     def seeks(self, field: str) -> int:
         """How many samples' pictures in this field have a seek index that can be used."""

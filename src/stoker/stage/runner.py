@@ -31,6 +31,7 @@ from ..plan.nodes import (
     Unbatch,
 )
 from ..plan.order import Places
+from ..profiler_ranges import Record, recorded, recorder
 from ..source.chunk import Chunk, Column, Ints, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..source.source import Rows as SourceRows
@@ -53,8 +54,11 @@ NO_TARGETS: Mapping[str, NDArray[Any]] = {}
 Rows = Union[Places, Chunk]
 #: a step of a runner: the rows, the memory they may be written to, and the worker's scratch
 _Act = Callable[[Any, Targets, Scratch], Chunk]
+_Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], None]]
 
 
+#: the clocks of a task that nobody looks at closely
+NOT_LOOKED_AT: tuple[Clock, float] = ((0.0, 0.0), 0.0)
 #: how often it is tried how long the interpreter lock takes to get
 _TRY_LOCK_S = 0.02
 
@@ -132,42 +136,69 @@ class Runner:
         report = Report(len(self.steps))
         if self._functions:
             scratch.again = isinstance(rows, Places)
-        clock, queued_s = clocks(), scratch.queued_s()
+        report.weight = scratch.weight(self)
+        clock, queued_s = (clocks(), scratch.queued_s()) if report.weight else NOT_LOOKED_AT
+        record = recorder()
+        acts, render = (self._acts, self._rendered) if record is None else self._recorded(record)
         if self._cached is None or not isinstance(rows, Places):
-            chunk = self._made(len(self.steps), rows, targets, scratch, report, clock)
+            chunk = self._made(acts, render, len(self.steps), rows, targets, scratch, report, clock)
         else:
-            chunk = self._kept(self._cached, rows, targets, scratch, report, clock)
+            chunk = self._kept(self._cached, acts, render, rows, targets, scratch, report, clock)
             targets = targets if len(chunk) == len(rows) else NO_TARGETS
-            chunk = self._through(self._cache_at + 1, len(self.steps), chunk, targets, scratch, report, clocks())
+            since = clocks() if report.weight else clock
+            chunk = self._through(acts, self._cache_at + 1, len(self.steps), chunk, targets, scratch, report, since)
         if self._columns is not None and len(chunk):
             chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
         report.notes = scratch.take_notes()
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
-            if clock[0] >= scratch.tried_s + _TRY_LOCK_S:
+            if scratch.slow:
+                report.slow, scratch.slow = tuple(scratch.slow), []
+            if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
                 report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
-        report.read_bytes = report.nbytes[0] if self._read is not None else 0
-        report.queued_s = max(0.0, scratch.queued_s() - queued_s)
+        if report.weight:
+            report.read_bytes = report.nbytes[0] if self._read is not None else 0
+            report.queued_s = max(0.0, scratch.queued_s() - queued_s)
         return chunk, report
 
-    def _made(self, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report, clock: Clock) -> Chunk:
+    def _made(
+        self,
+        acts: list[_Act],
+        render: _Render,
+        stop: int,
+        rows: Rows,
+        targets: Targets,
+        scratch: Scratch,
+        report: Report,
+        clock: Clock,
+    ) -> Chunk:
         """Send rows through the steps up to `stop`, from the first."""
         first = 0
-        rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
+        rendered = render(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
         if rendered is not None:
             first = 2
             chunk, renderer = rendered
             rows, targets = self._settle(chunk, targets, report, self.steps[1])
-            now = clocks()
+            now = clocks() if report.weight else clock
             report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
             report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
             report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
             clock = now
-        return self._through(first, stop, rows, targets, scratch, report, clock)
+        return self._through(acts, first, stop, rows, targets, scratch, report, clock)
 
-    def _kept(self, cached: RowCache, places: Places, targets: Targets, scratch: Scratch, report: Report, clock: Clock) -> Chunk:
+    def _kept(
+        self,
+        cached: RowCache,
+        acts: list[_Act],
+        render: _Render,
+        places: Places,
+        targets: Targets,
+        scratch: Scratch,
+        report: Report,
+        clock: Clock,
+    ) -> Chunk:
         """Rows as they are after the cache: those it has, and the others made by the steps before it, and kept."""
         at = self._cache_at
         found, missing = cached.find(places, targets, scratch)
@@ -176,8 +207,8 @@ class Runner:
             report.nbytes[at] = _bytes_of(found)
             return found
         rest = places if found is None else places.take(missing)
-        chunk = self._made(at, rest, targets if found is None else NO_TARGETS, scratch, report, clock)
-        chunk, clock = cached.narrowed(chunk), clocks()
+        chunk = self._made(acts, render, at, rest, targets if found is None else NO_TARGETS, scratch, report, clock)
+        chunk, clock = cached.narrowed(chunk), clocks() if report.weight else clock
         bad = [error.index for fault in report.skipped if isinstance(error := fault.error(), SampleError)]
         cached.keep(
             rest,
@@ -187,6 +218,7 @@ class Runner:
         )
         if found is not None:
             chunk.slots = missing[chunk.slots]
+            scratch.slow = [(int(missing[slot]), seconds) for slot, seconds in scratch.slow]
             if report.failure is not None:
                 stop = report.failed_slot = int(missing[report.failed_slot])
                 found = found.take(np.flatnonzero(found.slots < stop))
@@ -195,8 +227,21 @@ class Runner:
         _lap(report, at, clock)
         return chunk
 
+    def _recorded(self, record: Record) -> tuple[list[_Act], _Render]:
+        """The steps, and the read and the image stage together, within ranges that a profiler sees."""
+        acts: list[_Act] = [partial(recorded, record, name, act) for name, act in zip(self.steps, self._acts)]
+        return acts, partial(recorded, record, " and ".join(self.steps[:2]), self._rendered)
+
     def _through(
-        self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report, clock: Clock
+        self,
+        acts: list[_Act],
+        first: int,
+        stop: int,
+        rows: Rows,
+        targets: Targets,
+        scratch: Scratch,
+        report: Report,
+        clock: Clock,
     ) -> Chunk:
         """Send rows through the steps from `first` to `stop`.
 
@@ -211,7 +256,7 @@ class Runner:
                 rows = rows.take(np.empty(0, np.int64))
             elif len(rows):
                 try:
-                    chunk = self._acts[at](rows, targets, scratch)
+                    chunk = acts[at](rows, targets, scratch)
                 except MemoryError as error:
                     if self._whole[at]:
                         raise
@@ -220,12 +265,13 @@ class Runner:
                     rows, targets = self._settle(
                         chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
                     )
-            now = clocks()
-            report.seconds[at] += now[0] - clock[0]
-            report.cpu_s[at] += now[1] - clock[1]
-            clock = now
-            if isinstance(rows, Chunk):
-                report.nbytes[at] = _bytes_of(rows)
+            if report.weight:
+                now = clocks()
+                report.seconds[at] += now[0] - clock[0]
+                report.cpu_s[at] += now[1] - clock[1]
+                clock = now
+                if isinstance(rows, Chunk):
+                    report.nbytes[at] = _bytes_of(rows)
             at += 1
             if short is not None:
                 targets = NO_TARGETS
@@ -233,7 +279,7 @@ class Runner:
                     rows = self._without_memory(rows, short, report, self.steps[at - 1])
                 else:
                     begin, at = at - 1, next((later for later in range(at, stop) if self._whole[later]), stop)
-                    rows = self._one_by_one(begin, at, rows, scratch, report)
+                    rows = self._one_by_one(acts, begin, at, rows, scratch, report)
         assert isinstance(rows, Chunk)
         return rows
 
@@ -257,14 +303,14 @@ class Runner:
         self._renders.settle(chunk, rows, renderer, local, scratch)
         return chunk, renderer
 
-    def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
+    def _one_by_one(self, acts: list[_Act], first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
         chunks: list[Chunk] = []
         earlier = report.failure
         for at in range(len(rows)):
             row = rows.take(np.array([at])) if isinstance(rows, Chunk) else rows.part(at, at + 1)
             try:
-                chunk = self._through(first, stop, row, NO_TARGETS, scratch, report, clocks()).own()
+                chunk = self._through(acts, first, stop, row, NO_TARGETS, scratch, report, clocks()).own()
             except MemoryError as error:
                 chunk = self._without_memory(row, error, report, self.steps[first])
             failed = report.failure is not earlier
@@ -327,7 +373,9 @@ class Runner:
 
 
 def _lap(report: Report, step: int, clock: Clock) -> Clock:
-    """Count the time since `clock` as that step's; returns the new clock."""
+    """Count the time since `clock` as that step's, where anybody looks; returns the new clock."""
+    if not report.weight:
+        return clock
     now = clocks()
     report.seconds[step] += now[0] - clock[0]
     report.cpu_s[step] += now[1] - clock[1]

@@ -42,6 +42,11 @@ class UserFunction:
         self._new = seeded  # not called yet
         self._trials = 0  # chunks for which it is on trial
         self._patience_s = PATIENCE_S  # how long a call may keep others waiting
+        self.usual_s = 0.0  # for a row
+
+    def learn(self, row_s: float) -> None:
+        """Rows of a chunk took so long each. What is much longer than usual hardly counts."""
+        self.usual_s += 0.1 * (min(row_s, 4 * self.usual_s) - self.usual_s) if self.usual_s else row_s
 
     @property
     def draws(self) -> bool:

@@ -49,6 +49,15 @@ def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
         raise write_error(error, printable(place), os.path.dirname(place), 0, 0) from error
 
 
+def open_to_write(name: bytes) -> tuple[int, bool]:
+    """A descriptor for writing a file from its start, and whether it is a plain file of that name, which is empty now."""
+    number = _descriptor(name)
+    if number is not None:
+        return os.dup(number), False
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    return fd, stat.S_ISREG(os.fstat(fd).st_mode)
+
+
 def tail_lines(path: AnyPath) -> Iterator[bytes]:
     """The lines of a plain file, of a large one those at its end; nothing of what cannot be read."""
     name = file_name(path)

@@ -21,7 +21,7 @@ from ...storage.cache import CachedBlob
 from ...storage.fetch import Each, fetch
 from ...storage.local import HeldFiles, LocalBlob
 from ...storage.scratch import Scratch
-from ..chunk import BytesColumn, Column, Ints
+from ..chunk import BytesColumn, Column, Ints, numbers
 from ..paths import printable
 from ..source import ForesightSpan, Located, Rows, Source, digest
 from .examples import ExampleColumns
@@ -34,6 +34,8 @@ _Records = TypeVar("_Records", bound="RecordSource")
 #: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
 #: where parts of shards are
 _WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
+#: records whose sizes are compared when somebody asks for large ones: that takes a nanosecond or two for each
+_MOST_WEIGHED = 1 << 26
 
 
 @dataclass(slots=True)
@@ -147,6 +149,16 @@ class RecordSource(Source):
         here = self._start[index][self._length[index] >= 0]
         return f"{self.blobs[self.shard_of(index)].url}, byte {int(here.min(initial=np.iinfo(np.int64).max)):,}"
 
+    @property
+    def origins(self) -> int:
+        return len(self.blobs)
+
+    def origins_of(self, indices: Ints) -> Ints:
+        return self.shards_of(indices)
+
+    def origin_name(self, number: int) -> str:
+        return self.blobs[number].name
+
     def shard_of(self, index: int) -> int:
         """The number of the shard a record lies in."""
         return int(np.searchsorted(self._ends, index, side="right"))
@@ -189,6 +201,13 @@ class RecordSource(Source):
         if field in self.stored:
             return int(self._mean[self.stored.index(field)])
         return int(self._mean.sum()) // max(1, len(self.fields))  # a part of a record that is parsed: all parts alike
+
+    def outsized(self, times: float, most: int) -> Ints:
+        if len(self) > _MOST_WEIGHED:
+            return numbers(0)
+        nbytes = np.maximum(self._length, 0).sum(axis=1)
+        found = np.flatnonzero(nbytes >= times * max(1.0, float(nbytes.mean())))
+        return found[np.argsort(-nbytes[found], kind="stable")[:most]]
 
     def seeks(self, field: str) -> int:
         return self._seeks[field].count if field in self._seeks else 0

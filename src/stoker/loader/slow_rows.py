@@ -1,0 +1,145 @@
+"""Which samples take much longer than others: known from the index or from an earlier epoch, so that they can be started early.
+
+A photograph of 80 megapixels among thumbnails, or an object that a server takes long to find, holds up the batch it is in, and
+with it all that come after. But the order is known. A sample that is known to be slow becomes a task of its own, begun as soon as
+its batch is offered; and batches are offered so far ahead that it is done when its turn comes. Batches and their order stay.
+
+What is learned here is a guess that changes nothing but times. Functions say which of their samples were slow. Of other tasks
+that took too long all samples are suspects: the next time, each has a task of its own, which shows the slow one. The stored size
+of a sample makes it a suspect before anything is read.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..batch.written_rows import Report
+from ..observe.meters import Meters
+from ..observe.stats import SlowSample
+from ..source.chunk import Ints
+from ..source.source import Source
+
+#: a sample is slow that takes so many times as long as usual, and so many seconds at least
+TIMES, LEAST_S = 8.0, 0.004
+#: a task has a slow sample in it where it takes so many times as long as usual for its rows
+_TASK_TIMES = 2.0
+#: tasks that are seen before any is suspected: the first ones import things, and fill caches
+_WARM_TASKS = 16
+#: a sample that is stored in so many times the usual bytes is a suspect
+_TIMES_STORED = 16.0
+#: samples that are remembered
+_MOST = 1 << 16
+#: a table of flags that tells most samples that they are not meant: the low bits of their index
+_FLAGS = (1 << 20) - 1
+#: rows after which what was measured counts half
+_HALF_ROWS = 50_000
+#: of the workers' time that slow samples take, so much more is given to them: they come in bursts
+_BURSTS = 1.25
+#: how much longer than a slow sample takes batches are offered ahead, and the most batches
+_MARGIN, _MOST_UNITS = 1.5, 256
+#: the most rows of a batch that get tasks of their own: where more are slow, slow is usual
+_SHARE = 4
+
+
+class SlowRows:
+    """What is known about the slow samples of one source. Used by the consumer's thread alone."""
+
+    def __init__(self, source: Source, meters: Meters | None = None) -> None:
+        self._source, self._meters = source, meters
+        self._known: dict[int, float] = {}  # seconds, by source index
+        self._slowest_s = 0.0  # of these
+        self._suspects: set[int] = set()
+        self._flags: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None  # where anything is known, or suspected
+        self._usual_s, self._tasks = 0.0, 0  # of a row that is not slow
+        self._task_s = self._slow_s = 0.0  # of all rows lately, and of slow ones
+        self._rows = 0
+        for index in source.outsized(_TIMES_STORED, _MOST).tolist():
+            self._suspect(index)
+
+    # ---- learning ------------------------------------------------------------------------------------------------------------
+
+    def see(self, indices: Ints, report: Report) -> None:
+        """Learn from a task that is done."""
+        rows, spent_s = len(indices), sum(report.seconds) - report.queued_s
+        if not rows or spent_s <= 0:
+            return
+        self._tasks += 1
+        self._task_s += spent_s
+        self._rows += rows
+        if self._rows > _HALF_ROWS:
+            self._rows, self._task_s, self._slow_s = self._rows // 2, self._task_s / 2, self._slow_s / 2
+        usual_s = self._usual_s
+        each_s = spent_s / rows
+        if self._tasks > _WARM_TASKS:
+            if rows == 1:
+                if not self._judge(int(indices[0]), spent_s):
+                    return
+            elif report.slow:
+                for slot, seconds in report.slow:
+                    self._note(int(indices[slot]), seconds)
+                return
+            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > max(TIMES * usual_s, LEAST_S):
+                self._slow_s += spent_s - rows * usual_s
+                for index in indices.tolist():
+                    self._suspect(index)
+                return
+        self._usual_s = each_s if not usual_s else usual_s + 0.1 * (min(each_s, 4 * usual_s) - usual_s)
+
+    def _judge(self, index: int, spent_s: float) -> bool:
+        """A sample that had a task of its own: whether it is like others."""
+        if spent_s > max(TIMES * self._usual_s, LEAST_S):
+            self._note(index, spent_s)
+            return False
+        if index in self._known or index in self._suspects:
+            self._suspects.discard(index)
+            self._known.pop(index, None)
+            self._slowest_s = max(self._known.values(), default=0.0)
+        return True
+
+    def _note(self, index: int, seconds: float) -> None:
+        self._slow_s += seconds
+        self._suspects.discard(index)
+        if index in self._known or len(self._known) < _MOST:
+            self._known[index] = seconds
+            self._slowest_s = max(self._slowest_s, seconds)
+            self._flag(index)
+        if self._meters is not None:
+            self._meters.slow([SlowSample(self._source.key(index), seconds)])
+
+    def _suspect(self, index: int) -> None:
+        if index not in self._known and len(self._suspects) < _MOST:
+            self._suspects.add(index)
+            self._flag(index)
+
+    def _flag(self, index: int) -> None:
+        if self._flags is None:
+            self._flags = np.zeros(_FLAGS + 1, np.bool_)
+        self._flags[index & _FLAGS] = True
+
+    # ---- what follows from it ------------------------------------------------------------------------------------------------
+
+    def slots(self, indices: Ints) -> list[int]:
+        """Which of these samples of a batch are to have tasks of their own, begun first."""
+        if self._flags is None:
+            return []
+        flagged = np.flatnonzero(self._flags[indices & _FLAGS]).tolist()
+        found = [slot for slot in flagged if (index := int(indices[slot])) in self._known or index in self._suspects]
+        return found if len(found) * _SHARE <= max(len(indices), _SHARE) else []
+
+    def lanes(self, workers: int) -> int:
+        """How many workers may be at slow samples at a time.
+
+        As many as their share of the work is, and some more. If all of them were, whenever some slow samples come together, no
+        batch would be finished until they are through.
+        """
+        share = _BURSTS * self._slow_s / self._task_s if self._task_s else 1.0
+        return max(1, min(workers - 1, math.ceil(share * workers)))
+
+    def units(self, rows: int, workers: int) -> int:
+        """How many units of so many rows are to be under way, so that the slowest sample is done when its turn comes."""
+        if not self._slowest_s or not self._rows:
+            return 0
+        unit_s = max(1, rows) * self._task_s / self._rows / workers
+        return min(_MOST_UNITS, math.ceil(_MARGIN * self._slowest_s / unit_s) + 2)
