@@ -681,7 +681,7 @@ class Loader:
 
     def _cache_review(self) -> CacheReview | None:
         order = self._plan.order
-        # Where each epoch has every sample once, it finds those that are there when it begins, and no choice gives more.
+        # Where each pass has every sample once, it finds those that are there when it begins, and no choice gives more.
         return None if self._cache is None or order is None or order.each_once else CacheReview(self._cache, order)
 
     def _front_opener(self) -> Callable[[Cursor], Flow]:

@@ -68,8 +68,10 @@ class Order:
 
     @property
     def each_once(self) -> bool:
-        """Whether every epoch has every sample of the source once."""
-        return all(isinstance(verb, Shuffle) for verb in self.verbs)
+        """Whether samples come in passes, each of which has every sample of the source once."""
+        kinds = [type(verb) for verb in self.verbs]
+        first = kinds.index(Repeat) if Repeat in kinds else len(kinds)
+        return set(kinds[:first]) <= {Shuffle} and set(kinds[first:]) <= {Repeat}
 
     def places(self, positions: Ints, epoch: int) -> Places:
         """Which samples stand at these positions; worked out once for a whole batch, then shared out to its tasks."""
