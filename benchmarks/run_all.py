@@ -22,6 +22,7 @@ BENCHMARKS = {
     "scaling": ("--images",),
     "gil": ("--images",),
     "auto": ("--images",),
+    "cache": ("--images",),
     "python_map": ("--images", "--peers"),
     "soak": (),
     "records": ("--images", "--peers"),

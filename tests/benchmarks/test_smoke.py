@@ -23,6 +23,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 #: the options of each, and the figures it must give
 WITH = {
     "auto": ("--images", "--pipelines", "--choices"),
+    "cache": ("--images",),
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
     "first_batch": ("--images", "--peers"),
@@ -46,6 +47,7 @@ WITH = {
 }
 FIGURES = {
     "auto": {"pipelines", "targets"},
+    "cache": {"images_per_s", "over_none", "first_epoch_over_none"},
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "cifar_train": {"recipe", "rotated"},
     "first_batch": {"from_process_start_s", "from_loader_s", "second", "targets"},

@@ -36,7 +36,7 @@ MAY_IMPORT = {
         "errors", "faults", "profiler_ranges", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage",
         "observe", "device",
     },
-    "pipeline": {"errors", "foreign_names", "image", "source", "plan", "loader", "observe", "device"},
+    "pipeline": {"errors", "foreign_names", "sizes", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "registry", "sizes", "kernel", "storage", "source", "image"},
     "__init__": {"errors", "registry", "foreign_names", "batch", "engine", "loader", "pipeline", "source", "storage", "pack"},
     "__main__": {"cli"},

@@ -39,6 +39,7 @@ from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
+from ..storage.sample_cache import SampleCache
 from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
@@ -61,9 +62,11 @@ from .build import (
     step_names,
     window_of,
 )
+from .cache_review import CacheReview
 from .front import Flow, open_front
 from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
+from .open_cache import open_cache
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
 from .step_count import check_steps, epoch_steps, nothing_came
@@ -127,6 +130,7 @@ class Loader:
         once: bool = False,
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
+        cache: SampleCache | None = None,
     ) -> None:
         for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
@@ -150,7 +154,8 @@ class Loader:
         check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._work, self._fronts = compile_work(plan, self._layout)
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part[1]), False)
+        self._work, self._fronts = compile_work(plan, self._layout, self._cache)
         self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
@@ -527,6 +532,8 @@ class Loader:
     def _let_go(self) -> None:
         self._stop_feed()
         self._executor.close()
+        if self._cache is not None and not self._lent:
+            self._cache.release()
         self._pool.start_over()  # whoever keeps a closed loader does not keep its memory
 
     def __reduce__(self) -> NoReturn:
@@ -607,7 +614,7 @@ class Loader:
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
         self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
@@ -663,10 +670,13 @@ class Loader:
         slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
         see = see_rows(slow, self._origins, steps)
         observe = observer(self._meters, steps, finish_names(work.finish), see=see)
+        review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
+            if review is not None:
+                start = review.coming(start)
             alone = slow.slots(start.indices) if slow is not None else ()
             if alone and slow is not None:
                 pool.keep(slow.units(len(rows), executor.workers))
@@ -676,18 +686,23 @@ class Loader:
 
         return make
 
+    def _cache_review(self) -> CacheReview | None:
+        order = self._plan.order
+        # Where each pass has every sample once, it finds those that are there when it begins, and no choice gives more.
+        return None if self._cache is None or order is None or order.each_once else CacheReview(self._cache, order)
+
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
         named = [step_names(work.runner) for work in fronts]
         sees = [see_rows(None, self._origins, steps) for steps in named]
         observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
-        budget, watchdog_s = self._share_bytes, self._watchdog_s
+        budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()
 
         def open_(cursor: Cursor) -> Flow:
             placed = cursor.at is not None and not plan.replays
             start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
-            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s)
+            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s, review)
             return SkipRows(flow, drop, skipped)
 
         return open_
