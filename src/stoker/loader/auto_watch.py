@@ -33,12 +33,15 @@ class AutoWatch:
         self._last = Stats()
         self._queued: float | None = None
         self._moves = 0
+        self._due = 0.0  # nothing is to be seen before
         self._loop = LoopStats()  # as it was when work last moved
         self._choice: Choice | None = None
         self._ask(policy.first())
         executor.may_move = not policy.settled
 
-    def look(self, meters: Meters) -> None:
+    def look(self, meters: Meters, now: float) -> None:
+        if now < self._due and self._choice is None:
+            return
         stats = meters.snapshot(look=False)
         self._executor.tidy()
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
@@ -50,9 +53,9 @@ class AutoWatch:
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
-        self._last = now = stats
+        self._last, self._due = stats, now + _LOAD_S
         if self._choice is None:
-            self._ask(self._decide(load_between(last, now, self._loop)))
+            self._ask(self._decide(load_between(last, stats, self._loop)))
             self._tell(meters, stats.executor.since)
 
     def _decide(self, load: Load) -> Choice | None:

@@ -734,7 +734,7 @@ class _Portions:
 def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, now: float) -> None:
     interference.look(meters, now)
     if auto is not None:
-        auto.look(meters)
+        auto.look(meters, now)
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:

@@ -409,7 +409,7 @@ class Meters:
             ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
-            origins=self.origins(),
+            origins=self.origins() if look else (),
             history=tuple(self._moments),
         )
 
