@@ -64,6 +64,7 @@ from .build import (
 )
 from .cache_review import CacheReview
 from .front import Flow, open_front
+from .interference import Interference
 from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
 from .open_cache import open_cache
@@ -184,8 +185,12 @@ class Loader:
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
-        if policy is not None and isinstance(self._executor, AutoExecutor):
-            self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        self._interference = Interference()
+        if self._executor.ahead:
+            watch = None
+            if policy is not None and isinstance(self._executor, AutoExecutor):
+                watch = AutoWatch(policy, self._executor, self._pool)
+            self._meters.watch = partial(_look, self._interference, watch)
         source = plan.source if isinstance(plan.source, Source) else None
         self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
         if self._origins is not None:
@@ -631,12 +636,14 @@ class Loader:
             early=self._slow_rows,
         )
         self._meters.occupancy = partial(_occupancy, self._feed)
+        # Not where samples pass through feeds before: these go on, and their workers are busy.
+        self._interference.pause = self._feed.pause if self._plan.counted else None
         return self._feed
 
     def _stop_feed(self) -> None:
         feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
         self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
-        self._meters.occupancy = Occupancy
+        self._meters.occupancy, self._interference.pause = Occupancy, None
         if feed is not None:
             feed.close()
         if isinstance(supply, CutSupply):
@@ -789,6 +796,12 @@ class _Portions:
         if last and self._unit.error is None:
             return -(-self._unit.rows // self._size) - 1
         return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
+
+
+def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, now: float) -> None:
+    interference.look(meters, now)
+    if auto is not None:
+        auto.look(meters, now)
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:
