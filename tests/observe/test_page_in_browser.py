@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from stoker.engine.background import Background
-from stoker.observe.live import _Server
+from stoker.observe.live import _PageServer
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.page_data import page_data
 from stoker.observe.pipeline_graph import GraphNode, graph_svg
@@ -117,7 +117,7 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
             return report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}")
 
     view = View()
-    server = _Server(cast(LoaderView, view), 0)
+    server = _PageServer(cast(LoaderView, view), 0)
     thread = Background(server.serve, 1, "serving")
     try:
         html = dump(tmp_path, f"http://127.0.0.1:{server.server_address[1]}/?token={server.token}")

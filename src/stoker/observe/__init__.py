@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .advice import Advice
     from .facts import Facts
-    from .live import Watch, watch
+    from .live import LoaderWatch, watch
     from .measured_speed import Speed, speed
     from .nvtx_ranges import nvtx
     from .prometheus_page import prometheus
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _HOME = {
     "Advice": "advice",
     "Facts": "facts",
+    "LoaderWatch": "live",
     "Speed": "measured_speed",
     "Stats": "stats",
     "Verdict": "verdict",
-    "Watch": "live",
     "gather": "rank_stats",
     "merge": "stats",
     "nvtx": "nvtx_ranges",
@@ -43,10 +43,10 @@ _HOME = {
 __all__ = [
     "Advice",
     "Facts",
+    "LoaderWatch",
     "Speed",
     "Stats",
     "Verdict",
-    "Watch",
     "gather",
     "merge",
     "nvtx",
