@@ -11,7 +11,7 @@ import typer
 
 from .. import observe
 from ..errors import ConfigError
-from ..observe.limits import workers_told
+from ..observe.bottleneck import workers_told
 from ..observe.page_data import verdict_data
 from ..observe.report import step_costs, write_report
 from ..observe.run_settings import command_line

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ..registry import Registry
 
 if TYPE_CHECKING:
     from .advice import Advice
@@ -20,26 +21,10 @@ if TYPE_CHECKING:
     from .rank_stats import gather
     from .report import write_report
     from .stats import Stats, merge
+    from .tensorboard_log import tensorboard
     from .trace_events import trace
     from .verdict import Verdict
 
-#: what users meet, by the file it is in: imported when it is asked for
-_HOME = {
-    "Advice": "advice",
-    "Facts": "facts",
-    "LoaderWatch": "live",
-    "Speed": "measured_speed",
-    "Stats": "stats",
-    "Verdict": "verdict",
-    "gather": "rank_stats",
-    "merge": "stats",
-    "nvtx": "nvtx_ranges",
-    "prometheus": "prometheus_page",
-    "speed": "measured_speed",
-    "trace": "trace_events",
-    "watch": "live",
-    "write_report": "report",
-}
 __all__ = [
     "Advice",
     "Facts",
@@ -52,13 +37,38 @@ __all__ = [
     "nvtx",
     "prometheus",
     "speed",
+    "tensorboard",
     "trace",
     "watch",
     "write_report",
 ]
 
+#: what users meet, by the file it is in: imported when it is asked for
+_LATER: Registry[Any] = Registry(
+    "name",
+    {
+        "Advice": ("stoker.observe.advice", "Advice", ""),
+        "Facts": ("stoker.observe.facts", "Facts", ""),
+        "LoaderWatch": ("stoker.observe.live", "LoaderWatch", ""),
+        "Speed": ("stoker.observe.measured_speed", "Speed", ""),
+        "Stats": ("stoker.observe.stats", "Stats", ""),
+        "Verdict": ("stoker.observe.verdict", "Verdict", ""),
+        "gather": ("stoker.observe.rank_stats", "gather", ""),
+        "merge": ("stoker.observe.stats", "merge", ""),
+        "nvtx": ("stoker.observe.nvtx_ranges", "nvtx", ""),
+        "prometheus": ("stoker.observe.prometheus_page", "prometheus", ""),
+        "speed": ("stoker.observe.measured_speed", "speed", ""),
+        "tensorboard": ("stoker.observe.tensorboard_log", "tensorboard", ""),
+        "trace": ("stoker.observe.trace_events", "trace", ""),
+        "watch": ("stoker.observe.live", "watch", ""),
+        "write_report": ("stoker.observe.report", "write_report", ""),
+    },
+)
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATER:
+            return _LATER.get(name, name)
         raise AttributeError(f"module 'stoker.observe' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -7,12 +7,13 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..storage.scratch import Looks
 from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
@@ -105,7 +106,7 @@ class _Step:
         self.samples = self.bytes_in = self.bytes_out = 0
 
 
-class _Worker:
+class _WorkerSums:
     __slots__ = ("busy_s", "cpu_s", "tasks")
 
     def __init__(self) -> None:
@@ -168,12 +169,14 @@ class Meters:
     ) -> None:
         self._stats = Stats(workers=workers, cores=cores, executor=executor or ExecutorStats(), host=socket.gethostname())
         #: called some times per second, by the consumer's thread when it asks for a batch
-        self.watch: Callable[[Meters], None] | None = None
+        self.watch: Callable[[Meters, float], None] | None = None
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
-        self.sinks: tuple[Sink, ...] = ()
+        self._sinks: tuple[Sink, ...] = ()
         #: where reading takes longest
         self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called with every unit's batch before it is handed over, by the consumer's thread; not to be kept or changed
+        self.viewers: tuple[Callable[[Any], None], ...] = ()
         #: called when the loader is closed
         self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
@@ -193,7 +196,7 @@ class Meters:
         self._worked = 0
         self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
         self._steps: dict[StepName, _Step] = {}
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
         self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
         self._rare = dict.fromkeys(_RARE, 0)
@@ -201,6 +204,16 @@ class Meters:
         self._slowest: tuple[SlowSample, ...] = ()
         self._moments: list[Moment] = []
         self._moment_s, self._last = _MOMENT_S, Moment(0.0, 0.0, 0, 0, 0.0, 0.0, workers)
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who wants to know of every task and step. Meanwhile all of them are looked at closely, in this process."""
+        return self._sinks
+
+    @sinks.setter
+    def sinks(self, sinks: tuple[Sink, ...]) -> None:
+        Looks.everything += bool(sinks) - bool(self._sinks)
+        self._sinks = sinks
 
     @property
     def spans(self) -> list[Span]:
@@ -237,21 +250,31 @@ class Meters:
         waits = self._handed.rows(most).tolist()
         return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
 
+    @property
+    def workers(self) -> int:
+        """How many run tasks now."""
+        return self._stats.workers
+
+    def timeline(self, since_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Tasks that ended after a time, as rows of (begin, end), and batches handed out after it, as (asked, got)."""
+        tasks, handed = self._spans.rows()[:, 3:5], self._handed.rows()[:, :2]
+        return tasks[tasks[:, 1] >= since_s], handed[handed[:, 1] >= since_s]
+
     def request(self) -> float:
         """The loop asks for a batch."""
         now = time.monotonic()
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
-        elif self.sinks and self._handed.count and self._ended is None:
+        elif self._sinks and self._handed.count and self._ended is None:
             asked, got, _, _ = self._handed.last()
-            for sink in self.sinks:
+            for sink in self._sinks:
                 sink.loop(asked, got, now)
         if self._ended is not None:
             self._away_s, self._ended = self._away_s + now - self._ended, None
         if self._due and self.watch is not None:
             self._due = False
-            self.watch(self)  # not when a batch was delivered: interrupted there, it would be lost
+            self.watch(self, now)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
     def delivered(self, asked_s: float | None, samples: int, nbytes: int) -> None:
@@ -307,14 +330,14 @@ class Meters:
         self._cpu_s += cpu_s
         worker = self._workers.get(span.worker)
         if worker is None:
-            worker = self._workers[span.worker] = _Worker()
+            worker = self._workers[span.worker] = _WorkerSums()
         worker.tasks += 1
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
         self._spans.append(span)
         if costs is not None and costs.weight:
             self._count(steps, costs, span.task >= 0)
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.task(span, steps, costs)
 
     def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
@@ -373,11 +396,6 @@ class Meters:
     def seeks_unfit(self) -> int:
         """Seek indices so far that did not fit."""
         return self._rare["seeks_unfit"]
-
-    @property
-    def draws(self) -> int:
-        """Tasks so far whose functions draw from random generators."""
-        return self._rare["draws"]
 
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
@@ -445,7 +463,7 @@ class Meters:
             ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
-            origins=self.origins(),
+            origins=self.origins() if look else (),
             history=tuple(self._moments),
         )
 
