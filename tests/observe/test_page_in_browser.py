@@ -88,7 +88,7 @@ def test_a_report_shows_everything_at_every_width_and_asks_for_nothing(tmp_path:
         for chart in charts.values():
             assert chart["ticks"] >= 2 and all(chart["units"]) and chart["units"]
         assert charts["Throughput"]["units"] == ["samples/s", "since the first batch (s)"]
-        assert charts["Memory"]["units"][0] == "MB" and "2 GB allowed" in page["text"]
+        assert charts["Memory"]["units"][0] == "MB" and "2.0 GB allowed" in page["text"]
         assert "41 %" in page["text"] and "per sample" in page["text"] and page["state"] == "finished"
         assert brightness(page["colours"][1]) > 600 > 200 > brightness(page["colours"][0])
     assert seen[0]["charts"][0]["width"] < 340 < seen[1]["charts"][0]["width"] < seen[2]["charts"][0]["width"]
