@@ -108,17 +108,15 @@ def test_a_bad_image_is_named(stoker: Any, tmp_path: Path) -> None:
 
 
 def test_others_are_measured_in_the_same_run(start: Any, image_folder: Path) -> None:
-    names = [name for name in ("torch", "webdataset") if PEERS[name].installed]
-    if not names:
+    name = next((name for name in ("webdataset", "torch") if PEERS[name].installed), None)
+    if name is None:
         pytest.skip("no other loader is installed")
-    process = start("bench", image_folder, *QUICK, "--against", ",".join(names), "--strategies", "none", "--json")
+    process = start("bench", image_folder, *QUICK, "--against", name, "--strategies", "none", "--json")
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    found = json.loads(out)["peers"]
-    assert list(found) == names
-    for peer in found.values():
-        assert "failure" not in peer
-        assert peer["samples_per_s"] > 0 and 0 < peer["ratio_least"] <= peer["stoker_ratio"] <= peer["ratio_most"]
+    peer = json.loads(out)["peers"][name]
+    assert "failure" not in peer
+    assert peer["samples_per_s"] > 0 and 0 < peer["ratio_least"] <= peer["stoker_ratio"] <= peer["ratio_most"]
 
 
 @pytest.mark.parametrize(("name", "dataset"), [("torch", PillowImages), ("opencv", OpenCvImages)])
