@@ -26,6 +26,7 @@ from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.facts import Facts
+from ..observe.followers import newcomers
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..observe.trace_events import write_latest
@@ -38,6 +39,7 @@ from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
+from ..storage.sample_cache import SampleCache
 from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
@@ -60,9 +62,12 @@ from .build import (
     step_names,
     window_of,
 )
+from .cache_review import CacheReview
 from .front import Flow, open_front
-from .known_facts import facts_of
+from .interference import Interference
+from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
+from .open_cache import open_cache
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
 from .step_count import check_steps, epoch_steps, nothing_came
@@ -126,6 +131,7 @@ class Loader:
         once: bool = False,
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
+        cache: SampleCache | None = None,
     ) -> None:
         for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
@@ -149,7 +155,8 @@ class Loader:
         check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._work, self._fronts = compile_work(plan, self._layout)
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part[1]), False)
+        self._work, self._fronts = compile_work(plan, self._layout, self._cache)
         self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
@@ -160,6 +167,7 @@ class Loader:
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # raised after the last batch handed out
+        self._idle: IdleCores | None = None  # since the first batch was asked for
         self._feed: Feed[FedUnit, Content, Result] | None = None
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
@@ -177,8 +185,12 @@ class Loader:
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
-        if policy is not None and isinstance(self._executor, AutoExecutor):
-            self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        self._interference = Interference()
+        if self._executor.ahead:
+            watch = None
+            if policy is not None and isinstance(self._executor, AutoExecutor):
+                watch = AutoWatch(policy, self._executor, self._pool)
+            self._meters.watch = partial(_look, self._interference, watch)
         source = plan.source if isinstance(plan.source, Source) else None
         self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
         if self._origins is not None:
@@ -190,6 +202,9 @@ class Loader:
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
+        if not once:
+            for follow in newcomers:
+                follow(self)
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
@@ -471,7 +486,8 @@ class Loader:
         return facts_of(
             self._plan,
             self._work.runner,
-            draws=self._meters.draws > 0,
+            draws=self._meters.snapshot(look=False).draws > 0,
+            idle=self._idle,
             budget=self._share_bytes,
             ahead=self._ahead,
             chosen=self._chosen,
@@ -521,6 +537,8 @@ class Loader:
     def _let_go(self) -> None:
         self._stop_feed()
         self._executor.close()
+        if self._cache is not None and not self._lent:
+            self._cache.release()
         self._pool.start_over()  # whoever keeps a closed loader does not keep its memory
 
     def __reduce__(self) -> NoReturn:
@@ -601,7 +619,8 @@ class Loader:
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
+        self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
@@ -617,12 +636,14 @@ class Loader:
             early=self._slow_rows,
         )
         self._meters.occupancy = partial(_occupancy, self._feed)
+        # Not where samples pass through feeds before: these go on, and their workers are busy.
+        self._interference.pause = self._feed.pause if self._plan.counted else None
         return self._feed
 
     def _stop_feed(self) -> None:
         feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
         self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
-        self._meters.occupancy = Occupancy
+        self._meters.occupancy, self._interference.pause = Occupancy, None
         if feed is not None:
             feed.close()
         if isinstance(supply, CutSupply):
@@ -656,10 +677,13 @@ class Loader:
         slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
         see = see_rows(slow, self._origins, steps)
         observe = observer(self._meters, steps, finish_names(work.finish), see=see)
+        review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
+            if review is not None:
+                start = review.coming(start)
             alone = slow.slots(start.indices) if slow is not None else ()
             if alone and slow is not None:
                 pool.keep(slow.units(len(rows), executor.workers))
@@ -669,18 +693,23 @@ class Loader:
 
         return make
 
+    def _cache_review(self) -> CacheReview | None:
+        order = self._plan.order
+        # Where each pass has every sample once, it finds those that are there when it begins, and no choice gives more.
+        return None if self._cache is None or order is None or order.each_once else CacheReview(self._cache, order)
+
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
         named = [step_names(work.runner) for work in fronts]
         sees = [see_rows(None, self._origins, steps) for steps in named]
         observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
-        budget, watchdog_s = self._share_bytes, self._watchdog_s
+        budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()
 
         def open_(cursor: Cursor) -> Flow:
             placed = cursor.at is not None and not plan.replays
             start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
-            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s)
+            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s, review)
             return SkipRows(flow, drop, skipped)
 
         return open_
@@ -720,7 +749,10 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
-        batch, begun = unit.batch(), time.monotonic()
+        batch = unit.batch()
+        for view in loader._meters.viewers:
+            view(batch)
+        begun = time.monotonic()
         self._batch = within("hand over", loader._output.hand_over, batch)
         loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
@@ -764,6 +796,12 @@ class _Portions:
         if last and self._unit.error is None:
             return -(-self._unit.rows // self._size) - 1
         return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
+
+
+def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, now: float) -> None:
+    interference.look(meters, now)
+    if auto is not None:
+        auto.look(meters, now)
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:

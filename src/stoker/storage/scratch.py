@@ -17,6 +17,7 @@ class Notes:
     """What happened to pictures since somebody last asked, and where one of them is; and what was tried again.
 
     Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same; those that Pillow decoded.
+    Samples that `cache` had, and had not.
     """
 
     seeks_used: int = 0
@@ -26,6 +27,8 @@ class Notes:
     damage: str = ""
     pillow: int = 0
     retried: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
 
 
 #: nothing happened; one for all, because mostly nothing does
