@@ -96,6 +96,7 @@ def test_records_without_pictures_are_read_and_joined(stoker: Any, stoker_json: 
     stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": f"{at}", "txt": "x" * at, "cls": at} for at in range(20)])
     found = stoker_json("bench", tmp_path / "a.tar", *QUICK)
     assert found["pictures"] is None and found["parallel"]["samples_per_s"] > 0
+    assert set(found["strategies"]) == {"cache"}
     assert found["peers"] == {} and "no pictures" in found["notes"][0]
     assert "samples/s" in stoker("bench", tmp_path / "a.tar", *ALONE).stdout
 
