@@ -23,6 +23,8 @@ BENCHMARKS = {
     "gil": ("--images",),
     "tuning": ("--images",),
     "tail": ("--peers",),
+    "meters": ("--images",),
+    "cache": ("--images",),
     "python_map": ("--images", "--peers"),
     "soak": (),
     "records": ("--images", "--peers"),
@@ -30,7 +32,9 @@ BENCHMARKS = {
     "cifar_train": ("--peers",),
     "remote": ("--images",),
     "tools": ("--images",),
+    "tracing": ("--images",),
     "train_gpu": ("--images",),
+    "verdicts": ("--images",),
     "worker_memory": ("--peers",),
 }
 

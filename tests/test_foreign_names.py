@@ -96,7 +96,7 @@ def test_a_value_meant_for_another_loader_is_answered_too(wrong: Any, told: str)
         ("batched", r"\.batch\(size\)"),
         ("to_tuple", r"\.select"),
         ("map_dict", r"\.map\(field=fn\)"),
-        ("cache", "remote shards"),
+        ("snapshot", r"\.cache\("),
         ("enumerate", r"sample\.index.*batch\.sample_keys.*sample\.key,"),
         ("with_options", "omit it"),
         ("as_numpy_iterator", "for batch in pipeline"),

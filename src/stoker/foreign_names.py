@@ -88,6 +88,7 @@ _ARGUMENTS: dict[str, dict[str, str]] = {
         "batched": "use .map_batch(fn) after .batch(size)",
         "remove_columns": "use .drop(...) after map()",
     },
+    "cache": {"filename": "use cache({value})", "limit": "use cache(where, bytes={value})", "path": "use cache({value})"},
     "image": {
         "channels": "use image(field, ..., color='rgb') or color='gray'",
         "dtype": "use image(field, ..., out='uint8') or out='float32'",
@@ -147,14 +148,11 @@ _POSITIONAL = {
     ),
 }
 
-_NOT_CACHED = "decoded samples are not cached; remote shards are, with stoker.tar(..., cache='/a/local/folder')"
-
 #: methods and attributes of other loaders' data sets
 _METHODS = {
     "apply": "call your function on the pipeline itself: fn(pipeline)",
     "as_numpy_iterator": "a pipeline is iterable, and gives NumPy arrays: for batch in pipeline",
     "batched": "use .batch(size)",
-    "cache": _NOT_CACHED,
     "cardinality": "use len(pipeline)",
     "column_names": "print(pipeline.explain()) shows the fields",
     "compose": "call your function on the pipeline itself: fn(pipeline)",
@@ -179,7 +177,7 @@ _METHODS = {
     "resampled": "use .repeat()",
     "set_format": "use .loader(format='torch')",
     "slice": "use .take(n) and .skip(n)",
-    "snapshot": _NOT_CACHED,
+    "snapshot": "use .cache('/a/local/folder')",
     "to": "use .loader(device='cuda')",
     "to_tuple": "use .select(...): batches unpack in that order",
     "unbatched": "use .unbatch()",

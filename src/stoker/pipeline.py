@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .errors import ArgumentError, ConfigError, MissingExtra, StateError
+from .errors import ArgumentError, ConfigError, MissingExtra, StateError, StokerError
 from .foreign_names import advised, argument_advice, unknown_attribute
 from .image.batch_mixing import CutMix, Mixing, MixUp
 from .image.foreign_operations import instead_of
@@ -23,6 +23,7 @@ from .image.normalize import Normalize, ToFloat
 from .image.operation import Operation
 from .loader import Loader
 from .loader.one_epoch import OneEpoch
+from .loader.open_cache import open_cache
 from .plan import nodes as n
 from .plan.columns import AnySource
 from .plan.deal import check_remainder
@@ -32,10 +33,14 @@ from .plan.nodes import Function
 from .plan.order import MAX_LENGTH, Order
 from .plan.plan import Plan, compile_plan, resolve_names
 from .plan.ranks import Rank, check_rank, one_of_several, rank_of
+from .sizes import parse_bytes
 from .source.concat import ConcatSource
-from .source.paths import AnyPath, file_name
+from .source.paths import AnyPath, absolute, file_name
 from .source.sample_names import NamedSample
 from .source.source import Source, digest
+
+if TYPE_CHECKING:
+    from .storage.sample_cache import SampleCache
 
 _log = logging.getLogger("stoker")
 
@@ -70,6 +75,7 @@ class Pipeline:
     def __init__(self, source: AnySource, nodes: tuple[n.Node, ...] = ()) -> None:
         self._source, self._nodes = source, nodes
         self._plan: Plan | None = None
+        self._cache: SampleCache | None = None
         self._epochs = itertools.count()  # needs no lock, which a fork could meet held
 
     def _with(self, node: n.Node) -> Pipeline:
@@ -320,6 +326,20 @@ class Pipeline:
         """Leave these fields out."""
         return self._with(n.Drop(_names("drop", fields)))
 
+    @advised
+    def cache(self, where: AnyPath = "memory", *, bytes: int | str | None = None) -> Pipeline:
+        """Keep samples as they are at this place, so that reading them and the steps before it are done once.
+
+        `where` is ``"memory"``, or a folder, whose contents later runs and other processes on this machine find. `bytes` bounds
+        what is kept (default: half of the memory that is free, or all but a tenth of what the folder's disk has left). When it is
+        full, it keeps what the order needs soonest. Nothing that draws random numbers may come before it. Batches are the same
+        with and without it, and so are saved states.
+        """
+        memory = isinstance(where, str) and where == "memory"
+        name = "memory" if memory else os.fsdecode(absolute(os.fsdecode(file_name(where))))
+        limit = None if bytes is None else parse_bytes(bytes, "cache: bytes")
+        return self._with(n.Cached(name, limit))
+
     # ---- batches -----------------------------------------------------------------------------------------------------------
 
     @advised
@@ -467,7 +487,9 @@ class Pipeline:
 
     def _next_epoch(self) -> Loader:
         # Counted with the first batch: trainers make iterators just to see whether they can, and that is not an epoch.
-        return Loader(self.plan, epoch=next(self._epochs), once=True)
+        if self._cache is None:
+            self._cache = open_cache(self.plan)  # for all epochs: each has a loader of its own
+        return Loader(self.plan, epoch=next(self._epochs), once=True, cache=self._cache)
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise ArgumentError(
@@ -487,7 +509,7 @@ class Pipeline:
 
     def __len__(self) -> int:
         """Batches of one epoch on this rank; samples, without `batch`."""
-        with Loader(self.plan, executor="inline") as loader:
+        with Loader(compile_plan(self._source, _uncached(self._nodes)), executor="inline") as loader:
             return len(loader)
 
     def __bool__(self) -> bool:
@@ -502,7 +524,7 @@ class Pipeline:
         last_batch = max((at for at, node in enumerate(self._nodes) if isinstance(node, n.Batch)), default=len(self._nodes))
         if any(isinstance(node, n.Unbatch) for node in self._nodes[last_batch:]):
             last_batch = len(self._nodes)  # that batch is undone again
-        nodes = tuple(node for node in self._nodes[:last_batch] if not isinstance(node, n.Shard))
+        nodes = tuple(node for node in _uncached(self._nodes[:last_batch]) if not isinstance(node, n.Shard))
         # Not `skip(i).take(1)`: positions, and with them random numbers, would be others. Batches of one, one at a time, so that
         # nothing after it is worked on. A function takes it out, because functions see which sample it is, and a batch might
         # refuse its values. Samples before it have to be made only where they have to be counted, and are worth threads there.
@@ -533,6 +555,15 @@ class Pipeline:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)
         return f"Pipeline({self._source.describe()}){verbs}"
 
+    def _repr_html_(self) -> str:
+        """The graph of the pipeline, for notebooks; nothing is read for it."""
+        from .observe.notebook_html import pipeline_html, plain_html
+
+        try:
+            return pipeline_html(self.plan, self.explain())
+        except StokerError as error:
+            return plain_html(f"{self!r}\n\n{type(error).__name__}: {error}")
+
     if not TYPE_CHECKING:  # type checkers know what is there
 
         def __getattr__(self, name: str) -> Any:
@@ -546,6 +577,10 @@ class Pipeline:
 
     def __setstate__(self, state: tuple[AnySource, tuple[n.Node, ...]]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+
+def _uncached(nodes: tuple[n.Node, ...]) -> tuple[n.Node, ...]:
+    return tuple(node for node in nodes if not isinstance(node, n.Cached))
 
 
 def _noting(seen: list[NamedSample]) -> Callable[[NamedSample], dict[str, int]]:

@@ -22,6 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 #: the options of each, and the figures it must give
 WITH = {
+    "cache": ("--images",),
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
     "first_batch": ("--images", "--peers"),
@@ -39,11 +40,16 @@ WITH = {
     "soak": (),
     "tail": ("--peers", "--kinds"),
     "tools": ("--images", "--only"),
+    "tracing": ("--images",),
     "train_gpu": ("--images",),
     "tuning": ("--images", "--pipelines", "--choices"),
+    "meters": ("--images",),
+    "verdicts": ("--images", "--plants"),
     "worker_memory": ("--peers",),
 }
 FIGURES = {
+    "cache": {"images_per_s", "over_none", "first_epoch_over_none"},
+    "meters": {"pipelines"},
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "cifar_train": {"recipe", "rotated"},
     "first_batch": {"from_process_start_s", "from_loader_s", "second", "targets"},
@@ -61,7 +67,9 @@ FIGURES = {
     "soak": {"records", "images", "batches_kept"},
     "tail": {"kinds", "targets"},
     "tools": {"commands", "killed_and_restarted"},
+    "tracing": {"pipelines", "written"},
     "train_gpu": {"delivered", "models", "targets"},
+    "verdicts": {"plants", "targets"},
     "tuning": {"pipelines", "targets"},
     "worker_memory": {"total_mb", "per_worker_mb", "beyond_interpreter_mb", "targets"},
 }
@@ -75,6 +83,7 @@ VALUES = {
     "--caches": "none,cold",
     "--only": "tar cat,tar split",
     "--sizes": "110KB",
+    "--plants": "nothing wrong",
 }
 
 

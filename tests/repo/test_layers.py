@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "registry": {"errors"},
     "foreign_names": {"errors"},
     "portable_arrays": {"errors"},
+    "profiler_ranges": set(),
     "kernel": {"errors", "sizes"},
     "storage": {"errors", "registry", "sizes", "kernel"},
     "image": {"errors", "sizes", "kernel"},
@@ -28,13 +29,14 @@ MAY_IMPORT = {
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
     "engine": {"errors", "faults", "turns", "portable_arrays", "registry", "sizes"},
     "batch": {"errors", "faults", "foreign_names", "registry", "sizes", "storage", "source"},
-    "observe": {"errors", "sizes", "source", "plan"},
-    "stage": {"errors", "faults", "turns", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
+    "observe": {"errors", "profiler_ranges", "registry", "sizes", "kernel", "storage", "source", "plan", "engine", "batch"},
+    "stage": {"errors", "faults", "turns", "profiler_ranges", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "registry", "sizes", "batch"},
     "loader": {
-        "errors", "faults", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage", "observe", "device",
+        "errors", "faults", "profiler_ranges", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage",
+        "observe", "device",
     },
-    "pipeline": {"errors", "foreign_names", "image", "source", "plan", "loader", "observe", "device"},
+    "pipeline": {"errors", "foreign_names", "sizes", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "registry", "sizes", "kernel", "storage", "source", "image"},
     "__init__": {"errors", "registry", "foreign_names", "batch", "engine", "loader", "pipeline", "source", "storage", "pack"},
     "__main__": {"cli"},
@@ -48,8 +50,8 @@ MAY_IMPORT = {
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
 #: environment variables are read in one place a purpose: who we are among ranks, where the user keeps caches, and proxies
 READS_ENVIRONMENT = {"engine/worker_handle.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
-#: finalizers that run when the process exits: of files not finished yet, and of connections that nobody uses
-FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1}
+#: finalizers that run when the process exits: of files not finished yet, of connections nobody uses, of what follows a loader
+FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1, "observe/followers.py": 1}
 
 
 def modules() -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from ..errors import ConfigError, StateError
-from ..observe.report import report_page
-from ..storage.text_files import write_text
+from ..observe.report import write_report
+from ..observe.run_settings import command_line
 from .progress import Progress
-from .run import stats_json, tell_verdict
+from .run import stats_json, tell_verdict, verdict_json
 from .screen import AsJson, ReportFile, Threads, check_writable, print_json, tell, tell_plan
+from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
     from ..loader import Loader
-    from ..observe.stats import Stats
     from ..pipeline import Pipeline
     from .learners import Learner
 
@@ -38,6 +39,8 @@ def demo(
         typer.Option(metavar="DIR", help="Put the pictures in this new folder and keep them.", show_default="they are removed"),
     ] = None,
     html: ReportFile = None,
+    watch: Watched = False,
+    port: Port = 0,
     json: AsJson = False,
 ) -> None:
     """Train a small model on pictures made for it: all of Stoker in 30 s.
@@ -59,12 +62,18 @@ def demo(
             tell("\nPipeline", style="bold")
             tell_plan(train.explain())
         learner = make_learner(len(train.classes), _SIDE)
-        lesson, stats, why = _train(train, validation, learner, epochs, threads, say)
+        with train.loader(threads=threads) as loader, validation.loader(threads=threads) as exam:
+            view = watch or (sys.stderr.isatty() and not json)
+            with watching(loader, watch, port, title="Stoker demo", terminal=view), timeline_of(loader, html) as timeline:
+                lesson, last = _train(loader, exam, learner, epochs, say, shown=False if view else None)
+            stats, why = loader.stats(), loader.why()
+            if html:
+                under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
+                more: dict[str, Any] = {"lesson": lesson, "timeline": timeline(), "under": under, "command": command_line()}
+                write_report(loader, html, title="Stoker demo", batch=last, **more)
+        chance = f"guessing gives {1 / len(train.classes):.0%}"
+        say(f"accuracy is on {_VALIDATION} pictures it was not trained on; {chance}", style="dim")
         resumed = _resume(train, epochs - 1, threads, say)
-        plan = train.explain()
-    if html:
-        under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
-        write_text(html, report_page("Stoker demo", stats, why, plan=plan, lesson=lesson, under=under))
     spent = time.monotonic() - begun
     if json:
         print_json(
@@ -77,7 +86,7 @@ def demo(
                 "chance": 1 / len(train.classes),
                 "resume": resumed,
                 "stats": stats_json(stats),
-                "verdict": why,
+                **verdict_json(why),
                 "seconds": spent,
             }
         )
@@ -123,29 +132,32 @@ def _pipelines(folder: Path) -> tuple[Pipeline, Pipeline]:
 
 
 def _train(
-    train: Pipeline, validation: Pipeline, learner: Learner, epochs: int, threads: int | None, say: Say
-) -> tuple[list[dict[str, float]], Stats, str]:
-    """What was learned in each epoch, the loader's statistics, and its verdict."""
+    loader: Loader, exam: Loader, learner: Learner, epochs: int, say: Say, shown: bool | None
+) -> tuple[list[dict[str, float]], Any]:
+    """What was learned in each epoch, and the last batch."""
     say("\nTraining", style="bold")
     say(f"a {learner.name}\n")
     say("epoch    loss   accuracy   images/s   waited for data", style="dim")
-    with train.loader(threads=threads) as loader, validation.loader(threads=threads) as exam:
-        lesson = [_epoch(number, epochs, loader, exam, learner, say) for number in range(1, epochs + 1)]
-        stats, why = loader.stats(), loader.why()
-    say(f"accuracy is on {_VALIDATION} pictures it was not trained on; guessing gives {1 / len(train.classes):.0%}", style="dim")
-    return lesson, stats, why
+    lesson = []
+    for number in range(1, epochs + 1):
+        row, last = _epoch(number, epochs, loader, exam, learner, say, shown)
+        lesson.append(row)
+    return lesson, last
 
 
-def _epoch(number: int, epochs: int, loader: Loader, exam: Loader, learner: Learner, say: Say) -> dict[str, float]:
-    """Train one epoch, then check on pictures the model has not seen."""
+def _epoch(
+    number: int, epochs: int, loader: Loader, exam: Loader, learner: Learner, say: Say, shown: bool | None
+) -> tuple[dict[str, float], Any]:
+    """Train one epoch, then check on pictures the model has not seen; the last batch is given back, for its pictures."""
     before, begun = loader.stats(), time.monotonic()
     losses: list[float] = []
     samples = 0
-    with Progress(f"epoch {number} of {epochs}", len(loader), unit="batches") as shown:
-        for images, labels in loader:
+    with Progress(f"epoch {number} of {epochs}", len(loader), shown, unit="batches") as progress:
+        for batch in loader:
+            images, labels = batch
             losses.append(learner.learn(images, labels))
             samples += len(labels)
-            shown.move(len(losses), f"loss {losses[-1]:.3f}, {samples / (time.monotonic() - begun):,.0f} images/s")
+            progress.move(len(losses), f"loss {losses[-1]:.3f}, {samples / (time.monotonic() - begun):,.0f} images/s")
     spent, after = time.monotonic() - begun, loader.stats()
     waited = after.waited_s - before.waited_s + after.first_batch_s - before.first_batch_s
     right = total = 0
@@ -160,7 +172,7 @@ def _epoch(number: int, epochs: int, loader: Loader, exam: Loader, learner: Lear
         "wait_share": min(1.0, waited / spent),
     }
     say(f"{number:5d}   {row['loss']:5.3f}   {row['accuracy']:8.1%}   {row['images_per_s']:8,.0f}   {row['wait_share']:6.1%}")
-    return row
+    return row, batch
 
 
 def _resume(train: Pipeline, epoch: int, threads: int | None, say: Say) -> dict[str, Any]:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .. import observe
 from ..errors import ConfigError
-from ..observe.report import report_page, step_costs
-from ..observe.verdict import verdict, workers_told
+from ..observe.bottleneck import workers_told
+from ..observe.page_data import verdict_data
+from ..observe.report import step_costs, write_report
+from ..observe.run_settings import command_line
 from ..sizes import counted, show_bytes
-from ..storage.text_files import write_text
 from .pipelines import PipelineName, load_pipeline
 from .progress import Progress
 from .screen import Ahead, AsJson, Processes, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
+from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -38,6 +41,8 @@ def run(
         typer.Option(metavar="FILE", help="Write a timeline that ui.perfetto.dev and chrome://tracing open.", show_default=False),
     ] = None,
     html: ReportFile = None,
+    watch: Watched = False,
+    port: Port = 0,
     json: AsJson = False,
 ) -> None:
     """Iterate a pipeline without training, and measure it.
@@ -52,15 +57,17 @@ def run(
     if limit is None and chosen.plan.order is not None and chosen.plan.order.length is None:
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
-        _iterate(loader, epochs, limit)
-        stats = loader.stats()
-        if trace:
-            loader.trace(trace)
-    why = verdict(stats, training=False)
-    if html:
-        write_text(html, report_page(pipeline, stats, why, plan=chosen.explain(), training=False))
+        recorded = observe.trace(loader, trace) if trace else None
+        with watching(loader, watch, port, title=pipeline, terminal=watch, training=False), timeline_of(loader, html) as timeline:
+            last = _iterate(loader, epochs, limit, shown=False if watch else None)
+        stats, why = loader.stats(), loader.why(training=False)
+        if html:
+            more = {"timeline": timeline(), "command": command_line()}
+            write_report(loader, html, title=pipeline, batch=last, training=False, **more)
+    if recorded and recorded.error:
+        raise recorded.error
     if json:
-        print_json({"pipeline": pipeline, **stats_json(stats), "verdict": why})
+        print_json({"pipeline": pipeline, **stats_json(stats), **verdict_json(why)})
         return
     tell_stats(stats)
     tell_verdict(why)
@@ -69,17 +76,20 @@ def run(
             tell(f"{path}: {what}", style="dim")
 
 
-def _iterate(loader: Loader, epochs: int, limit: int | None) -> None:
-    with Progress("running", _total(loader, epochs, limit), unit="batches") as shown:
+def _iterate(loader: Loader, epochs: int, limit: int | None, shown: bool | None) -> Any:
+    """All batches, one after another; the last one is given back, for its pictures."""
+    batch = None
+    with Progress("running", _total(loader, epochs, limit), shown, unit="batches") as progress:
         batches = samples = 0
         begun = time.monotonic()
         for _ in range(epochs):
             for batch in loader:
                 batches += 1
                 samples += getattr(batch, "rows", 1)
-                shown.move(batches, f"{samples / (time.monotonic() - begun):,.0f} samples/s")
+                progress.move(batches, f"{samples / (time.monotonic() - begun):,.0f} samples/s")
                 if batches == limit:
-                    return
+                    return batch
+    return batch
 
 
 def _total(loader: Loader, epochs: int, limit: int | None) -> int | None:
@@ -95,6 +105,12 @@ def stats_json(stats: Stats) -> dict[str, Any]:
     """Statistics with the figures people compare worked out."""
     shares = {name: getattr(stats, name) for name in ("samples_per_s", "wait_share", "busy_share")}
     return {**asdict(stats), **shares, "step_us": step_costs(stats)}
+
+
+def verdict_json(why: str) -> dict[str, Any]:
+    """A verdict as text, and apart from that its limit and what would help."""
+    told = verdict_data(why)
+    return {"verdict": told["text"], "limit": told["limit"], "advice": told["advice"]}
 
 
 def tell_stats(stats: Stats) -> None:

@@ -14,7 +14,7 @@ from ..errors import StokerError
 from ..pack.jobs.rawtar import is_absent, raw_tar
 from ..pack.values.stored_images import EXTENSIONS, picture_kind
 from ..sizes import show_bytes
-from ..source.chunk import FieldSpec
+from ..source.chunk import FieldSpec, Ints
 from ..source.sample_names import KEY
 from ..source.shards.codecs import PICKLES, decode_field, kind_of, spec_of
 from ..source.shards.record_source import RecordSource
@@ -24,8 +24,8 @@ from ..source.streams.sequential import TarStream
 from ..source.streams.stream import StreamSource
 from ..storage.scratch import Scratch
 
-#: fields whose whole number is a label
-LABELS = ("label", "cls")
+#: fields whose whole number is a label, also as the last part of a name: image/class/label
+_LABELS = ("label", "cls")
 #: characters of a value in JSON
 _VALUE = 200
 
@@ -52,17 +52,30 @@ class ShownSample:
     @property
     def label(self) -> int | None:
         """Its label, where a field holds one."""
-        found = (self.values.get(name) for name in LABELS)
+        found = (value for name, value in self.values.items() if is_label(name))
         return next((int(value) for value in found if isinstance(value, (int, np.integer))), None)
+
+    @property
+    def labels(self) -> list[int]:
+        """Its labels, one for each of its objects, where a field holds them so."""
+        found = (value for name, value in self.values.items() if is_label(name))
+        several = (value for value in found if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu")
+        return next((value.tolist() for value in several), [] if self.label is None else [self.label])
 
     def facts(self) -> dict[str, Any]:
         """As plain data."""
         return {"index": self.index, "key": self.key, "problem": self.problem, "fields": dict(map(_fact, self.values.items()))}
 
     def about(self, width: int) -> str:
-        """All fields but pictures and label, in a line."""
-        left = [name for name in self.values if name not in (*self.pictures, *LABELS)]
+        """All fields but pictures, label and boxes, in a line."""
+        pictures = self.pictures
+        left = [name for name in self.values if name not in pictures and not is_label(name) and "box" not in name.lower()]
         return ", ".join(f"{name} {told_value(self.values[name], width)}" for name in left)
+
+
+def is_label(name: str) -> bool:
+    """Whether a field holds labels, by its name."""
+    return name.rpartition("/")[2] in _LABELS
 
 
 def is_picture(name: str, value: bytes) -> bool:
@@ -75,12 +88,26 @@ def fields_of(source: Source) -> dict[str, FieldSpec]:
     return {name: spec_of(name) for name in source.fields} if isinstance(source, TarSource) else dict(source.fields)
 
 
+def spread_indices(length: int, count: int) -> Ints:
+    """Some of so many samples, spread evenly."""
+    return np.unique(np.linspace(0, length - 1, min(count, length)).astype(np.int64))
+
+
 def spread_samples(source: Source, count: int) -> list[ShownSample]:
-    """Some samples, spread evenly over the source. Fields of a tar that cannot be decoded are the sample's problem."""
-    indices = np.unique(np.linspace(0, len(source) - 1, min(count, len(source))).astype(np.int64))
+    """Some samples, spread evenly over the source."""
+    samples = samples_at(as_stored(source), spread_indices(len(source), count))
+    opaque = _opaque(samples) if isinstance(source, RecordSource) else ()
+    return [replace(sample, opaque=opaque) for sample in samples]
+
+
+def as_stored(source: Source) -> Source:
+    """A source to look at samples of: a tar's fields are their bytes."""
+    return raw_tar(source.blobs, source.indexes) if isinstance(source, TarSource) else source
+
+
+def samples_at(source: Source, indices: Ints) -> list[ShownSample]:
+    """These samples of a source `as_stored`. Fields of a tar that cannot be decoded are the sample's problem."""
     raw = isinstance(source, TarSource)
-    if isinstance(source, TarSource):
-        source = raw_tar(source.blobs, source.indexes)
     rows = source.read(indices, tuple(source.fields), {}, Scratch())
     samples = []
     for row, index in enumerate(indices.tolist()):
@@ -91,8 +118,7 @@ def spread_samples(source: Source, count: int) -> list[ShownSample]:
         samples.append(
             _decoded(ShownSample(index, source.key(index), values)) if raw else ShownSample(index, source.key(index), values)
         )
-    opaque = _opaque(samples) if isinstance(source, RecordSource) else ()
-    return [replace(sample, opaque=opaque) for sample in samples]
+    return samples
 
 
 def _opaque(samples: Sequence[ShownSample]) -> tuple[str, ...]:
@@ -125,12 +151,17 @@ def told_value(value: Any, width: int) -> str:
         return text or show_bytes(len(value))
     if isinstance(value, np.ndarray) and value.ndim:
         text = f"{value.dtype}{list(value.shape)}"
-        return f"{text} {value.reshape(-1)[:4].tolist()}"[:width] if value.size <= 4 else text
+        return f"{text} {_rounded(value)}"[:width] if 0 < value.size <= 4 else text
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_of_bytes)
     line = "".join(character if character.isprintable() else " " for character in text[: width + 1])
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _rounded(value: np.ndarray[Any, Any]) -> str:
+    floats = value.dtype.kind == "f"
+    return f"[{', '.join(f'{each:.4g}' if floats else str(each) for each in value.reshape(-1).tolist())}]"
 
 
 def _short_text(data: bytes) -> str:

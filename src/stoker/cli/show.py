@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from ..sizes import show_bytes
+from ..errors import ConfigError
+from ..sizes import counted, show_bytes
 from ..source.chunk import BYTES, OBJECT, FieldSpec, array_spec
 from ..source.shards.codecs import spec_of
 from ..source.source import Source
@@ -19,29 +21,69 @@ from ..source.streams.stream import StreamSource
 from ..storage.local import LocalBlob
 from ..storage.scratch import Scratch
 from ..storage.text_files import write_text
+from .augmented_rows import RECIPE, AugmentedRow, countable_source, pipeline_rows, usual_row
 from .classes import read_classes
+from .data_survey import survey_of, survey_source
 from .guard import DATA
-from .sample_choice import LABELS, ShownSample, fields_of, first_samples, spread_samples, told_value
+from .pipelines import load_pipeline
+from .sample_boxes import sample_boxes
+from .sample_choice import (
+    ShownSample,
+    as_stored,
+    fields_of,
+    first_samples,
+    is_label,
+    samples_at,
+    spread_indices,
+    spread_samples,
+    told_value,
+)
 from .screen import AsJson, check_writable, out, print_json, tell, tell_table
-from .sheet import sheet_page
-from .sources import SourceName, find_source, open_stored
+from .sheet import Augmented, sheet_page
+from .sheet_charts import ClassSizes
+from .sources import SourceName, find_source, open_annotated, open_stored
 from .thumbnails import Picture, look
 
 #: classes named in the text
 _CLASSES = 12
+#: rows of augmentations
+_ROWS = 3
 #: characters of a value in the table, and in a caption
 _CELL, _CAPTION = 36, 60
 
 
 def show(
     source: SourceName,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, metavar="N", help="How many samples.")] = 9,
+    count: Annotated[
+        int | None,
+        typer.Option("-n", "--count", min=1, metavar="N", help="How many samples.", show_default="9; with --html, 24"),
+    ] = None,
     pictures: Annotated[
         bool, typer.Option("-p", "--pictures", help="Show the pictures, if this is a terminal with colours.")
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page of thumbnails, complete in itself.", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="Write a page, complete in itself: pictures, augmentations, sizes, classes, values.",
+            show_default=False,
+        ),
+    ] = None,
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:PIPELINE",
+            help="In the page, show what this pipeline makes of its samples, epoch after epoch.",
+            show_default="a random crop and a flip",
+        ),
+    ] = None,
+    annotations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="XML annotations of the images, with their boxes.",
+            show_default="those of a PASCAL VOC folder",
+        ),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -50,11 +92,17 @@ def show(
     The samples are spread evenly over the data set; of a source read in sequence (`-`, `.tar.gz`) they are the first. Pictures
     are decoded, whatever field they are in; a sample that cannot be read or decoded is named, and the exit status is 1.
 
+    The page shows boxes over the pictures, whatever field they are in, and what headers say of up to 2,000 pictures.
+
     Example: `stoker show photos/ -n 48 --html sheet.html`
     """
     check_writable(html)
-    images = find_source(source).kind in ("images", "list")
-    stored = open_stored(source)
+    if augment and not html:
+        raise ConfigError("--augment needs a page to show it in: add --html FILE")
+    annotated = open_annotated(source, annotations)
+    images = annotated is None and find_source(source).kind in ("images", "list")
+    stored = annotated or open_stored(source)
+    count = count or (24 if html else 9)
     samples = spread_samples(stored, count) if isinstance(stored, Source) else first_samples(stored, count)
     classes = _classes(stored)
     drawn = pictures and not json and _can_draw()
@@ -63,7 +111,8 @@ def show(
     fields = fields_of(stored) if isinstance(stored, Source) else _fields_seen(stored, samples)
     counts = _class_counts(stored) if isinstance(stored, Source) else {}
     if html:
-        write_text(html, sheet_page(stored.describe(), shown))
+        title = stored.describe() if annotated is None else f"{source}: {stored.describe().partition('): ')[2]}"
+        write_text(html, _page(title, stored, samples, looked, counts, augment))
     if json:
         print_json(
             _as_json(stored, fields, counts, [picture.facts() for picture in shown] if images else _facts(samples, looked))
@@ -88,7 +137,7 @@ def _classes(source: Source | StreamSource) -> tuple[str, ...]:
 def _looked(sample: ShownSample, classes: Sequence[str], thumbnails: bool) -> list[Picture]:
     """The pictures of a sample, decoded; one without any for a sample that has none."""
     label = sample.label
-    name = classes[label] if label is not None and 0 <= label < len(classes) else None
+    name = _named(label, classes) if label is not None else None
     plain = Picture(sample.index, sample.key, label, name, 0, sample.problem, about=sample.about(_CAPTION))
     if sample.problem or not sample.pictures:
         return [plain]
@@ -96,8 +145,21 @@ def _looked(sample: ShownSample, classes: Sequence[str], thumbnails: bool) -> li
     for field in sample.pictures:
         data = sample.values[field]
         picture = Picture(sample.index, sample.key, label, name, len(data), field=field, about=plain.about)
-        found.append(look(picture, data, thumbnails))
+        found.append(_with_boxes(look(picture, data, thumbnails), sample, classes))
     return found
+
+
+def _named(label: int, classes: Sequence[str]) -> str | None:
+    return classes[label] if 0 <= label < len(classes) else None
+
+
+def _with_boxes(picture: Picture, sample: ShownSample, classes: Sequence[str]) -> Picture:
+    boxes = sample_boxes(sample.values, picture.width, picture.height) if picture.thumbnail else ()
+    if not len(boxes):
+        return picture
+    labels = [_named(label, classes) or str(label) for label in sample.labels]
+    objects = tuple(labels) if len(labels) == len(boxes) else ()
+    return replace(picture, boxes=tuple((top, left, bottom, right) for top, left, bottom, right in boxes), objects=objects)
 
 
 def _name_bad(samples: Sequence[ShownSample], shown: Sequence[Picture]) -> None:
@@ -113,8 +175,54 @@ def _class_counts(source: Source) -> dict[str, int]:
     if not source.classes or "label" not in source.fields:
         return {}
     labels: Any = source.read(np.arange(len(source)), ("label",), {}, Scratch()).columns["label"]
-    counts = np.bincount(labels, minlength=len(source.classes))
+    labels = np.concatenate(labels) if isinstance(labels, list) else labels  # those of all objects of an image
+    counts = np.bincount(labels[labels >= 0], minlength=len(source.classes))
     return {name: int(count) for name, count in zip(source.classes, counts)}
+
+
+def _page(
+    title: str,
+    source: Source | StreamSource,
+    samples: Sequence[ShownSample],
+    looked: Sequence[Sequence[Picture]],
+    counts: Mapping[str, int],
+    augment: str | None,
+) -> str:
+    """The page of `--html`."""
+    opaque = samples[0].opaque if samples else ()
+    survey = survey_source(source, opaque) if isinstance(source, Source) else survey_of(samples)
+    among = "" if counts else f"among {counted(survey.samples, 'sample')}, spread evenly"
+    if not counts:
+        classes = _classes(source)
+        counts = {f"{label} {_named(label, classes) or ''}".strip(): count for label, count in sorted(survey.labels.items())}
+    rows = _augmented(samples, looked) if augment is None else _augmented_by(augment)
+    many = counted(len(samples), "sample")
+    told = f"{many} of {len(source):,}, spread evenly" if isinstance(source, Source) else f"the first {many}"
+    shown = [picture for pictures in looked for picture in pictures]
+    return sheet_page(title, told, shown, survey, ClassSizes(counts, among), rows)
+
+
+def _augmented(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]]) -> Augmented:
+    """The usual recipe, for the first pictures of those that are shown."""
+    shown = [(sample, pictures[0]) for sample, pictures in zip(samples, looked) if pictures[0].thumbnail][:_ROWS]
+    recipe = f"{RECIPE}; --augment MODULE:PIPELINE shows what a pipeline of yours does"
+    return Augmented(recipe, tuple((picture, _usual(sample, picture)) for sample, picture in shown))
+
+
+def _augmented_by(name: str) -> Augmented:
+    """What a pipeline makes of some of its samples; beside them the pictures as they are stored."""
+    pipeline = load_pipeline(name)
+    source = countable_source(pipeline, name)
+    indices = spread_indices(len(source), _ROWS)
+    originals = [_looked(sample, pipeline.classes, True)[0] for sample in samples_at(as_stored(source), indices)]
+    recipe, rows = pipeline_rows(pipeline, name, indices.tolist())
+    return Augmented(f"{name}, epoch after epoch: {recipe}", tuple(zip(originals, rows)))
+
+
+def _usual(sample: ShownSample, picture: Picture) -> AugmentedRow:
+    height, width = picture.height, picture.width
+    boxes = np.array(picture.boxes, np.float32).reshape(-1, 4) * np.array([height, width, height, width], np.float32)
+    return usual_row(sample.values[picture.field], boxes if len(boxes) else None)
 
 
 def _fields_seen(source: StreamSource, samples: Sequence[ShownSample]) -> dict[str, FieldSpec]:
@@ -191,7 +299,7 @@ def _cell(sample: ShownSample, name: str, picture: Picture | None, pictures: Seq
         return "bad"
     if picture is None:
         label = next((told.told_label for told in pictures if told.class_name), "")
-        return label if label and name in LABELS else told_value(sample.values[name], _CELL)
+        return label if label and is_label(name) else told_value(sample.values[name], _CELL)
     told = f"{picture.pixels} {picture.kind}" if not picture.problem else "bad"
     return f"{told}, {show_bytes(picture.size)}"
 

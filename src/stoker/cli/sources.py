@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,8 @@ import stoker
 from ..errors import ConfigError, CorruptShard, SourceNotFound
 from ..pipeline import Pipeline
 from ..source.files.lines import Lines, split_number
-from ..source.files.walk import is_image
-from ..source.paths import printable
+from ..source.files.walk import ANY_IMAGE, choose_keep, is_image, list_files
+from ..source.paths import absolute, inside, printable
 from ..source.shards.shard_index import SUFFIX
 from ..source.shards.shard_source import expand, is_remote
 from ..source.sniff import BEGIN, GZIP, LMDB_FILE, TAR_ENDINGS, TFRECORD_ENDINGS, ZSTD, kind_of, seen_as
@@ -92,6 +92,25 @@ def open_stored(name: str) -> Source | StreamSource:
     source = pipeline.plan.source
     assert isinstance(source, (Source, StreamSource))  # all that is opened here is one or the other
     return source
+
+
+def open_annotated(name: str, annotations: Path | None) -> Source | None:
+    """Images with the XML annotations in a folder, all objects of an image together; None where there are none.
+
+    A folder in the layout of PASCAL VOC (`JPEGImages` beside `Annotations`) has its own.
+    """
+    path = Path(name)
+    if annotations is None and (path / "JPEGImages").is_dir() and (path / "Annotations").is_dir():
+        path, annotations = path / "JPEGImages", path / "Annotations"
+    if annotations is None:
+        return None
+    beside = annotations.parent / "JPEGImages"
+    if path.is_dir():
+        listed: Any = list_files(inside(absolute(path)), choose_keep(ANY_IMAGE))[0]
+        images = path
+    else:
+        listed, images = path, beside if beside.is_dir() else path.absolute().parent
+    return stored_in(stoker.voc(listed, images=images, annotations=annotations, objects="together"))
 
 
 def stored_in(pipeline: Pipeline) -> Source:

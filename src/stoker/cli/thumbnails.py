@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ImageError
 from ..image.lower import lower
 from ..image.pillow import open_image
+from ..kernel import native
 from ..stage.image import decode_bytes
 from ..storage.scratch import Scratch
 
@@ -21,6 +22,10 @@ _SIDE = 224
 #: largest image that is decoded
 _MOST_PIXELS = 200_000_000
 _WHOLE = lower((), fast=False, max_pixels=_MOST_PIXELS)
+
+
+#: ymin, xmin, ymax, xmax
+Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,8 @@ class Picture:
     thumbnail: bytes = b""  # a JPEG
     field: str = ""  # where it is stored; nothing where the sample has no picture
     about: str = ""  # the other fields, in a line
+    boxes: tuple[Box, ...] = ()  # of its objects, as shares of the picture
+    objects: tuple[str, ...] = ()  # what these are
 
     @property
     def pixels(self) -> str:
@@ -59,7 +66,7 @@ class Picture:
     def facts(self) -> dict[str, Any]:
         """All but the thumbnail, as plain data."""
         facts = asdict(self)
-        del facts["thumbnail"], facts["about"]
+        del facts["thumbnail"], facts["about"], facts["boxes"], facts["objects"]
         return facts
 
 
@@ -78,6 +85,16 @@ def look(picture: Picture, data: bytes, thumbnail: bool) -> Picture:
     finally:
         scratch.close()
     return replace(known, thumbnail=_shrink(pixels)) if thumbnail else known
+
+
+def picture_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height of a picture, from its header; None if that cannot be read."""
+    try:
+        header = native.jpeg_header(data)
+    except ImageError:
+        known = _header(data)
+        return (known["width"], known["height"]) if known else None
+    return header.width, header.height
 
 
 def _header(data: bytes) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ..errors import BatchError, FunctionError, SampleError, WorkerError
 from ..faults import TaskFault
 from ..plan.cursor import Cursor
 from ..plan.order import Places
+from ..profiler_ranges import within
 from ..sizes import counted
 from ..source.chunk import Chunk, Column, FieldSpec, Ints, join_chunks, numbers
 from ..source.sample_names import ListedNames, Names, SourceNames
@@ -94,7 +95,7 @@ class BatchWork:
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
-            return self.join(content, content.keys(self.source), True)
+            return within("join batch", self.join, content, content.keys(self.source), scratch.weight(self))
         rows, first = content.rows, content.first
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
@@ -105,13 +106,17 @@ class BatchWork:
         chunk, report = self.runner.run(rows, promised, scratch)
         return write_rows(first, targets, hoped, chunk, self.needed, report)
 
-    def join(self, joining: BatchJoin, keys: Keys, weigh: bool) -> JoinedBatch:
+    def join(self, joining: BatchJoin, keys: Keys, weight: int | None) -> JoinedBatch:
         """Make columns of what tasks have written, and do to them what is to be done to a whole batch.
 
-        With `weigh` it is also noted what that cost and how many bytes it takes; without, nobody looks at that.
+        It is also noted how many bytes that takes, and with a `weight` what it cost (see `Report`); with None neither, because
+        nobody looks at that.
         """
-        report, given, nbytes = Report() if weigh else _UNSEEN, None, 0
-        clock = clocks() if weigh else (0.0, 0.0)
+        report, given, nbytes, weigh = _UNSEEN, None, 0, weight is not None
+        if weight is not None:
+            report = Report()
+            report.weight = weight
+        clock = clocks() if weight else (0.0, 0.0)
         columns = join(joining, self.specs, self.rules, keys)
         if weigh:
             report.lap(clock)
@@ -295,7 +300,7 @@ class BatchUnit(Unit[Content, Result]):
             joining = self._joining(stop)
             keys = joining.keys(self._work.source)
             try:
-                self._complete(joining, keys, self._work.join(joining, keys, False))
+                self._complete(joining, keys, self._work.join(joining, keys, None))
             except MemoryError as error:
                 raise _explained(error, str(self), self.rows) from error
         assert self._batch is not None

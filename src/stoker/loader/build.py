@@ -29,6 +29,7 @@ from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.io_retries import IoRetries
 from ..stage.runner import Reader, Runner, make_stages
+from ..storage.sample_cache import SampleCache
 from ..storage.scratch import NO_NOTES, Scratch
 from .batch_units import BatchWork, Observer, Rows, SegmentWork
 from .origin_times import OriginTimes
@@ -86,8 +87,8 @@ def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | 
     return (rules or {}).get(name) in (None, STACK_EQUAL) and column.ndim > 1 and column.size > 0 and column.dtype.kind in "biufc"
 
 
-def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWork]]:
-    """The work of the final tasks, and of each segment."""
+def compile_work(plan: Plan, layout: Layout, cache: SampleCache | None = None) -> tuple[BatchWork, list[SegmentWork]]:
+    """The work of the final tasks, and of each segment; without its `cache`, a plan makes every sample."""
     skip = plan.policy is not None
     source = plan.source if isinstance(plan.source, Source) else None
     retries = IoRetries(plan.retries) if plan.retries else None
@@ -95,8 +96,10 @@ def compile_work(plan: Plan, layout: Layout) -> tuple[BatchWork, list[SegmentWor
     segments = []
     for number, segment in enumerate(plan.segments):
         stages = make_stages(segment.work.steps, plan.seed, retries)
-        segments.append(SegmentWork(Runner(segment.work, stages, skip, reader if number == 0 else None), source))
-    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed, retries), skip, reader if plan.counted else None)
+        first = (reader, cache) if number == 0 else ()
+        segments.append(SegmentWork(Runner(segment.work, stages, skip, *first), source))
+    first = (reader, cache) if plan.counted else ()
+    final = Runner(plan.work, make_stages(plan.work.steps, plan.seed, retries), skip, *first)
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
@@ -249,7 +252,14 @@ def observer(
             if notes is NO_NOTES:
                 return
             unfit = meters.seeks_unfit
-            meters.count(pillow=notes.pillow, retried=notes.retried, seeks_used=notes.seeks_used, seeks_unfit=notes.seeks_unfit)
+            meters.count(
+                pillow=notes.pillow,
+                retried=notes.retried,
+                seeks_used=notes.seeks_used,
+                seeks_unfit=notes.seeks_unfit,
+                cache_hits=notes.cache_hits,
+                cache_misses=notes.cache_misses,
+            )
             if notes.seeks_unfit and not unfit:
                 _log.warning(
                     "%s: its seek index was made for another file, or is damaged, and is not used; neither are others like it: "

@@ -30,6 +30,7 @@ from ..source.chunk import Chunk, chunk_of, join_chunks
 from ..source.streams.stream import StreamSource
 from ..stage.tail import Tails
 from .batch_units import ChunkUnit, Observer, Rows, SegmentWork, described
+from .cache_review import CacheReview
 
 #: samples a task of a segment takes, when it may choose
 ROWS = 16
@@ -51,8 +52,8 @@ class Flow(ABC):
 class Positions(Flow):
     """Runs of `rows` positions of the order, to be read by the first segment; with `whole` a last, shorter one is dropped."""
 
-    def __init__(self, order: Order, epoch: int, start: int, rows: int, whole: bool) -> None:
-        self._order, self._length = order, order.length
+    def __init__(self, order: Order, epoch: int, start: int, rows: int, whole: bool, review: CacheReview | None = None) -> None:
+        self._order, self._length, self._review = order, order.length, review
         self._epoch, self._at, self._rows, self._whole = epoch, start, rows, whole
 
     def next(self, block: bool) -> Any:
@@ -63,7 +64,8 @@ class Positions(Flow):
             raise Exhausted
         positions = np.arange(self._at, stop, dtype=np.int64)
         self._at = stop
-        return self._order.places(positions, self._epoch)
+        places = self._order.places(positions, self._epoch)
+        return places if self._review is None else self._review.coming(places)
 
 
 class Pulled(Flow):
@@ -276,6 +278,7 @@ def open_front(
     skipped: list[SampleError],
     budget: int,
     watchdog_s: float,
+    review: CacheReview | None = None,
 ) -> Flow:
     """The whole front for one epoch, reading from source position `start`; each part of it may take `budget` bytes."""
     flow: Flow
@@ -283,7 +286,7 @@ def open_front(
         flow = Pulled(plan.source, epoch, executor, budget, watchdog_s)
     else:
         assert plan.order is not None
-        flow = Positions(plan.order, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]))
+        flow = Positions(plan.order, epoch, start, plan.segments[0].unit or ROWS, _whole(plan.segments[0]), review)
     watch = None
     if plan.order is not None and plan.order.length is None:
         watch = OutputWatch(plan.order.source_length, watchdog_s)

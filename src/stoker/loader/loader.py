@@ -25,18 +25,21 @@ from ..engine.resources import queued_seconds, usable_cores
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
+from ..observe.facts import Facts
+from ..observe.followers import newcomers
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
-from ..observe.trace import trace_text
-from ..observe.verdict import verdict
+from ..observe.trace_events import write_latest
+from ..observe.verdict import Verdict, verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
+from ..profiler_ranges import within
 from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
 from ..source.source import Source
 from ..storage.names import AnyPath
-from ..storage.text_files import write_text
+from ..storage.sample_cache import SampleCache
 from .auto_watch import AutoWatch
 from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
@@ -59,9 +62,12 @@ from .build import (
     step_names,
     window_of,
 )
+from .cache_review import CacheReview
 from .front import Flow, open_front
 from .interference import Interference
+from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
+from .open_cache import open_cache
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
 from .step_count import check_steps, epoch_steps, nothing_came
@@ -125,6 +131,7 @@ class Loader:
         once: bool = False,
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
+        cache: SampleCache | None = None,
     ) -> None:
         for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
@@ -133,7 +140,11 @@ class Loader:
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
         self._plan, self._once, self._part = plan, once, part
+        given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
+        given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
+        self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
+        self._device = "" if device is None else str(device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
         self._budget_bytes = parse_bytes(memory, "loader: memory")
@@ -144,8 +155,9 @@ class Loader:
         check_steps(plan, self._deal)
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
-        self._work, self._fronts = compile_work(plan, self._layout)
-        self._ahead = ahead
+        self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part[1]), False)
+        self._work, self._fronts = compile_work(plan, self._layout, self._cache)
+        self._ahead, self._chosen = ahead, (threads, processes) != (None, None)
         self._identity: dict[str, str] | None = None
         self._cursor = Cursor(int(epoch), row)
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
@@ -155,6 +167,7 @@ class Loader:
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # raised after the last batch handed out
+        self._idle: IdleCores | None = None  # since the first batch was asked for
         self._feed: Feed[FedUnit, Content, Result] | None = None
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
@@ -189,6 +202,9 @@ class Loader:
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
+        if not once:
+            for follow in newcomers:
+                follow(self)
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
@@ -223,14 +239,14 @@ class Loader:
         if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
-        asked = self._meters.request()
+        asked = None if iterator.portions and not self._meters.sinks else self._meters.request()
         # Who asks for a batch is done with the one before it.
         if self._unsettled:
             self._settle()
         self._before, self._placed = self._cursor, None
         while not iterator.portions:
             try:
-                unit = self._take()
+                unit = within("wait for batch", self._take)
                 iterator.portions = None if unit is None else _Portions(self, unit)
             except BaseException:
                 self._stop_feed()
@@ -458,13 +474,39 @@ class Loader:
         """What has been measured so far, as plain data."""
         return self._meters.snapshot()
 
-    def why(self) -> str:
-        """What limits this run, and what would help, in a few sentences."""
-        return verdict(self._meters.snapshot())
+    def why(self, *, training: bool = True) -> Verdict:
+        """What limits this run, and what would help, in a few sentences: a text, with `limit` and `advice` as data.
+
+        Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
+        """
+        return verdict(self._meters.snapshot(), self.facts(), training=training)
+
+    def facts(self) -> Facts:
+        """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
+        return facts_of(
+            self._plan,
+            self._work.runner,
+            draws=self._meters.snapshot(look=False).draws > 0,
+            idle=self._idle,
+            budget=self._share_bytes,
+            ahead=self._ahead,
+            chosen=self._chosen,
+            device=self._output.beside_device,
+        )
 
     def trace(self, path: AnyPath) -> None:
-        """Write a timeline of tasks and waits that Perfetto and chrome://tracing open."""
-        write_text(path, trace_text(self._meters))
+        """Write a timeline of the latest tasks and waits that Perfetto and chrome://tracing open.
+
+        `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
+        """
+        write_latest(self._meters, path, self._rank.rank)
+
+    def _explained(self) -> str:
+        """What `pipeline.explain()` says."""
+        from ..observe.explain_plan import explain_plan
+        from .thread_count import default_threads, moves_told
+
+        return explain_plan(self._plan, *default_threads(self._plan), moves_told(self._plan))
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -489,10 +531,14 @@ class Loader:
             self._let_go()
         if mine:
             self._turn.release()
+        for end in self._meters.endings:
+            end()
 
     def _let_go(self) -> None:
         self._stop_feed()
         self._executor.close()
+        if self._cache is not None and not self._lent:
+            self._cache.release()
         self._pool.start_over()  # whoever keeps a closed loader does not keep its memory
 
     def __reduce__(self) -> NoReturn:
@@ -513,6 +559,13 @@ class Loader:
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
         return f"Loader({self._executor.workers} x {type(self._executor).__name__}, {state})"
+
+    def _repr_html_(self) -> str:
+        """Settings, state and measurements, for notebooks."""
+        from ..observe.notebook_html import loader_html
+
+        state = "closed" if self._closed else f"epoch {self._cursor.epoch}, row {self._cursor.row:,}"
+        return loader_html(self._plan, self._meters.snapshot(look=False), state, self._budget_bytes, self._device)
 
     def _check_open(self, in_turn: bool = True) -> None:
         if self._closed:
@@ -566,7 +619,8 @@ class Loader:
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan))
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
+        self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
@@ -623,10 +677,13 @@ class Loader:
         slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
         see = see_rows(slow, self._origins, steps)
         observe = observer(self._meters, steps, finish_names(work.finish), see=see)
+        review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
             draft = Draft(len(rows), pool, fill)
             start = rows if isinstance(rows, Chunk) or plan.order is None else plan.order.places(rows, epoch)
+            if review is not None:
+                start = review.coming(start)
             alone = slow.slots(start.indices) if slow is not None else ()
             if alone and slow is not None:
                 pool.keep(slow.units(len(rows), executor.workers))
@@ -636,18 +693,23 @@ class Loader:
 
         return make
 
+    def _cache_review(self) -> CacheReview | None:
+        order = self._plan.order
+        # Where each pass has every sample once, it finds those that are there when it begins, and no choice gives more.
+        return None if self._cache is None or order is None or order.each_once else CacheReview(self._cache, order)
+
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
         named = [step_names(work.runner) for work in fronts]
         sees = [see_rows(None, self._origins, steps) for steps in named]
         observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
-        budget, watchdog_s = self._share_bytes, self._watchdog_s
+        budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()
 
         def open_(cursor: Cursor) -> Flow:
             placed = cursor.at is not None and not plan.replays
             start, drop = cursor.at if placed and cursor.at else (0, cursor.row)
-            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s)
+            flow = open_front(plan, fronts, executor, cursor.epoch, start, observers, skipped, budget, watchdog_s, review)
             return SkipRows(flow, drop, skipped)
 
         return open_
@@ -687,14 +749,18 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
-        batch, begun = unit.batch(), time.monotonic()
-        self._batch = loader._output.hand_over(batch)
+        batch = unit.batch()
+        for view in loader._meters.viewers:
+            view(batch)
+        begun = time.monotonic()
+        self._batch = within("hand over", loader._output.hand_over, batch)
         loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size
         rows = self._batch.rows
         if self._single and loader._deal.remainder == "keep":
             rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
+        self._row_bytes = 0.0 if self._single else _nbytes(self._batch) / max(1, rows)
         self._steps = -(-rows // self._size)
         self._step = 0
         if not self._steps:
@@ -704,7 +770,8 @@ class _Portions:
     def __bool__(self) -> bool:
         return self._step < self._steps
 
-    def pop(self, asked: float) -> Batch | Sample | dict[str, Any]:
+    def pop(self, asked: float | None) -> Batch | Sample | dict[str, Any]:
+        """The next step; `asked` says when it was asked for where somebody may have waited for it, and that is the first."""
         step = self._step
         self._step = step + 1
         batch = self._batch
@@ -719,7 +786,7 @@ class _Portions:
             return sample._asdict() if loader._dicts else sample
         if self._steps > 1:
             batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
-        self._loader._meters.delivered(asked, batch.rows, _nbytes(batch))
+        loader._meters.delivered(asked, batch.rows, int(batch.rows * self._row_bytes))
         if last:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
         return batch._asdict() if loader._dicts else batch

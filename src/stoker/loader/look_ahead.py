@@ -15,6 +15,7 @@ from ..plan.cursor import Cursor
 from ..plan.order import Order
 from ..source.chunk import Ints
 from ..source.source import ForesightSpan, Source
+from ..storage.sample_cache import SampleCache
 
 #: threads that fetch ahead: they wait for a network most of the time
 _THREADS = 4
@@ -23,8 +24,8 @@ _THREADS = 4
 class Forerunner:
     """Keeps a source informed, and threads fetching for it; closed with the feed it runs ahead of."""
 
-    def __init__(self, source: Source, order: Order, cursor: Cursor, decoded: bool) -> None:
-        self._source, self._order, self._decoded = source, order, decoded
+    def __init__(self, source: Source, order: Order, cursor: Cursor, decoded: bool, cache: SampleCache | None = None) -> None:
+        self._source, self._order, self._decoded, self._cache = source, order, decoded, cache
         assert source.foresight is not None
         self._span = source.foresight
         self._told = cursor  # up to where the source knows that we are
@@ -51,7 +52,10 @@ class Forerunner:
         self._told = cursor
         # Said again after a part of the way, long before what was said runs out.
         self._until = cursor.row + max(1, (reach - cursor.row) // 16)
-        self._source.foresee(np.concatenate(indices), self._decoded)
+        coming = np.concatenate(indices)
+        if self._cache is not None:
+            coming = coming[self._cache.missing(coming)]  # what is kept is not read
+        self._source.foresee(coming, self._decoded)
 
 
 def _stretch(start: int, length: int | None, span: ForesightSpan) -> Ints:

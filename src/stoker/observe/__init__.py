@@ -1,29 +1,74 @@
 """Measurements as data, and what is made of them: the verdict, traces, pages, and what other tools read.
 
 >>> import stoker.observe
->>> sorted(stoker.observe.__all__)[0]
-'Stats'
+>>> stoker.observe.merge([stoker.observe.Stats(batches=1), stoker.observe.Stats(batches=2)]).batches
+3
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..registry import Registry
+
 if TYPE_CHECKING:
+    from .advice import Advice
+    from .facts import Facts
+    from .live import Watch, watch
+    from .measured_speed import Speed, speed
+    from .nvtx_ranges import nvtx
+    from .prometheus_page import prometheus
     from .rank_stats import gather
+    from .report import write_report
     from .stats import Stats, merge
+    from .tensorboard_log import tensorboard
+    from .trace_events import trace
+    from .verdict import Verdict
+
+__all__ = [
+    "Advice",
+    "Facts",
+    "Speed",
+    "Stats",
+    "Verdict",
+    "Watch",
+    "gather",
+    "merge",
+    "nvtx",
+    "prometheus",
+    "speed",
+    "tensorboard",
+    "trace",
+    "watch",
+    "write_report",
+]
 
 #: what users meet, by the file it is in: imported when it is asked for
-_HOME = {
-    "Stats": "stats",
-    "gather": "rank_stats",
-    "merge": "stats",
-}
-__all__ = ["Stats", "gather", "merge"]
+_LATER: Registry[Any] = Registry(
+    "name",
+    {
+        "Advice": ("stoker.observe.advice", "Advice", ""),
+        "Facts": ("stoker.observe.facts", "Facts", ""),
+        "Speed": ("stoker.observe.measured_speed", "Speed", ""),
+        "Stats": ("stoker.observe.stats", "Stats", ""),
+        "Verdict": ("stoker.observe.verdict", "Verdict", ""),
+        "Watch": ("stoker.observe.live", "Watch", ""),
+        "gather": ("stoker.observe.rank_stats", "gather", ""),
+        "merge": ("stoker.observe.stats", "merge", ""),
+        "nvtx": ("stoker.observe.nvtx_ranges", "nvtx", ""),
+        "prometheus": ("stoker.observe.prometheus_page", "prometheus", ""),
+        "speed": ("stoker.observe.measured_speed", "speed", ""),
+        "tensorboard": ("stoker.observe.tensorboard_log", "tensorboard", ""),
+        "trace": ("stoker.observe.trace_events", "trace", ""),
+        "watch": ("stoker.observe.live", "watch", ""),
+        "write_report": ("stoker.observe.report", "write_report", ""),
+    },
+)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATER:
+            return _LATER.get(name, name)
         raise AttributeError(f"module 'stoker.observe' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import ConfigError
 from ..plan.columns import why_two_calls
 from ..plan.field_effects import image_spec, passes_told
-from ..plan.nodes import Image, StageNode, written
+from ..plan.nodes import Cached, Image, StageNode, written
 from ..plan.plan import Plan
 from ..plan.ranks import one_of_several, rank_of
 from ..sizes import counted, show_bytes
@@ -46,6 +46,8 @@ def _seeks(plan: Plan, source: Source) -> list[str]:
     told = []
     for step in [step for work in plan.works for step in work.steps]:
         node = step.node
+        if isinstance(node, Cached):
+            break  # what it keeps has none
         field = held.stored if isinstance(node, Image) and (held := step.held(node.field)) else None
         count = source.seeks(field) if field is not None and not node.effect.varying else 0
         if count:

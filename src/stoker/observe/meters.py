@@ -7,12 +7,13 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
+from ..storage.scratch import Looks
 from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
 
 
@@ -27,7 +28,7 @@ class Span(NamedTuple):
 
 
 #: how often the time on cores is asked for
-_CPU_EVERY_S = 0.02
+_CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
@@ -73,6 +74,7 @@ class TaskCosts(Protocol):
     cpu_s: list[float]
     nbytes: list[int]  # that came out of the step
     read_bytes: int  # that the first step read
+    weight: int  # tasks that these costs stand for; 0: nobody looked
     queued_s: float  # ready to run, and no core was free
     lock_s: float  # how long it took to get the interpreter lock when it was let go once; below 0: nobody tried
 
@@ -104,7 +106,7 @@ class _Step:
         self.samples = self.bytes_in = self.bytes_out = 0
 
 
-class _Worker:
+class _WorkerSums:
     __slots__ = ("busy_s", "cpu_s", "tasks")
 
     def __init__(self) -> None:
@@ -170,10 +172,15 @@ class Meters:
         self.watch: Callable[[Meters, float], None] | None = None
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
-        self.sinks: tuple[Sink, ...] = ()
+        self._sinks: tuple[Sink, ...] = ()
         #: where reading takes longest
         self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called with every unit's batch before it is handed over, by the consumer's thread; not to be kept or changed
+        self.viewers: tuple[Callable[[Any], None], ...] = ()
+        #: called when the loader is closed
+        self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
+        self._queued_s: float | None = None
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
@@ -182,13 +189,14 @@ class Meters:
         # What is handed out is only noted, and summed up some times per second: some loops take 200,000 batches per second.
         self._handed = _Latest(self.MOST_SPANS, 4)  # asked, got, samples, bytes
         self._sums = _Loop()
+        self._along = self._along_samples = self._along_bytes = 0  # batches that came with others, and what is in them
         self._ended: float | None = None  # when an epoch ended, and no other has begun
         self._away_s = 0.0  # between epochs
         # Sums that change with every task; the rest is in `_stats`.
         self._worked = 0
         self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
         self._steps: dict[StepName, _Step] = {}
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
         self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
         self._rare = dict.fromkeys(_RARE, 0)
@@ -198,12 +206,19 @@ class Meters:
         self._moment_s, self._last = _MOMENT_S, Moment(0.0, 0.0, 0, 0, 0.0, 0.0, workers)
 
     @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Who wants to know of every task and step. Meanwhile all of them are looked at closely, in this process."""
+        return self._sinks
+
+    @sinks.setter
+    def sinks(self, sinks: tuple[Sink, ...]) -> None:
+        Looks.everything += bool(sinks) - bool(self._sinks)
+        self._sinks = sinks
+
+    @property
     def spans(self) -> list[Span]:
         """The latest tasks, oldest first."""
-        return [
-            Span(int(worker), int(unit), int(task), start, stop)
-            for worker, unit, task, start, stop in self._spans.rows().tolist()
-        ]
+        return list(map(_span, self._spans.rows().tolist()))
 
     @property
     def waits(self) -> list[tuple[float, float]]:
@@ -211,12 +226,37 @@ class Meters:
         return [(asked, got) for asked, got, _, _ in self._handed.rows().tolist()]
 
     @property
+    def samples(self) -> int:
+        """Handed out so far."""
+        return self._loop_sums().samples
+
+    @property
+    def epochs(self) -> int:
+        """That have ended so far."""
+        return self._rare["epochs"]
+
+    @property
+    def handed_s(self) -> float:
+        """Time it took so far to hand batches over."""
+        return self._handed_s
+
+    @property
+    def executor(self) -> ExecutorStats:
+        """Who runs tasks."""
+        return self._stats.executor
+
+    def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
+        """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
+        waits = self._handed.rows(most).tolist()
+        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
+
+    @property
     def workers(self) -> int:
         """How many run tasks now."""
         return self._stats.workers
 
     def timeline(self, since_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Tasks that ended after a time, as rows of (begin, end), and batches handed out after it, as (asked, got); the latest."""
+        """Tasks that ended after a time, as rows of (begin, end), and batches handed out after it, as (asked, got)."""
         tasks, handed = self._spans.rows()[:, 3:5], self._handed.rows()[:, :2]
         return tasks[tasks[:, 1] >= since_s], handed[handed[:, 1] >= since_s]
 
@@ -226,9 +266,9 @@ class Meters:
         if self._begun is None:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
-        elif self.sinks and self._handed.count and self._ended is None:
+        elif self._sinks and self._handed.count and self._ended is None:
             asked, got, _, _ = self._handed.last()
-            for sink in self.sinks:
+            for sink in self._sinks:
                 sink.loop(asked, got, now)
         if self._ended is not None:
             self._away_s, self._ended = self._away_s + now - self._ended, None
@@ -237,8 +277,13 @@ class Meters:
             self.watch(self, now)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
-    def delivered(self, asked_s: float, samples: int, nbytes: int) -> None:
-        """The loop gets a batch."""
+    def delivered(self, asked_s: float | None, samples: int, nbytes: int) -> None:
+        """The loop gets a batch; with None it came with the one before, and was not waited for."""
+        if asked_s is None:
+            self._along += 1
+            self._along_samples += samples
+            self._along_bytes += nbytes
+            return
         now = time.monotonic()
         self._handed.append((asked_s, now, samples, nbytes))
         if now >= self._next_cpu or self._handed.count - self._sums.folded >= self.MOST_SPANS:
@@ -285,45 +330,53 @@ class Meters:
         self._cpu_s += cpu_s
         worker = self._workers.get(span.worker)
         if worker is None:
-            worker = self._workers[span.worker] = _Worker()
+            worker = self._workers[span.worker] = _WorkerSums()
         worker.tasks += 1
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
         self._spans.append(span)
-        if costs is not None:
+        if costs is not None and costs.weight:
             self._count(steps, costs, span.task >= 0)
-        for sink in self.sinks:
+        for sink in self._sinks:
             sink.task(span, steps, costs)
 
     def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
         off = sum(costs.seconds) - sum(costs.cpu_s)
         share = min(1.0, costs.queued_s / off) if off > 0 else 0.0  # of the time off a core in which none was free
-        came = costs.read_bytes
+        weight, came = costs.weight, costs.read_bytes
         for name, wall_s, cpu_s, nbytes in zip(steps, costs.seconds, costs.cpu_s, costs.nbytes):
             sums = self._steps.get(name)
             if sums is None:
                 sums = self._steps[name] = _Step()
-            sums.samples += costs.rows
-            sums.wall_s += wall_s
-            sums.cpu_s += cpu_s
+            sums.samples += weight * costs.rows
+            sums.wall_s += weight * wall_s
+            sums.cpu_s += weight * cpu_s
             if cpu_s < wall_s:
                 queued = share * (wall_s - cpu_s)
-                sums.queued_s += queued
-                sums.off_s += wall_s - cpu_s - queued
-            sums.bytes_in += came
-            sums.bytes_out += nbytes
+                sums.queued_s += weight * queued
+                sums.off_s += weight * (wall_s - cpu_s - queued)
+            sums.bytes_in += weight * came
+            sums.bytes_out += weight * nbytes
             came = nbytes
         if costs.lock_s >= 0:
             self._tried += 1
             self._taken += costs.lock_s > _TAKEN_S
         if of_rows and costs.rows:
             row_s = sum(costs.seconds) / costs.rows
-            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += costs.rows
+            self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += weight * costs.rows
 
     def _moment(self, at_s: float) -> None:
         """Note what happened since the last one."""
         last, sums = self._last, self._sums
-        totals = Moment(at_s, at_s - last.at_s, sums.folded, sums.samples, sums.waited_s, self._task_s, self._stats.workers)
+        totals = Moment(
+            at_s,
+            at_s - last.at_s,
+            sums.folded + self._along,
+            sums.samples + self._along_samples,
+            sums.waited_s,
+            self._task_s,
+            self._stats.workers,
+        )
         between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
         self._moments.append(replace(totals, **between, **self.occupancy()._asdict()))
         self._last = totals
@@ -368,8 +421,8 @@ class Meters:
         """
         queued = self._queued() if self._first is not None else None
         if queued is not None:
-            queued_s = max(self._stats.queued_s or 0.0, queued - self._first_queued)
-            self._stats = replace(self._stats, queued_s=queued_s)
+            # Apart from `_stats`: any thread may look, and must not put back what the consumer's has replaced meanwhile.
+            self._queued_s = max(self._queued_s or 0.0, queued - self._first_queued)
 
     def skipped(self, kinds: Iterable[str]) -> None:
         """Samples left out, each by what was wrong with it."""
@@ -387,15 +440,16 @@ class Meters:
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
-            batches=sums.folded,
-            samples=sums.samples,
-            bytes=sums.nbytes,
+            batches=sums.folded + self._along,
+            samples=sums.samples + self._along_samples,
+            bytes=sums.nbytes + self._along_bytes,
             elapsed_s=sums.got_s - self._first if self._first is not None else 0.0,
             waited_s=sums.waited_s,
             handed_s=self._handed_s,
             task_s=self._task_s,
             cpu_s=self._cpu_s,
             process_s=self._process_s,
+            queued_s=self._queued_s,
             worked=self._worked,
             steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
             by_worker=tuple(
@@ -403,7 +457,7 @@ class Meters:
             ),
             loop=replace(
                 self._loop,
-                steps=max(0, sums.folded - 1),
+                steps=max(0, sums.folded + self._along - 1),
                 step_s=max(0.0, sums.step_s - self._away_s),
                 waits=_histogram(sums.waits.tolist()),
             ),
@@ -412,6 +466,11 @@ class Meters:
             origins=self.origins() if look else (),
             history=tuple(self._moments),
         )
+
+
+def _span(row: Sequence[float]) -> Span:
+    worker, unit, task, start_s, stop_s = row
+    return Span(int(worker), int(unit), int(task), start_s, stop_s)
 
 
 def _joined(first: Moment, second: Moment) -> Moment:

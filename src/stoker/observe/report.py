@@ -1,12 +1,30 @@
-"""Reports as pages: one HTML file each, no script, nothing fetched from anywhere."""
+"""Reports as pages: one HTML file each, which asks nothing of anybody: its data, style and script are in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
 from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
-from ..sizes import counted, show_bytes
+from ..batch.batch_html import data_url
+from ..batch.batch_pictures import batch_pictures
+from ..storage.names import AnyPath
+from ..storage.text_files import write_text
+from .loader_view import LoaderView
+from .page_data import finite, page_data
 from .stats import Stats
+
+if TYPE_CHECKING:
+    from ..loader import Loader
+
+#: pictures of a report, and their longest side in pixels
+_PICTURES, _SIDE = 12, 160
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --faint: #667085; --paper: #f6f7f9; --card: #ffffff; --line: #e3e6ec;
@@ -50,32 +68,71 @@ def page(title: str, under: str, body: str, style: str = "") -> str:
     )
 
 
-def report_page(
-    title: str,
-    stats: Stats,
-    why: str,
-    *,
-    plan: str = "",
-    lesson: Sequence[Mapping[str, float]] = (),
-    under: str = "",
-    training: bool = True,
-) -> str:
-    """The report of a run: rates, waiting, the cost of each step, the verdict, and the plan.
+def write_report(
+    loader: Loader, path: AnyPath, *, title: str = "", batch: Any = None, training: bool = True, **more: Any
+) -> None:
+    """Write the report of a loader's run so far as one HTML file, which can be sent to others.
 
-    `lesson` holds a mapping for every epoch of training (`epoch`, `loss`, `accuracy`, `images_per_s`, `wait_share`). Without
-    `training` nobody worked with the batches, and waiting for them is left out.
+    `batch` is one that the loader gave, whose first pictures are shown. `training=False`: nobody worked with the batches, so
+    that waiting for them means nothing. `more` is what else a page shows: `lesson`, `under`, `settings`.
+
+    >>> import numpy as np, stoker, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, stoker.arrays(x=np.arange(8)).batch(2).loader() as loader:
+    ...     for batch in loader:
+    ...         pass
+    ...     stoker.observe.write_report(loader, f"{folder}/report.html", batch=batch)
     """
-    parts = [_tiles(stats, training), _card("Verdict", f"<div>{escape(why)}</div>", "verdict")]
-    if lesson:
-        parts.append(_card("Learning", _curve(lesson) + _lesson_table(lesson)))
-    if training and stats.measured:
-        parts.append(_card("The training loop's time", _loop_bar(stats)))
-    parts.append(_card("What a sample costs", _step_bars(stats)))
-    if plan:
-        parts.append(_card("The pipeline", f"<pre>{escape(plan)}</pre>"))
-    size = f", {show_bytes(stats.bytes)}" if stats.bytes else ""
-    told = under or f"{counted(stats.samples, 'sample')} in {counted(stats.batches, 'batch', 'batches')}{size}"
-    return page(title, told, "\n".join(parts))
+    data = LoaderView(loader, "write_report(loader)", title, training).data(state="ended", recent=(), **more)
+    write_text(path, run_page({**data, "pictures": sample_pictures(batch)}))
+
+
+def sample_pictures(batch: Any, most: int = _PICTURES) -> list[dict[str, str]]:
+    """The first pictures of a batch as images within a page, with their labels or keys; none where it holds no pictures."""
+    columns = batch if isinstance(batch, Mapping) else batch._asdict() if hasattr(batch, "_asdict") else {}
+    try:
+        found = batch_pictures(columns, most)
+    except Exception:  # noqa: BLE001  values may be of any library, and on any device; a report must not fail for want of them
+        return []
+    keys = [*getattr(batch, "sample_keys", ()), *[""] * len(found)]
+    names = [f"{key}: {picture.label}" if key and picture.label else key or picture.label for key, picture in zip(keys, found)]
+    return [{"src": data_url(picture.pixels, _SIDE), "name": name} for picture, name in zip(found, names)]
+
+
+def report_page(title: str, stats: Stats, why: str, **more: Any) -> str:
+    """The report of a run as one HTML file; `more` is what `page_data` takes."""
+    return run_page(page_data(title, stats, why, **more))
+
+
+def run_page(data: Mapping[str, Any], *, live: bool = False) -> str:
+    """The page of a run; `live`: it asks for the data again where it came from, and for nothing else."""
+    script = _part("page.js")
+    parts = {
+        "title": escape(data["title"]),
+        "policy": page_policy(live),
+        "style": _part("page.css"),
+        "plain": _plain(data),
+        "data": embedded(data),
+        "script": script,
+    }
+    # In one pass: what is put in is not searched for names of parts.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
+
+
+@cache
+def page_policy(live: bool = False) -> str:
+    """What a page may do: run its own script, show images that are in it, and, if it is live, ask its own server."""
+    script = base64.b64encode(hashlib.sha256(_part("page.js").encode()).digest()).decode()
+    ask = "connect-src 'self'; " if live else ""
+    return (
+        f"default-src 'none'; script-src 'sha256-{script}'; style-src 'unsafe-inline'; img-src data:; {ask}"
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def embedded(data: Any) -> str:
+    """JSON that can stand in a page: nothing in it ends a script, begins a comment, or is a line of its own to old parsers."""
+    text = json.dumps(finite(data), allow_nan=False, separators=(",", ":"))
+    return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 
 
 def step_costs(stats: Stats) -> dict[str, float]:
@@ -83,68 +140,20 @@ def step_costs(stats: Stats) -> dict[str, float]:
     return {name: seconds / max(1, stats.worked) * 1e6 for name, seconds in stats.steps_s.items()}
 
 
-def _card(title: str, body: str, kind: str = "") -> str:
-    return f'<section class="{kind}"><h2>{escape(title)}</h2>{body}</section>'
+@cache
+def _part(name: str) -> str:
+    return resources.files("stoker.observe").joinpath("page").joinpath(name).read_text(encoding="utf-8")
 
 
-def _tiles(stats: Stats, training: bool) -> str:
-    tiles = [("First batch", f"{stats.first_batch_s:.2f} s", "after it was asked for")]
-    if stats.measured:
-        tiles.insert(0, ("Samples per second", f"{stats.samples_per_s:,.0f}", f"over {stats.elapsed_s:.1f} s"))
-        tiles.append(("Workers busy", f"{stats.busy_share:.0%}", f"of the time of {counted(stats.workers, 'worker')}"))
-    if training and stats.measured:
-        tiles.insert(1, ("The loop waited", f"{stats.wait_share:.1%}", f"{stats.waited_s:.2f} s for data"))
-    cards = (_card(title, f'<div class="figure">{figure}</div><div class="note">{note}</div>') for title, figure, note in tiles)
-    return f'<div class="tiles">{"".join(cards)}</div>'
-
-
-def _loop_bar(stats: Stats) -> str:
-    waited = stats.wait_share * 100
+def _plain(data: Mapping[str, Any]) -> str:
+    """What matters as text and tables, for readers without scripts."""
+    steps = "".join(
+        f"<tr><td>{escape(step['name'])}</td><td>{step['wall_s'] / max(1, step['samples']) * 1e6:,.1f}</td></tr>"
+        for step in data["stats"]["steps"]
+    )
+    settings = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in data["settings"].items())
     return (
-        f'<div class="rail"><i style="width:{waited:.2f}%"></i><i class="calm" style="width:{100 - waited:.2f}%"></i></div>'
-        f'<div class="note">{waited:.1f}% waiting for data, {100 - waited:.1f}% at work</div>'
-    )
-
-
-def _step_bars(stats: Stats) -> str:
-    costs = step_costs(stats)
-    most = max(costs.values(), default=0.0) or 1.0
-    rows = "".join(
-        f'<div>{escape(name)}</div><div class="rail"><i style="width:{cost / most:.2%}"></i></div>'
-        f'<div class="number">{cost:,.1f} us</div>'
-        for name, cost in costs.items()
-    )
-    return f'<div class="bars">{rows}</div><div class="note">time of one worker for one sample, by step</div>'
-
-
-def _lesson_table(lesson: Sequence[Mapping[str, float]]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("epoch", "loss", "accuracy", "images/s", "waited"))
-    rows = "".join(
-        f"<tr><td>{row['epoch']:.0f}</td><td>{row['loss']:.3f}</td><td>{row['accuracy']:.1%}</td>"
-        f"<td>{row['images_per_s']:,.0f}</td><td>{row['wait_share']:.1%}</td></tr>"
-        for row in lesson
-    )
-    return f"<table><tr>{head}</tr>{rows}</table>"
-
-
-def _curve(lesson: Sequence[Mapping[str, float]]) -> str:
-    """Accuracy and loss over the epochs, as lines."""
-    width, height, left, top = 960, 200, 8, 14
-    across = (width - 2 * left) / max(1, len(lesson) - 1)
-    most = max(row["loss"] for row in lesson) or 1.0
-
-    def line(values: Sequence[float], color: str) -> str:
-        points = [(left + at * across, top + (1 - value) * (height - 2 * top)) for at, value in enumerate(values)]
-        told = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="var({color})"/>' for x, y in points)
-        return f'<polyline points="{told}" fill="none" stroke="var({color})" stroke-width="2.5"/>{dots}'
-
-    grid = "".join(
-        f'<line x1="0" x2="{width}" y1="{y}" y2="{y}" stroke="var(--line)"/>' for y in (top, height // 2, height - top)
-    )
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="accuracy and loss by epoch">{grid}'
-        f"{line([row['loss'] / most for row in lesson], '--other')}{line([row['accuracy'] for row in lesson], '--main')}</svg>"
-        '<div class="note"><b style="color:var(--main)">accuracy</b>, 0 to 100%; '
-        f'<b style="color:var(--other)">loss</b>, 0 to {most:.2f}</div>'
+        f"<noscript><section><h2>As text</h2><p>{escape(data['under'])}</p><p>{escape(data['verdict']['text'])}</p>"
+        f"<table><tr><th>step</th><th>us per sample</th></tr>{steps}</table>"
+        f'<table class="settings">{settings}</table><pre>{escape(data["plan"])}</pre></section></noscript>'
     )

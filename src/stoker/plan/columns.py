@@ -17,7 +17,7 @@ from ..source.chunk import OBJECT, FieldSpec
 from ..source.source import Source
 from ..source.streams.stream import StreamSource
 from .field_effects import Specs, crop_fields, image_spec
-from .nodes import FinishNode, Image, StageNode, verb_of, written
+from .nodes import Cached, FinishNode, Image, StageNode, verb_of, written
 
 AnySource = Union[Source, StreamSource]
 AnyNode = Union[StageNode, FinishNode]
@@ -202,14 +202,23 @@ def check_there(
 def work_of(steps: Sequence[AnyStep], view: View, need: set[str] | None) -> tuple[Work, set[str] | None]:
     """Steps as work after which `need` is looked at, and the columns that must be there before it; None: all."""
     columns = None if view is None else {name: held.column for name, held in view.items() if need is None or name in need}
-    whole = [at for at, step in enumerate(steps) if step.columns is None or step.node.effect.whole]  # these look at all fields
-    after = steps[whole[0]].columns if whole else columns
-    reads = {column for step in steps[: whole[0] if whole else None] for column in step.reads}
-    front = None if after is None else reads | set(after.values())
-    last = steps[whole[-1]] if whole else None
+    front = columns_before(steps, columns)
+    last = next((step for step in reversed(steps) if _looks_at_all(step)), None)
     there = front if last is None else None if last.node.effect.opaque else last.columns  # columns that chunks then have
     moves = columns is not None and (there is None or columns != {name: name for name in there})
     return Work(tuple(steps), columns, moves), front
+
+
+def columns_before(steps: Sequence[AnyStep], columns: Mapping[str, str] | None) -> set[str] | None:
+    """The columns that must be there before some steps, after which these are looked at; None: all."""
+    whole = next((at for at, step in enumerate(steps) if _looks_at_all(step)), None)
+    after = columns if whole is None else steps[whole].columns
+    reads = {column for step in steps[:whole] for column in step.reads}
+    return None if after is None else reads | set(after.values())
+
+
+def _looks_at_all(step: AnyStep) -> bool:
+    return step.columns is None or step.node.effect.whole
 
 
 def varying_fields(nodes: Iterable[StageNode]) -> set[str]:
@@ -251,7 +260,7 @@ def _hindrance(steps: Sequence[AnyStep], at: int, source: AnySource) -> str | No
     if not isinstance(source, Source):
         return "the source is a stream"
     for before in steps[:at]:
-        if before.node.effect.whole or before.reads & step.reads:
+        if before.node.effect.whole or isinstance(before.node, Cached) or before.reads & step.reads:
             return f"{verb_of(before.node)}() comes before it"
     if not image_spec(node, step.given(node.field)).fixed:
         return "its images vary in size"

@@ -228,6 +228,17 @@ class Drop(Verb):
         return Effect(drops=self.fields)
 
 
+@dataclass(frozen=True, slots=True)
+class Cached(Verb):
+    """Keep what samples are at this place: in memory (`where` is ``"memory"``) or in a folder; `nbytes` bounds it.
+
+    It changes nothing but the time it takes: neither fields nor random numbers nor what a saved state must agree with.
+    """
+
+    where: str
+    nbytes: int | None = None
+
+
 # ---- batches ---------------------------------------------------------------------------------------------------------------
 
 
@@ -305,7 +316,7 @@ class Retry:
 
 OrderNode = Union[Shuffle, Take, Skip, Repeat, Mix]
 NameNode = Union[Select, Rename, Drop]
-StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, NameNode]
+StageNode = Union[Image, Decode, Map, MapFields, Filter, FlatMap, Unbatch, Regroup, Cached, NameNode]
 FinishNode = Union[MapBatch, Blend, NameNode]
 Node = Union[OrderNode, Shard, StageNode, Batch, MapBatch, Blend, OnError, Retry]
 
@@ -331,7 +342,7 @@ def describe(node: Node | Operation | Mixing) -> str:
 
 
 #: nodes whose verb is not their name in lower case
-_VERBS = {"FlatMap": "flat_map", "MapBatch": "map_batch", "MapFields": "map", "OnError": "on_error"}
+_VERBS = {"Cached": "cache", "FlatMap": "flat_map", "MapBatch": "map_batch", "MapFields": "map", "OnError": "on_error"}
 
 
 def written(node: Node) -> str:
@@ -352,6 +363,8 @@ def written(node: Node) -> str:
         inside += _differing(node, ("fields",))
     elif isinstance(node, Image):
         inside = [repr(node.field), *(_short(op) for op in node.ops), *_differing(node, ("field", "ops"))]
+    elif isinstance(node, Cached):
+        inside = [repr(node.where), *([] if node.nbytes is None else [f"bytes={node.nbytes}"])]
     elif isinstance(node, OnError):
         inside = ["'raise'"] if node.policy is None else ["'skip'", *_differing(node.policy, ())]
     elif isinstance(node, Blend):

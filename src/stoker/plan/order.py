@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..kernel import native
@@ -31,13 +32,19 @@ class Places:
     positions: Ints
     indices: Ints
     epoch: int
+    stores: NDArray[np.bool_] | None = None  # which of them a full cache has room for; None: it is not full
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def part(self, first: int, stop: int) -> Places:
         whole = stop - first == len(self.positions)
-        return self if whole else Places(self.positions[first:stop], self.indices[first:stop], self.epoch)
+        return self if whole else self.take(slice(first, stop))
+
+    def take(self, rows: Ints | slice) -> Places:
+        """Some of them."""
+        stores = None if self.stores is None else self.stores[rows]
+        return Places(self.positions[rows], self.indices[rows], self.epoch, stores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,13 @@ class Order:
     def length(self) -> int | None:
         """Samples in one epoch; None: without end."""
         return _length(self.verbs, self.source_length)
+
+    @property
+    def each_once(self) -> bool:
+        """Whether samples come in passes, each of which has every sample of the source once."""
+        kinds = [type(verb) for verb in self.verbs]
+        first = kinds.index(Repeat) if Repeat in kinds else len(kinds)
+        return set(kinds[:first]) <= {Shuffle} and set(kinds[first:]) <= {Repeat}
 
     def places(self, positions: Ints, epoch: int) -> Places:
         """Which samples stand at these positions; worked out once for a whole batch, then shared out to its tasks."""

@@ -21,6 +21,7 @@ from .nodes import (
     RAGGED,
     Batch,
     Blend,
+    Cached,
     Drop,
     Filter,
     FinishNode,
@@ -47,9 +48,10 @@ from .nodes import (
     Unbatch,
     describe,
     verb_of,
+    written,
 )
 from .order import Order
-from .random_streams import streams_of
+from .random_streams import draws, streams_of
 
 #: verbs over samples that have to be counted as they come
 TailNode = Union[Take, Skip, Shuffle]
@@ -136,7 +138,7 @@ class Plan:
         """What a saved state must agree with, by name. Ranks, workers and batch size are not part of it."""
         order: Sequence[Node] = self.order.verbs if self.order else ()
         stages: list[Node] = [node for segment in self.segments for node in (*segment.nodes, *segment.tail)]
-        stages += [*self.stages, *self.finish]
+        stages = [node for node in (*stages, *self.stages, *self.finish) if not isinstance(node, Cached)]
         return {
             "source": self.source.fingerprint(),
             "order": digest("order", *map(describe, order)),
@@ -223,7 +225,30 @@ class _Compiler:
                 raise ConfigError(f"{verb}() works on samples: put it before batch(), or use map_batch()")
             self.finish.append(node)
         else:
+            if isinstance(node, Cached):
+                self._check_cache(node)
             self.current.append(node)
+
+    def _check_cache(self, node: Cached) -> None:
+        """Raise where a sample is not the same each time, or is not one of the source's."""
+        verb = written(node)
+        if not isinstance(self.source, Source):
+            raise ConfigError(
+                f"{verb}: samples of a stream have no number to be found by; pack them into shards with `stoker pack`, or with "
+                "stoker.write_tar"
+            )
+        if self.segments:
+            raise ConfigError(
+                f"{verb}: samples before it are counted or joined as they come (take, skip, shuffle(window=...) or an inner "
+                "batch after filter, flat_map or unbatch); put cache() before that verb"
+            )
+        if any(isinstance(before, Cached) for before in self.current):
+            raise ConfigError(f"{verb}: cache() appears twice; the later one is enough, because a sample it finds needs no other")
+        random = next((before for before in self.current if draws(before)), None)
+        if random is not None:
+            raise ConfigError(
+                f"{verb}: {written(random)} draws random numbers; put cache() before it, so that each epoch differs"
+            )
 
     def _add_order(self, node: OrderNode) -> None:
         if self.seed is None:
@@ -296,7 +321,9 @@ class _Compiler:
 
     def plan(self) -> Plan:
         if any(isinstance(node, RAGGED) for node in self.current):
-            last = max(i for i, node in enumerate(self.current) if isinstance(node, RAGGED))
+            # A cache after them is theirs: it keeps what became of a sample of the source.
+            last = max(i for i, node in enumerate(self.current) if isinstance(node, (*RAGGED, Cached)))
+            self._check_skipping(self.current[: last + 1])
             self.segments.append(Segment(tuple(self.current[: last + 1]), self.unit))
             self.current = self.current[last + 1 :]
         if not isinstance(self.source, Source) and not self.segments:
@@ -331,6 +358,18 @@ class _Compiler:
             work=works[-1],
             finishing=finishing,
         )
+
+    def _check_skipping(self, nodes: Sequence[StageNode]) -> None:
+        """Raise where a sample would be left out before batches are cut with a cache, and after that without it."""
+        ragged = max(i for i, node in enumerate(nodes) if isinstance(node, RAGGED))
+        between = [node for node in nodes[ragged + 1 : -1] if not isinstance(node, (Select, Rename, Drop))]
+        if self.policy is not None and isinstance(nodes[-1], Cached) and between:
+            verb, later = verb_of(nodes[ragged]), verb_of(between[0])
+            raise ConfigError(
+                f"{written(nodes[-1])}: with on_error('skip'), {later}() must not stand between {verb}() and cache(), because a "
+                f"bad sample would be left out of other batches than without the cache; put {later}() before {verb}() or "
+                "after cache()"
+            )
 
     def _resolved(self) -> tuple[list[Work], Work, Specs]:
         """What is left of segments and stages, and of what follows `batch`, when names are columns; and the batch's fields.

@@ -32,6 +32,13 @@ def drawers(node: Node) -> list[Drawer]:
     return [("blend", node.stream)] if isinstance(node, Blend) else []
 
 
+def draws(node: Node) -> bool:
+    """Whether a node draws random numbers, as far as that is known before it runs: a function may use generators of its own."""
+    if isinstance(node, Image):
+        return any(isinstance(op, RandomOperation) for op in node.ops)
+    return isinstance(node, (Map, MapFields)) and bool(node.rng)
+
+
 def streams_of(nodes: Iterable[Node]) -> tuple[tuple[int, ...], ...]:
     """The random streams of each node of a pipeline, one for each of its drawers.
 

@@ -166,6 +166,9 @@ class ConcatSource(Source):
     def fingerprint(self) -> str:
         return digest("mix", *(source.fingerprint() for source in self.sources), *(repr(sorted(m.items())) for m in self._names))
 
+    def version(self) -> str:
+        return digest("versions", self.fingerprint(), *(source.version() for source in self.sources))
+
     def describe(self) -> str:
         return f"{counted(len(self), 'sample')} of " + " + ".join(source.describe() for source in self.sources)
 

@@ -72,6 +72,15 @@ def identity(path: bytes) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
+def stamp(path: bytes) -> bytes:
+    """Size and time of a file, which change with its contents; nothing where there is none."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return b""
+    return b"%d %d" % (about.st_size, about.st_mtime_ns)
+
+
 def link_target(path: bytes) -> bytes | None:
     """Where a symbolic link points; None when it is none."""
     try:

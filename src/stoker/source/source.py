@@ -120,6 +120,10 @@ class Source(ABC):
     def fingerprint(self) -> str:
         """A short text that changes when the samples or their order do."""
 
+    def version(self) -> str:
+        """As `fingerprint`, and changes with the bytes of samples too, as far as that shows without reading them."""
+        return self.fingerprint()
+
     @abstractmethod
     def describe(self) -> str:
         """One line for `explain()`."""

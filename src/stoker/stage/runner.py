@@ -15,8 +15,9 @@ from ..batch.written_rows import Clock, Report, clocks
 from ..errors import BatchError, FunctionError, ReadError, SampleError
 from ..faults import TaskFault
 from ..kernel.render import Renderer
-from ..plan.columns import AnyNode, AnyStep, Work, check_there, read_with
+from ..plan.columns import AnyNode, AnyStep, Work, check_there, columns_before, read_with
 from ..plan.nodes import (
+    Cached,
     Decode,
     Drop,
     Filter,
@@ -30,11 +31,14 @@ from ..plan.nodes import (
     Unbatch,
 )
 from ..plan.order import Places
+from ..profiler_ranges import Record, recorded, recorder
 from ..source.chunk import Chunk, Column, Ints, join_chunks, numbers
 from ..source.sample_names import SourceNames
 from ..source.source import Rows as SourceRows
 from ..source.source import Source
+from ..storage.sample_cache import SampleCache
 from ..storage.scratch import Scratch
+from .cached_rows import CacheStage, RowCache, join_in_order
 from .decode import DecodeStage
 from .fields import FieldsStage
 from .image import ImageStage
@@ -50,8 +54,11 @@ NO_TARGETS: Mapping[str, NDArray[Any]] = {}
 Rows = Union[Places, Chunk]
 #: a step of a runner: the rows, the memory they may be written to, and the worker's scratch
 _Act = Callable[[Any, Targets, Scratch], Chunk]
+_Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], None]]
 
 
+#: the clocks of a task that nobody looks at closely
+NOT_LOOKED_AT: tuple[Clock, float] = ((0.0, 0.0), 0.0)
 #: how often it is tried how long the interpreter lock takes to get
 _TRY_LOCK_S = 0.02
 
@@ -66,6 +73,7 @@ STAGES: dict[type, type[Stage]] = {
     FlatMap: FlatMapStage,
     Unbatch: UnbatchStage,
     Regroup: RegroupStage,
+    Cached: CacheStage,
     **dict.fromkeys((Select, Rename, Drop), FieldsStage),
 }
 
@@ -86,7 +94,14 @@ class Runner:
     Want of memory is the fault of a row, too, wherever one row alone is enough for it.
     """
 
-    def __init__(self, work: Work, stages: Sequence[Stage], skip: bool, read: Reader | None = None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        stages: Sequence[Stage],
+        skip: bool,
+        read: Reader | None = None,
+        store: SampleCache | None = None,
+    ) -> None:
         self.skip, self._read = skip, read
         doing = list(zip(work.steps, stages))
         first = None if read is None else read_with(work.steps, read.source)
@@ -108,25 +123,30 @@ class Runner:
         self.by_row = not any(self._whole)
         self._columns = work.columns if work.moves else None
         self._functions = [function for stage in stages for function in stage.functions]
+        self._cached: RowCache | None = None
+        if store is not None and read is not None:
+            at = next(at for at, (step, _) in enumerate(doing) if isinstance(step.node, Cached))
+            makes = {column: final for before in self._makes[: at + 1] for column, final in before.items()}
+            needed = columns_before([step for step, _ in doing[at + 1 :]], work.columns)
+            functions = [function for _, stage in doing[:at] for function in stage.functions]
+            self._cached, self._cache_at = RowCache(store, read.source, needed, makes, functions), at + 1
 
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report(len(self.steps))
         if self._functions:
             scratch.again = isinstance(rows, Places)
-        clock, queued_s = clocks(), scratch.queued_s()
-        first = 0
-        rendered = self._rendered(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
-        if rendered is not None:
-            first = 2
-            chunk, renderer = rendered
-            rows, targets = self._settle(chunk, targets, report, self.steps[1])
-            now = clocks()
-            report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
-            report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
-            report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
-            clock = now
-        chunk = self._through(first, len(self.steps), rows, targets, scratch, report, clock)
+        report.weight = scratch.weight(self)
+        clock, queued_s = (clocks(), scratch.queued_s()) if report.weight else NOT_LOOKED_AT
+        record = recorder()
+        acts, render = (self._acts, self._rendered) if record is None else self._recorded(record)
+        if self._cached is None or not isinstance(rows, Places):
+            chunk = self._made(acts, render, len(self.steps), rows, targets, scratch, report, clock)
+        else:
+            chunk = self._kept(self._cached, acts, render, rows, targets, scratch, report, clock)
+            targets = targets if len(chunk) == len(rows) else NO_TARGETS
+            since = clocks() if report.weight else clock
+            chunk = self._through(acts, self._cache_at + 1, len(self.steps), chunk, targets, scratch, report, since)
         if self._columns is not None and len(chunk):
             chunk.columns = _named(chunk, self._columns)
         report.rows = len(chunk)
@@ -135,15 +155,93 @@ class Runner:
             report.draws = any(function.draws for function in self._functions)
             if scratch.slow:
                 report.slow, scratch.slow = tuple(scratch.slow), []
-            if clock[0] >= scratch.tried_s + _TRY_LOCK_S:
+            if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
                 report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
-        report.read_bytes = report.nbytes[0] if self._read is not None else 0
-        report.queued_s = max(0.0, scratch.queued_s() - queued_s)
+        if report.weight:
+            report.read_bytes = report.nbytes[0] if self._read is not None else 0
+            report.queued_s = max(0.0, scratch.queued_s() - queued_s)
         return chunk, report
 
+    def _made(
+        self,
+        acts: list[_Act],
+        render: _Render,
+        stop: int,
+        rows: Rows,
+        targets: Targets,
+        scratch: Scratch,
+        report: Report,
+        clock: Clock,
+    ) -> Chunk:
+        """Send rows through the steps up to `stop`, from the first."""
+        first = 0
+        rendered = render(rows, targets, scratch) if self._renders and isinstance(rows, Places) else None
+        if rendered is not None:
+            first = 2
+            chunk, renderer = rendered
+            rows, targets = self._settle(chunk, targets, report, self.steps[1])
+            now = clocks() if report.weight else clock
+            report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
+            report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
+            report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
+            clock = now
+        return self._through(acts, first, stop, rows, targets, scratch, report, clock)
+
+    def _kept(
+        self,
+        cached: RowCache,
+        acts: list[_Act],
+        render: _Render,
+        places: Places,
+        targets: Targets,
+        scratch: Scratch,
+        report: Report,
+        clock: Clock,
+    ) -> Chunk:
+        """Rows as they are after the cache: those it has, and the others made by the steps before it, and kept."""
+        at = self._cache_at
+        found, missing = cached.find(places, targets, scratch)
+        clock = _lap(report, at, clock)
+        if found is not None and not len(missing):
+            report.nbytes[at] = _bytes_of(found)
+            return found
+        rest = places if found is None else places.take(missing)
+        chunk = self._made(acts, render, at, rest, targets if found is None else NO_TARGETS, scratch, report, clock)
+        chunk, clock = cached.narrowed(chunk), clocks() if report.weight else clock
+        bad = [error.index for fault in report.skipped if isinstance(error := fault.error(), SampleError)]
+        cached.keep(
+            rest,
+            chunk,
+            [index for index in bad if index is not None],
+            len(rest) if report.failure is None else report.failed_slot,
+        )
+        if found is not None:
+            chunk.slots = missing[chunk.slots]
+            scratch.slow = [(int(missing[slot]), seconds) for slot, seconds in scratch.slow]
+            if report.failure is not None:
+                stop = report.failed_slot = int(missing[report.failed_slot])
+                found = found.take(np.flatnonzero(found.slots < stop))
+            chunk = join_in_order(found, chunk)
+        report.nbytes[at] = _bytes_of(chunk)
+        _lap(report, at, clock)
+        return chunk
+
+    def _recorded(self, record: Record) -> tuple[list[_Act], _Render]:
+        """The steps, and the read and the image stage together, within ranges that a profiler sees."""
+        acts: list[_Act] = [partial(recorded, record, name, act) for name, act in zip(self.steps, self._acts)]
+        return acts, partial(recorded, record, " and ".join(self.steps[:2]), self._rendered)
+
     def _through(
-        self, first: int, stop: int, rows: Rows, targets: Targets, scratch: Scratch, report: Report, clock: Clock
+        self,
+        acts: list[_Act],
+        first: int,
+        stop: int,
+        rows: Rows,
+        targets: Targets,
+        scratch: Scratch,
+        report: Report,
+        clock: Clock,
     ) -> Chunk:
         """Send rows through the steps from `first` to `stop`.
 
@@ -158,7 +256,7 @@ class Runner:
                 rows = rows.take(np.empty(0, np.int64))
             elif len(rows):
                 try:
-                    chunk = self._acts[at](rows, targets, scratch)
+                    chunk = acts[at](rows, targets, scratch)
                 except MemoryError as error:
                     if self._whole[at]:
                         raise
@@ -167,12 +265,13 @@ class Runner:
                     rows, targets = self._settle(
                         chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
                     )
-            now = clocks()
-            report.seconds[at] += now[0] - clock[0]
-            report.cpu_s[at] += now[1] - clock[1]
-            clock = now
-            if isinstance(rows, Chunk):
-                report.nbytes[at] = _bytes_of(rows)
+            if report.weight:
+                now = clocks()
+                report.seconds[at] += now[0] - clock[0]
+                report.cpu_s[at] += now[1] - clock[1]
+                clock = now
+                if isinstance(rows, Chunk):
+                    report.nbytes[at] = _bytes_of(rows)
             at += 1
             if short is not None:
                 targets = NO_TARGETS
@@ -180,7 +279,7 @@ class Runner:
                     rows = self._without_memory(rows, short, report, self.steps[at - 1])
                 else:
                     begin, at = at - 1, next((later for later in range(at, stop) if self._whole[later]), stop)
-                    rows = self._one_by_one(begin, at, rows, scratch, report)
+                    rows = self._one_by_one(acts, begin, at, rows, scratch, report)
         assert isinstance(rows, Chunk)
         return rows
 
@@ -204,14 +303,14 @@ class Runner:
         self._renders.settle(chunk, rows, renderer, local, scratch)
         return chunk, renderer
 
-    def _one_by_one(self, first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
+    def _one_by_one(self, acts: list[_Act], first: int, stop: int, rows: Rows, scratch: Scratch, report: Report) -> Chunk:
         """The same as the steps make of all rows together; a row for which there is no memory is a bad sample."""
         chunks: list[Chunk] = []
         earlier = report.failure
         for at in range(len(rows)):
             row = rows.take(np.array([at])) if isinstance(rows, Chunk) else rows.part(at, at + 1)
             try:
-                chunk = self._through(first, stop, row, NO_TARGETS, scratch, report, clocks()).own()
+                chunk = self._through(acts, first, stop, row, NO_TARGETS, scratch, report, clocks()).own()
             except MemoryError as error:
                 chunk = self._without_memory(row, error, report, self.steps[first])
             failed = report.failure is not earlier
@@ -273,9 +372,25 @@ class Runner:
         return chunk.take(np.flatnonzero(keep)), NO_TARGETS  # rows no longer line up with their memory
 
 
+def _lap(report: Report, step: int, clock: Clock) -> Clock:
+    """Count the time since `clock` as that step's, where anybody looks; returns the new clock."""
+    if not report.weight:
+        return clock
+    now = clocks()
+    report.seconds[step] += now[0] - clock[0]
+    report.cpu_s[step] += now[1] - clock[1]
+    return now
+
+
 def _bytes_of(chunk: Chunk) -> int:
-    """Bytes of a chunk's columns, as far as they need not be counted."""
-    return sum(getattr(column, "nbytes", 0) for column in chunk.columns.values())
+    """About the bytes of a chunk's columns: the values of a list are taken to be as large as its first."""
+    total = 0
+    for column in chunk.columns.values():
+        if isinstance(column, list):
+            total += len(column) * getattr(column[0], "nbytes", 0) if column else 0
+        else:
+            total += getattr(column, "nbytes", 0)
+    return total
 
 
 def _try_lock(scratch: Scratch) -> float:

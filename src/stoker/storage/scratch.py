@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ class Notes:
     """What happened to pictures since somebody last asked, and where one of them is; and what was tried again.
 
     Seek indices that were used, and that did not fit; damaged pictures that were decoded all the same; those that Pillow decoded.
+    Samples that `cache` had, and had not.
     """
 
     seeks_used: int = 0
@@ -25,16 +27,28 @@ class Notes:
     damage: str = ""
     pillow: int = 0
     retried: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
 
 
 #: nothing happened; one for all, because mostly nothing does
 NO_NOTES = Notes()
 
 
+#: a worker looks closely at what a task takes so often at most
+_LOOK_S = 0.002
+
+
+class Looks:
+    """How closely the workers of this process look at what tasks take."""
+
+    everything = 0  # so many want to know of every task
+
+
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "_notes", "_schedule", "again", "slow", "tried_s")
+    __slots__ = ("_arena", "_decoder", "_kept", "_looks", "_notes", "_schedule", "again", "slow", "tried_s")
 
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
@@ -44,6 +58,7 @@ class Scratch:
         #: when it was last tried how long the interpreter lock takes to get
         self.tried_s = 0.0
         self._notes: Notes | None = None
+        self._looks: dict[int, tuple[float, int]] = {}  # by kind of work: when to look closely again, tasks not looked at
         self._schedule: int | None = None  # a file that tells how long this thread waited for a core; -1: there is none
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None
@@ -66,6 +81,20 @@ class Scratch:
         if owner not in self._kept:
             self._kept[owner] = make()
         return self._kept[owner]
+
+    def weight(self, kind: Any) -> int:
+        """How many tasks the one that begins now stands for, where it is looked at closely; 0: it is not.
+
+        Looking costs some microseconds. Of tasks that take longer than that a hundred times each is looked at; of shorter ones
+        as many as are worth it.
+        """
+        now, number = time.monotonic(), id(kind)
+        due, unseen = self._looks.get(number, (0.0, 0))
+        if now < due and not Looks.everything:
+            self._looks[number] = due, unseen + 1
+            return 0
+        self._looks[number] = now + _LOOK_S, 0
+        return unseen + 1
 
     def queued_s(self) -> float:
         """How long the worker's thread was ready to run, ever, and had no core; 0 where the system does not say."""

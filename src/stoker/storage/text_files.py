@@ -27,8 +27,12 @@ _STANDARD = {b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
 
 def write_text(path: AnyPath, text: str) -> None:
     """Write a file that appears whole or not at all; a pipe, a device or a descriptor is written to as it is."""
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_whole(path: AnyPath, data: bytes) -> None:
+    """The same with bytes."""
     name = file_name(path)
-    data = text.encode("utf-8", "backslashreplace")
     try:
         if _is_plain(name):
             _replace(os.path.realpath(name), data)  # what a link points to is replaced, not the link
@@ -47,6 +51,15 @@ def append_lines(path: AnyPath, lines: Iterable[str]) -> None:
         _write_all(place, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"), os.O_WRONLY | os.O_APPEND)
     except OSError as error:
         raise write_error(error, printable(place), os.path.dirname(place), 0, 0) from error
+
+
+def open_to_write(name: bytes) -> tuple[int, bool]:
+    """A descriptor for writing a file from its start, and whether it is a plain file of that name, which is empty now."""
+    number = _descriptor(name)
+    if number is not None:
+        return os.dup(number), False
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    return fd, stat.S_ISREG(os.fstat(fd).st_mode)
 
 
 def tail_lines(path: AnyPath) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from ...kernel.render import FileInput, Renderer
 from ...sizes import counted
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints
-from ..paths import NOT_PLAIN, AnyPath, absolute, inside, is_file, is_folder, link_target, printable
+from ..paths import NOT_PLAIN, AnyPath, absolute, inside, is_file, is_folder, link_target, printable, stamp
 from ..shards.seekrows import Seeks
 from ..shards.seeks import SeekTable
 from ..shards.sidecar import seek_table
@@ -80,6 +80,10 @@ class LabelledFiles(Source):
 
     def __len__(self) -> int:
         return self._length
+
+    def version(self) -> str:
+        stamps = [stamp(self._paths.path(number)) for number in range(len(self._paths))]
+        return digest("versions", self.fingerprint(), b"\n".join(stamps))
 
     def read(self, indices: Ints, wanted: Collection[str], out: Mapping[str, NDArray[Any]], scratch: Scratch) -> Rows:
         columns, errors = self._read([name for name in self._firsts if name in wanted], indices, scratch)

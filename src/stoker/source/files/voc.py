@@ -16,7 +16,7 @@ from ...kernel.render import Renderer
 from ...sizes import counted
 from ...storage.scratch import Scratch
 from ..chunk import BYTES, BytesColumn, Column, FieldSpec, Ints, array_spec
-from ..paths import AnyPath, parent_name, printable
+from ..paths import AnyPath, parent_name, printable, stamp
 from ..shards.sidecar import seek_table
 from ..source import Located, Rows, Source, Targets, digest, why_no_boxes
 from .labelled_files import file_input, read_column, read_error
@@ -148,6 +148,10 @@ class VocSource(Source):
 
     def seeks(self, field: str) -> int:
         return int((self._seeks.lengths[self._images] > 0).sum()) if self._seeks is not None and field == "image" else 0
+
+    def version(self) -> str:
+        stamps = [stamp(self._paths.path(number)) for number in range(len(self._paths))]
+        return digest("versions", self.fingerprint(), b"\n".join(stamps))
 
     def fingerprint(self) -> str:
         return self._fingerprint
@@ -289,7 +293,7 @@ def _collect(listed: VocPaths) -> _Objects:
         first = printable(listed.annotations[0])
         raise SourceNotFound(
             f"no annotation for any of {counted(len(listed.images), 'image')}; the first looked for is {first}: "
-            "check annotations=..."
+            "check annotations=..., below which it has the path that its image has below images=..."
         )
     return found
 

@@ -1,0 +1,55 @@
+"""`--watch`: a run shown while it goes on, in the terminal and in a browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..loader import Loader
+
+#: tasks that the timeline of a report shows at most
+_TASKS = 3000
+
+Watched = Annotated[
+    bool, typer.Option("--watch", help="Show the run while it goes on: in this terminal, and in a browser on this machine.")
+]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, metavar="N", help="Port of the page of `--watch`.", show_default="one that is free")
+]
+
+
+@contextmanager
+def watching(loader: Loader, page: bool, port: int, *, title: str, terminal: bool, training: bool = True) -> Iterator[None]:
+    """Show a loader while the ``with`` block runs, as far as that is wanted; where there is no terminal, the page's address."""
+    from ..observe.live import watch
+    from ..observe.loader_view import LoaderView
+    from ..observe.terminal_view import shown_in_terminal
+
+    with ExitStack() as stack:
+        if page:
+            url = stack.enter_context(watch(loader, port=port, terminal=terminal, title=title, training=training)).url
+            if not sys.stderr.isatty():
+                sys.stderr.write(f"watch it at {url}\n")
+                sys.stderr.flush()
+        elif terminal:
+            stack.enter_context(shown_in_terminal(LoaderView(loader, "watch", title, training)))
+        yield
+
+
+@contextmanager
+def timeline_of(loader: Loader, report: Path | None) -> Iterator[Callable[[], dict[str, Any] | None]]:
+    """Record what workers do while the ``with`` block runs, if there will be a report; what is given makes its timeline."""
+    if report is None:
+        yield lambda: None
+        return
+    from ..observe.page_data import recorded_timeline
+    from ..observe.timeline import recorded
+
+    with recorded(loader, _TASKS) as recorder:
+        yield lambda: recorded_timeline(recorder)

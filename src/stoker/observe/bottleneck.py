@@ -1,0 +1,422 @@
+"""What limits a run: a list of limits, each with the evidence it needs; the first that has it is named. Arithmetic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..sizes import counted, show_bytes
+from .facts import Facts
+from .stats import OriginStats, Stats, StepStats
+from .what_if import costs_of, made_samples, other_cores, used_cores
+
+#: a run that is shorter says nothing
+SHORT_S = 1.0
+#: a loop that waits for less than this share of its time has what it needs; the second: while workers are busy all the time
+_CALM, _CALM_BUSY = 0.1, 0.05
+#: steps that take longer by this share beside busy workers are slowed by them
+SLOWED = 0.1
+#: cores of which this share is busy are all busy
+_FULL = 0.85
+#: workers that have nothing to do for this share of the time, while the loop waits, are not what it waits for
+_IDLE = 0.25
+#: a share of the time in tasks that explains them
+_MOSTLY = 0.3
+#: tasks that take so many times as long as most, for a sample, have slow ones in them; the second: without other evidence
+_SLOW, _SLOW_ALONE = 2.5, 5.0
+#: where such tasks are at most this share, and take at least this share of the time, they are the limit
+_FEW, _SLOW_SHARE = 0.4, 0.25
+#: a shard whose samples take so many times as long to read as others, and what it must cost of all time in tasks
+_SLOW_SHARD, _SLOW_SHARD_SHARE = 2.0, 0.15
+#: from this share of samples on that were not in a cache it is cold
+_COLD = 0.2
+#: bytes in and out per second on a core from which on moving them is the work
+_BANDWIDTH = 2e9
+#: from this share of the images on it matters who decodes them
+_BY_PILLOW = 0.3
+#: from so many workers per core on they are in each other's way
+_CROWDED = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Where the time went: shares, and cores."""
+
+    waited: float  # of the loop's time: for batches
+    handed: float  # of the loop's time: handing them over; part of `waited`
+    busy: float  # of the workers' time: in tasks
+    cpu: float  # of the time in tasks: on a core
+    lock: float  # waiting for the interpreter lock
+    queued: float  # ready to run, and no core was free
+    wait: float  # waiting for storage, a network, a sleep
+    used: float  # cores that workers kept busy
+    others: float  # cores that other threads of this program kept busy
+    cores: float  # that there are
+
+    @property
+    def full(self) -> bool:
+        """Whether this program keeps all its cores busy."""
+        return self.cores > 0 and self.used + self.others >= _FULL * self.cores
+
+    @property
+    def idle(self) -> float:
+        return 1 - self.busy
+
+
+def balance_of(stats: Stats) -> Balance:
+    """Where the time of a run went."""
+    steps = stats.steps
+    in_steps = sum(step.wall_s for step in steps) or 1.0
+    made_s = stats.task_s / made_samples(stats) * stats.samples_per_s
+    busy = stats.busy_share if stats.earlier_worker_s else min(1.0, made_s / max(1, stats.workers))
+    return Balance(
+        waited=stats.wait_share,
+        handed=min(1.0, stats.handed_s / stats.elapsed_s / stats.ranks),
+        busy=busy,
+        cpu=min(1.0, sum(step.cpu_s for step in steps) / in_steps),
+        lock=sum(step.lock_s for step in steps) / in_steps,
+        queued=sum(step.queued_s for step in steps) / in_steps,
+        wait=sum(step.wait_s for step in steps) / in_steps,
+        used=min(used_cores(stats), float(stats.cores or 1e9)),
+        others=other_cores(stats),
+        cores=float(stats.cores),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What limits a run, in a word and in a sentence; `resource` is what it is called in `what_if.Costs.rates`."""
+
+    name: str
+    told: str
+    resource: str = "cores"
+    step: str = ""  # the step that it shows in
+    excess: float = 0.0  # share of the time in tasks that would be saved without it
+
+
+#: looks for the evidence of one limit
+_Test = Callable[[Stats, Facts, Balance], Limit | None]
+
+
+def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
+    """The limit of a run that was measured for long enough."""
+    balance = balance_of(stats)
+    calm = balance.waited < (_CALM if balance.busy < 0.9 else _CALM_BUSY)
+    tests = (_SATISFIED if training else _EMPTY_LOOP) if calm else _WAITING
+    found = (test(stats, facts, balance) for test in tests)
+    return next(limit for limit in found if limit is not None)
+
+
+# ---- the loop does not wait ----------------------------------------------------------------------------------------------
+
+
+def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    more = stats.loop.interference
+    if more is None or more < SLOWED or balance.busy * stats.workers < 0.1:
+        return None
+    return Limit(
+        "slowed",
+        f"The loader slows the training loop: its steps take {more:.0%} longer while workers are busy, because they share "
+        f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_told(stats)}",
+        "loop",
+    )
+
+
+def _and_interpreter(stats: Stats) -> str:
+    return "" if stats.executor.processes else " and the interpreter"
+
+
+def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
+    spare = f"{counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time"
+    rates = costs_of(stats, facts).rates()
+    able = min(rate for name, rate in rates.items() if name != "loop") / stats.samples_per_s
+    if balance.busy < 0.8 and able > 1.2:
+        spare += f": they could feed a loop {'more than 10' if able > 10 else f'{able:.1f}'} times as fast"
+    return Limit("loop", f"Fast enough: the training loop itself is the limit ({spare})", "loop")
+
+
+def _hand_out(stats: Stats, facts: Facts, balance: Balance) -> Limit:
+    told = "Batches were ready when they were asked for: handing them out is the limit"
+    return Limit("handout", f"{told} ({counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time)", "loop")
+
+
+# ---- the loop waits ------------------------------------------------------------------------------------------------------
+
+
+def _alone(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if stats.executor.name != "inline":
+        return None
+    return Limit("workers", "Too few workers are the limit: there are none, and whoever asks for a batch makes it", "alone")
+
+
+def _handover(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if balance.handed < 0.5 * balance.waited:
+        return None
+    speed = f", {show_bytes(stats.bytes / stats.handed_s)}/s" if stats.bytes else ""
+    to = "the device" if facts.device else "its library"
+    return Limit("handover", f"The hand-over of batches to {to} is the limit: {balance.handed:.0%} of the time{speed}", "loop")
+
+
+def _cold(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    asked = stats.cache_hits + stats.cache_misses
+    missed = stats.cache_misses / asked if asked else 0.0
+    saved = _before_cache(stats)
+    if missed < _COLD or saved < _MOSTLY:
+        return None
+    if facts.samples and stats.cache_misses > 1.2 * facts.samples:
+        told = f"A cache that is too small is the limit: {missed:.0%} of the samples were not in it, many of them again"
+        return Limit("cache", f"{told}, and making them took {saved:.0%} of the workers' time", excess=saved)
+    told = f"A cold cache is the limit: {missed:.0%} of the samples were not in it yet, and making them took {saved:.0%}"
+    return Limit("cold", f"{told} of the workers' time", excess=saved)
+
+
+def _before_cache(stats: Stats) -> float:
+    """Share of the workers' time in steps that a cache saves."""
+    names = [step.name for step in stats.steps]
+    at = next((number for number, name in enumerate(names) if name.startswith("cache")), 0)
+    return sum(step.wall_s for step in stats.steps[:at]) / (sum(step.wall_s for step in stats.steps) or 1.0)
+
+
+def _shard(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    slow = slow_origin(stats)
+    if slow is None:
+        return None
+    origin, usual_s, excess = slow
+    return Limit(
+        "shard",
+        f"One slow place is the limit: reading a sample from {origin.name} takes {_ms(origin.wall_s / origin.samples)}, from "
+        f"elsewhere {_ms(usual_s)}, and that is {excess:.0%} of the workers' time",
+        "workers",
+        excess=excess,
+    )
+
+
+def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
+    """The shard whose samples take much longer to read than others: it, what others take, and what share of time it costs."""
+    origins = [origin for origin in stats.origins if origin.samples]
+    read = next((step for step in stats.steps if step.kind == "read"), None)
+    if not origins or read is None or not stats.task_s:
+        return None
+    slowest = max(origins, key=lambda origin: origin.wall_s / origin.samples)
+    others = [origin for origin in origins if origin is not slowest]
+    # Where only slow ones are listed, the others are what is left of all reading.
+    samples = max(sum(origin.samples for origin in others), read.samples - slowest.samples)
+    seconds = max(sum(origin.wall_s for origin in others), read.wall_s - slowest.wall_s)
+    if samples <= 0 or not seconds:
+        return None
+    usual_s = seconds / samples
+    excess = (slowest.wall_s - slowest.samples * usual_s) / stats.task_s
+    if slowest.wall_s / slowest.samples < _SLOW_SHARD * usual_s or excess < _SLOW_SHARD_SHARE:
+        return None
+    return slowest, usual_s, min(0.95, excess)
+
+
+def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    share, excess, usual_s = slow_samples(stats)
+    read = next((step for step in stats.steps if step.kind == "read"), None)
+    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
+        return None  # who waits for a core or the lock now and then takes longer, too
+    if read is not None and read.wait_s > 0.5 * stats.task_s:
+        return None
+    worst = next(iter(stats.slowest), None)
+    example = f"; {worst.key!r} took {_ms(worst.seconds)}" if worst is not None else ""
+    return Limit(
+        "tail",
+        f"A few slow samples are the limit: most take {_ms(usual_s)}, but some much longer, which costs {excess:.0%} of the "
+        f"workers' time{example}",
+        excess=excess,
+    )
+
+
+def slow_samples(stats: Stats) -> tuple[float, float, float]:
+    """The share of samples in tasks that took much longer than most, what share of the time that cost, and what most take."""
+    times = _SLOW if stats.slowest else _SLOW_ALONE
+    counts = stats.sample_costs.counts
+    usual_s = stats.sample_costs.quantile(0.5)
+    seconds = [2.0 ** ((number - 0.5) / 2) * 1e-6 for number in range(len(counts))]
+    total_s = sum(count * each for count, each in zip(counts, seconds))
+    slow = [(count, each) for count, each in zip(counts, seconds) if each > times * usual_s]
+    excess_s = sum(count * (each - usual_s) for count, each in slow)
+    return sum(count for count, _ in slow) / max(1, stats.sample_costs.total), excess_s / total_s if total_s else 0.0, usual_s
+
+
+def _memory(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if balance.idle < _IDLE:
+        return None
+    unit, units = unit_bytes(stats, facts)
+    if unit and units <= 2 + stats.workers // 3:
+        return Limit(
+            "memory",
+            f"The memory budget is the limit: it holds {counted(units, 'batch', 'batches')} of {show_bytes(unit)}, so that "
+            f"workers are idle {balance.idle:.0%} of the time while batches are waited for",
+            "memory",
+        )
+    if facts.ahead is not None and facts.ahead <= 2 + stats.workers // 3:
+        return Limit(
+            "ahead",
+            f"`ahead={facts.ahead}` is the limit: with so few batches in the making workers are idle {balance.idle:.0%} of the "
+            "time while batches are waited for",
+            "memory",
+        )
+    return None
+
+
+def unit_bytes(stats: Stats, facts: Facts) -> tuple[float, int]:
+    """Bytes of one unit in the making, and how many of them the memory budget holds; (0, 0): not known."""
+    held = [moment.nbytes / moment.in_flight for moment in stats.history if moment.in_flight]
+    unit = max(stats.bytes / stats.batches, *held, 0.0)
+    budget = facts.budget or max((moment.budget for moment in stats.history), default=0)
+    return (unit, max(1, int(budget / unit))) if unit and budget else (0.0, 0)
+
+
+def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if balance.idle < 0.4:
+        return None
+    if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
+        told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
+        return Limit("handout", told, "loop")
+    told = f"Workers were idle {balance.idle:.0%} of the time although batches were waited for: they were asked for too late"
+    return Limit("ahead", told, "memory")
+
+
+def _per_batch(stats: Stats) -> str:
+    return f"{counted(round(stats.samples / stats.batches), 'sample')}, {stats.elapsed_s / stats.batches * 1e6:,.0f} us each"
+
+
+def _full(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    return _computing(stats, facts, balance) if balance.full else None
+
+
+def _no_cores(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if balance.queued < max(_MOSTLY, balance.lock, balance.wait) or (facts.idle_cores or 0.0) > 0.5 * balance.cores:
+        return None
+    own = f", {balance.others:.1f} more in other threads of this program" if balance.others >= 0.2 else ""
+    return Limit(
+        "cores",
+        f"Other programs on the cores are the limit: workers were ready to run and had no core {balance.queued:.0%} of their "
+        f"time, and used {balance.used:.1f} of {stats.cores}{own}",
+    )
+
+
+def _lock(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    functions = [step for step in stats.steps if step.kind == "function"]
+    share = sum(step.wall_s for step in functions) / (stats.task_s or 1.0)
+    if stats.draws and share >= _MOSTLY and not stats.executor.processes and balance.lock + balance.wait >= _MOSTLY:
+        name = max(functions, key=lambda step: step.wall_s).name
+        return Limit(
+            "python",
+            f"Python functions that draw from the random generators of the process are the limit: one runs at a time ({name})",
+            "python",
+            name,
+        )
+    if balance.lock < _MOSTLY:
+        return None
+    if sum(step.cpu_s for step in functions) >= 0.3 * stats.cpu_s:
+        top = max(functions, key=lambda step: step.cpu_s)
+        told = f"Python code that holds the interpreter lock is the limit: {top.name} ({_share_of(top, stats)}), while other "
+        return Limit("python", f"{told}threads wait for the lock {balance.lock:.0%} of their time", "python", top.name)
+    if by_pillow(stats):
+        told = (
+            f"{pillow_told(stats)}, which holds the interpreter lock part of the time: threads wait for it {balance.lock:.0%} of"
+        )
+        return Limit("python", f"The interpreter lock is the limit: {told} their time", "python", _top(stats).name)
+    return Limit(
+        "interpreter",
+        f"The interpreter lock is the limit: workers wait for it {balance.lock:.0%} of their time, while Python code elsewhere "
+        "in this program holds it",
+        "python",
+    )
+
+
+def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if balance.wait < _MOSTLY:
+        return None
+    top = max(stats.steps, key=lambda step: step.wait_s)
+    share = f"{top.wait_s / (stats.task_s or 1.0):.0%} of the workers' time"
+    if top.kind != "read":
+        told = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name}, {share}, off the cores"
+        return Limit("waiting", told, "workers", top.name)
+    each = f"{_ms(top.wait_s / max(1, top.samples))} a sample"
+    speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
+    if facts.stored == "network":
+        return Limit("network", f"The network is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
+    return Limit("storage", f"Storage is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
+
+
+def _few_workers(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if not stats.workers < stats.cores - balance.others - 0.5:
+        return None
+    told = f"Too few workers are the limit: {workers_told(stats)} for {counted(stats.cores, 'core')}, computing all the time"
+    return Limit("workers", f"{told}, mostly {_tops(stats)}", "workers", _top(stats).name)
+
+
+def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
+    top = _top(stats)
+    busy = f"{balance.used:.1f} of {stats.cores} cores are busy with {_tops(stats)}" if stats.cores else _tops(stats)
+    if crowded(stats):
+        busy += f", for which {workers_told(stats)} take turns"
+    if balance.others >= 0.2 * max(1.0, balance.cores):
+        busy += f", {balance.others:.1f} with other threads of this program"
+    if top.name.startswith(("image", "decode")):
+        return Limit("decode", f"Decoding is the limit: {busy}", "cores", top.name)
+    if top.cpu_s and (top.bytes_in + top.bytes_out) / top.cpu_s > _BANDWIDTH:
+        rate = show_bytes((top.bytes_in + top.bytes_out) / made_samples(stats) * stats.samples_per_s)
+        return Limit("bandwidth", f"Memory bandwidth is the limit: {busy}, moving {rate}/s", "cores", top.name)
+    if top.kind == "function":
+        return Limit("function", f"A function is the limit: {busy}", "cores", top.name)
+    return Limit("compute", f"The cores are the limit: {busy}", "cores", top.name)
+
+
+_SATISFIED: tuple[_Test, ...] = (_slowed, _loop)
+_EMPTY_LOOP: tuple[_Test, ...] = (_hand_out,)
+_WAITING: tuple[_Test, ...] = (
+    _alone, _handover, _cold, _shard, _tail, _memory, _late, _full, _no_cores, _lock, _wait, _few_workers, _computing,
+)  # fmt: skip
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------------
+
+
+def workers_told(stats: Stats) -> str:
+    """How many workers there are, and of what kind."""
+    executor = stats.executor
+    threads = counted(executor.threads or stats.workers, "thread")
+    if not executor.processes:
+        return threads
+    processes = "1 process" if executor.processes == 1 else f"{executor.processes} processes"
+    return processes if executor.threads == 1 else f"{processes} of {threads}"
+
+
+def crowded(stats: Stats) -> bool:
+    """Whether there are many more workers than cores."""
+    return stats.workers >= _CROWDED * stats.cores > 0
+
+
+def by_pillow(stats: Stats) -> bool:
+    """Whether many images were decoded by Pillow."""
+    return stats.pillow > _BY_PILLOW * stats.worked
+
+
+def pillow_told(stats: Stats) -> str:
+    return f"{counted(stats.pillow, 'image')} of {counted(stats.worked, 'sample')} were decoded by Pillow (PNG, WebP and others)"
+
+
+def _top(stats: Stats) -> StepStats:
+    """The step that took the most time on cores."""
+    return max(stats.steps, key=lambda step: step.cpu_s, default=StepStats("nothing that was measured"))
+
+
+def _tops(stats: Stats, count: int = 2) -> str:
+    """The costliest steps with their shares, those that round to nothing omitted."""
+    steps = sorted(stats.steps, key=lambda step: -step.cpu_s)[:count]
+    return (
+        " and ".join(f"{step.name} ({_share_of(step, stats)})" for step in steps if step.cpu_s >= 0.05 * stats.cpu_s) or "tasks"
+    )
+
+
+def _share_of(step: StepStats, stats: Stats) -> str:
+    return f"{step.cpu_s / (sum(each.cpu_s for each in stats.steps) or 1.0):.0%}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

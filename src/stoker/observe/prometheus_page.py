@@ -1,0 +1,193 @@
+"""The statistics of a loader where Prometheus collects them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+
+from ..engine.daemons import Daemons
+from ..errors import ConfigError
+from ..registry import needed
+from .followers import Follower
+from .meters import Meters
+from .stats import Histogram, Stats
+
+if TYPE_CHECKING:
+    from ..loader import Loader
+
+_log = logging.getLogger("stoker")
+#: how long a client may take to ask, and `close` for an answer that is on its way
+_ASK_S, _CLOSE_S = 5.0, 1.0
+
+#: name, what it counts, and the field of `Stats`
+_COUNTERS = (
+    ("stoker_batches", "batches handed out", "batches"),
+    ("stoker_samples", "samples handed out", "samples"),
+    ("stoker_batch_bytes", "bytes of the batches handed out", "bytes"),
+    ("stoker_epochs", "epochs that have ended", "epochs"),
+    ("stoker_elapsed_seconds", "time from the first batch to the last one handed out", "elapsed_s"),
+    ("stoker_wait_seconds", "time the training loop waited for batches", "waited_s"),
+    ("stoker_hand_over_seconds", "time it took to hand batches over to a device or another library", "handed_s"),
+    ("stoker_task_seconds", "time of workers in tasks", "task_s"),
+    ("stoker_task_core_seconds", "time of workers in tasks, on a core", "cpu_s"),
+    ("stoker_skipped_samples", "bad samples left out", "skipped"),
+    ("stoker_retries", "reads and calls of functions that were tried again", "retried"),
+    ("stoker_damaged_images", "images decoded as far as they go", "damaged"),
+    ("stoker_pillow_images", "images decoded by Pillow", "pillow"),
+    ("stoker_cache_hits", "samples found in a cache", "cache_hits"),
+    ("stoker_cache_misses", "samples not found in a cache", "cache_misses"),
+    ("stoker_lost_tasks", "tasks whose worker ended before they did, and which ran again", "lost"),
+)
+#: bounds of waits are powers of two, in microseconds: always the same ones, from 16 us to 67 s
+_POWERS = range(4, 27)
+#: how a step spends its time, by field of `StepStats`
+_STATES = (("cpu", "cpu_s"), ("lock", "lock_s"), ("queued", "queued_s"), ("wait", "wait_s"))
+
+
+def prometheus(loader: Loader, port: int = 9464, host: str = "127.0.0.1") -> PrometheusPage:
+    """Serve what a loader measures to Prometheus, at ``http://127.0.0.1:9464/metrics``, until the loader is closed.
+
+    Only programs on this machine reach it, unless `host` says otherwise: "0.0.0.0" is reached from everywhere, and asks nobody
+    who they are. Port 0 is one that is free; the page's `address` has it. Needs the package `prometheus-client`. Every metric has
+    the label ``rank``; processes on one machine need ports of their own.
+    """
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65536:
+        raise ConfigError(f"observe.prometheus(port={port!r}): must be an integer from 0 to 65535")
+    client = needed("prometheus_client", "prometheus", "observe.prometheus()")
+    return PrometheusPage(loader, port, host, client)
+
+
+class PrometheusPage(Follower):
+    """A page of metrics; made by `stoker.observe.prometheus`. `address` is where it is."""
+
+    def __init__(self, loader: Loader, port: int, host: str, client: Any) -> None:
+        super().__init__(loader, "observe.prometheus(loader)")
+        registry = client.CollectorRegistry()
+        registry.register(_MetricsCollector(self._meters, str(self.rank)))
+        try:
+            server = _MetricsServer(host, port, partial(client.generate_latest, registry), client.CONTENT_TYPE_LATEST)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"observe.prometheus(port={port}, host={host!r}): nothing can be served there "
+                f"({getattr(error, 'strerror', None) or error}); choose another port, or 0 for one that is free"
+            ) from error
+        self.port: int = server.server_address[1]
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
+        stop = threading.Event()
+        self._daemons = Daemons(partial(_end, server.socket, stop))
+        try:
+            self._daemons.start("the thread of the Prometheus page", "stoker-prometheus", _serve, server, stop)
+        except ConfigError:
+            server.server_close()
+            raise
+        self._begin(loader)
+
+    def _finish(self) -> None:
+        self._daemons.close(_CLOSE_S)
+
+
+class _MetricsServer(socketserver.TCPServer):
+    allow_reuse_address = True
+
+    def __init__(self, host: str, port: int, page: Callable[[], bytes], kind: str) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.page, self.kind = page, kind
+        super().__init__((host, port), _MetricsAnswer)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("a request for metrics could not be answered", exc_info=True)
+
+
+class _MetricsAnswer(BaseHTTPRequestHandler):
+    server: _MetricsServer
+    timeout = _ASK_S
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] not in ("/", "/metrics"):
+            self.send_error(404)
+            return
+        text = self.server.page()
+        self.send_response(200)
+        self.send_header("Content-Type", self.server.kind)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads these."""
+
+
+def _serve(server: _MetricsServer, stop: threading.Event) -> None:
+    with server:
+        while not stop.is_set():
+            server.handle_request()
+
+
+def _end(listening: socket.socket, stop: threading.Event) -> None:
+    stop.set()
+    with suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for a request
+
+
+class _MetricsCollector:
+    """Metrics of the present moment, made when they are asked for."""
+
+    def __init__(self, meters: Meters, rank: str) -> None:
+        self._meters, self._rank = meters, rank
+        self._core = needed("prometheus_client.core", "prometheus", "observe.prometheus()")
+
+    def describe(self) -> list[Any]:
+        """Nothing, so that registering does not ask for statistics."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        stats = self._meters.snapshot()
+        for name, what, field in _COUNTERS:
+            yield self._family("Counter", name, what, (), [((), getattr(stats, field))])
+        yield from self._steps(stats)
+        workers = [((str(worker.number),), worker.busy_s) for worker in stats.by_worker]
+        yield self._family("Counter", "stoker_worker_busy_seconds", "time in tasks, by worker", ("worker",), workers)
+        occupancy = self._meters.occupancy()
+        gauges = (
+            ("stoker_workers", "workers that run tasks", stats.workers),
+            ("stoker_cores", "cores this process may use", stats.cores),
+            ("stoker_ready_units", "batches, or groups of small ones, that are complete", occupancy.ready),
+            ("stoker_in_flight_units", "batches, or groups of small ones, in the making or complete", occupancy.in_flight),
+            ("stoker_in_flight_bytes", "memory of these", occupancy.nbytes),
+            ("stoker_budget_bytes", "memory they may take", occupancy.budget),
+        )
+        for name, what, value in gauges:
+            yield self._family("Gauge", name, what, (), [((), value)])
+        step_s = stats.loop.step_s
+        yield self._family("Counter", "stoker_loop_seconds", "time of the training loop with batches", (), [((), step_s)])
+        waits = self._core.HistogramMetricFamily("stoker_batch_wait_seconds", "waits of the training loop", labels=["rank"])
+        waits.add_metric([self._rank], buckets=_buckets(stats.loop.waits), sum_value=stats.waited_s)
+        yield waits
+
+    def _steps(self, stats: Stats) -> Iterator[Any]:
+        times = [((step.name, state), getattr(step, field)) for step in stats.steps for state, field in _STATES]
+        what = "time of workers by step: on a core, waiting for the interpreter lock, for a core, for anything else"
+        yield self._family("Counter", "stoker_step_seconds", what, ("step", "state"), times)
+        samples = [((step.name,), step.samples) for step in stats.steps]
+        yield self._family("Counter", "stoker_step_samples", "samples that came into a step", ("step",), samples)
+        sizes = [((step.name,), step.bytes_out) for step in stats.steps]
+        yield self._family("Counter", "stoker_step_bytes", "bytes that came out of a step", ("step",), sizes)
+
+    def _family(self, kind: str, name: str, what: str, labels: tuple[str, ...], values: Sequence[tuple[Any, float]]) -> Any:
+        family = getattr(self._core, f"{kind}MetricFamily")(name, what, labels=["rank", *labels])
+        for given, value in values:
+            family.add_metric([self._rank, *given], value)
+        return family
+
+
+def _buckets(waits: Histogram) -> list[tuple[str, float]]:
+    """So many waits up to so many seconds."""
+    bounds = [(f"{2**power * 1e-6:.6f}", float(sum(waits.counts[: 2 * power + 1]))) for power in _POWERS]
+    return [*bounds, ("+Inf", float(waits.total))]

@@ -1,0 +1,57 @@
+"""What one needs to know to run something again: versions, the machine, and how the loader was made."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .stats import Stats
+
+#: packages whose version matters, if they are installed
+_PACKAGES = ("numpy", "pillow", "torch")
+
+
+def run_settings(stats: Stats, arguments: Mapping[str, Any] | None = None, command: str = "") -> dict[str, str]:
+    """Names and values, as text. `arguments` are those of the loader, `command` is what was typed."""
+    told = {"command": command} if command else {}
+    if arguments is not None:
+        told["loader"] = ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "as it is by default"
+    executor = stats.executor
+    workers = f"{executor.processes} processes of {executor.threads} threads" if executor.processes else f"{stats.workers}"
+    told["workers"] = f"{workers} ({executor.name}){f': {executor.reason}' if executor.reason else ''}"
+    told["stoker"] = _version("stoker") or "not installed"
+    told["python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    told |= {name: version for name in _PACKAGES if (version := _version(name))}
+    told["system"] = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    told["processor"] = f"{_processor()}; {stats.cores} cores for this process"
+    told["host"] = stats.host
+    return told
+
+
+def command_line() -> str:
+    """What was typed, for programs whose arguments hold no secrets."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -1,0 +1,167 @@
+"""Values by number, shared and bounded: what comes out is what went in, or nothing."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stoker.errors import WriteError
+from stoker.storage.sample_cache import SampleCache
+from stoker.storage.scratch import Scratch
+
+#: a value that has pages of its own
+LARGE = bytes(range(256)) * 80
+PAGES = 20480
+
+Make = Callable[..., SampleCache]
+
+
+@pytest.fixture(params=["memory", "folder"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    def made(count: int = 10, limit: int = 1 << 20) -> SampleCache:
+        return (
+            SampleCache.in_memory(count, limit)
+            if request.param == "memory"
+            else SampleCache.in_folder(str(tmp_path), count, limit)
+        )
+
+    return made
+
+
+def read(cache: SampleCache, *numbers: int) -> list[bytes | None]:
+    scratch = Scratch()
+    try:
+        return [None if value is None else bytes(value) for value in cache.read(np.array(numbers), scratch)]
+    finally:
+        scratch.close()
+
+
+def test_what_was_written_is_read_here_and_by_who_got_it_by_pickle(make: Make) -> None:
+    cache = make()
+    other = pickle.loads(pickle.dumps(cache))  # noqa: S301  as in a worker: files of its own
+    assert read(cache, 0, 1) == [None, None]
+    assert cache.write(3, [b"three"]) and other.write(4, [b"fo", np.frombuffer(b"ur", np.uint8)]) and cache.write(5, [LARGE])
+    for each in (cache, other):
+        assert read(each, 5, 4, 3, 2) == [LARGE, b"four", b"three", None]
+    assert cache.missing(np.arange(6)).tolist() == [True, True, True, False, False, False]
+
+
+def test_the_limit_holds_and_room_comes_back(make: Make) -> None:
+    cache = make(limit=5 * PAGES)
+    assert [cache.write(number, [LARGE]) for number in range(7)] == [True] * 5 + [False] * 2
+    assert cache.used == 5 * PAGES
+    cache.remove(np.array([1, 3]))
+    assert cache.used == 3 * PAGES
+    assert read(cache, 0, 1, 2, 3, 4) == [LARGE, None, LARGE, None, LARGE]
+    assert [cache.write(number, [LARGE]) for number in (1, 6, 7)] == [True, True, False]
+    assert os.fstat(cache._values).st_blocks * 512 <= 5 * PAGES
+
+
+def test_a_value_that_is_written_again_takes_the_room_of_one(make: Make) -> None:
+    cache = make()
+    for _ in range(3):
+        assert cache.write(2, [LARGE])
+    assert cache.kept()[1].tolist() == [PAGES]
+    assert cache.used - (cache._end - cache._at) == PAGES
+
+
+@pytest.mark.parametrize("damage", ["values", "cut values", "entry"])
+def test_damage_is_not_read(damage: str, tmp_path: Path) -> None:
+    cache = SampleCache.in_folder(str(tmp_path), 4, 1 << 20)
+    assert cache.write(0, [LARGE]) and cache.write(1, [LARGE])
+    if damage == "values":
+        with (tmp_path / "values").open("r+b") as file:
+            file.seek(PAGES + 5)
+            file.write(b"x")
+    elif damage == "cut values":
+        os.truncate(tmp_path / "values", PAGES + 5)
+    else:
+        cache._entries["offset"][1] += 1
+    assert read(cache, 0, 1) == [LARGE, None]
+    assert cache.write(1, [LARGE]) and read(cache, 1) == [LARGE]
+
+
+def test_a_folder_is_found_again_and_its_room_counted(tmp_path: Path) -> None:
+    cache = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
+    for number in range(4):
+        cache.write(number, [LARGE])
+    cache.write(4, [b"small"])
+    cache._head[1] = -7  # as if whoever counted was killed
+    cache._entries["length"][8] = 5
+    second = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
+    assert second.used == -7  # not alone: others may have begun blocks
+    del cache, second
+    gc.collect()
+    third = SampleCache.in_folder(str(tmp_path), 9, None)
+    assert third.used == 4 * PAGES + 5 and third.limit > third.used
+    assert read(third, 0, 3, 4, 8) == [LARGE, LARGE, b"small", None]
+    assert third.write(5, [LARGE]) and read(third, 3, 4, 5) == [LARGE, b"small", LARGE]
+
+
+KILLED = """
+import os, signal, sys
+from stoker.storage import sample_cache
+from stoker.storage.sample_cache import SampleCache
+cache = SampleCache.in_folder(sys.argv[1], 10, 1 << 20)
+value = bytes(range(256)) * 80
+cache.write(0, [value])
+def half(fd, value, offset):
+    os.pwrite(fd, value[:100], offset)
+    os.kill(os.getpid(), signal.SIGKILL)
+sample_cache._pwrite = half
+cache.write(1, [value])
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_what_was_whole(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    cache = SampleCache.in_folder(str(tmp_path), 10, 1 << 20)
+    assert read(cache, 0, 1) == [LARGE, None]
+    assert cache.write(1, [LARGE]) and read(cache, 1) == [LARGE]
+
+
+def test_a_full_disk_ends_storing_with_one_warning(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = make()
+    assert cache.write(0, [b"there"])
+
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with caplog.at_level(logging.WARNING, "stoker"):
+        assert not cache.write(1, [LARGE]) and not cache.write(2, [LARGE])
+    assert ["there is no room" in record.message for record in caplog.records] == [True]
+    assert read(cache, 0, 1) == [b"there", None]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WriteError, match="give it a folder that can be written to"):
+        SampleCache.in_folder(str(tmp_path / "file" / "cache"), 3, None)
+
+
+def test_memory_and_descriptors_go_back(make: Make) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    cache = make()
+    cache.write(0, [LARGE])
+    cache.release()
+    assert not cache.write(1, [LARGE])
+    if cache._names[0].startswith("/proc/"):
+        assert os.fstat(cache._values).st_blocks == 0 and read(cache, 0) == [None]
+    del cache
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
