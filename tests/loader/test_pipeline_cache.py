@@ -258,7 +258,7 @@ def test_memory_goes_back_when_a_loader_is_closed() -> None:
     cache = loader._cache
     assert cache is not None and cache.used
     loader.close()
-    assert not cache.write(0, [b"late"])
+    assert not cache.write(np.array([0]), [[b"late"]])
     assert np.count_nonzero([value is not None for value in cache.read(np.arange(N), _scratch())]) == 0
 
 

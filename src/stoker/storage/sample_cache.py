@@ -20,7 +20,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -145,28 +145,34 @@ class SampleCache:
 
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
-    def write(self, number: int, parts: Sequence[Any]) -> bool:
-        """Keep the value of a sample, given as several byte strings or arrays of bytes; False: it was not stored."""
+    def write(self, numbers: Ints, values: Iterable[Sequence[Any]]) -> int:
+        """Keep the values of some samples, each given as byte strings or arrays of bytes; returns how many were stored."""
         if self._ended or os.getpid() != self._process:  # a forked child has the lock of its parent
-            return False
-        value = b"".join(parts)
-        offset = self._place(len(value))
-        if offset is None:
-            return False
+            return 0
+        rows: list[tuple[int, int, int, int]] = []
+        stored: list[int] = []
         try:
-            _pwrite(self._values, value, offset)
+            for number, parts in zip(numbers.tolist(), values):
+                value = b"".join(parts)
+                offset = self._place(len(value))
+                if offset is not None:
+                    _pwrite(self._values, value, offset)
+                    rows.append((offset, len(value), crc32c(value), 0))
+                    stored.append(number)
         except OSError as error:
             self._stop(error)
-            return False
-        entry = np.array([(offset, len(value), crc32c(value), 0)], _ENTRY)
-        entry["check"] = _checks(np.array([number]), entry)
-        before = self._entries[number].copy()
-        self._entries[number] = entry[0]
-        if before["length"] > 0:  # its value was damaged, or somebody was quicker
+        if rows:
+            self._enter(np.array(stored), np.array(rows, _ENTRY))
+        return len(rows)
+
+    def _enter(self, indices: Ints, entries: NDArray[Any]) -> None:
+        entries["check"] = _checks(indices, entries)
+        before = self._entries[indices]
+        self._entries[indices] = entries
+        if (before["length"] > 0).any():  # a value was damaged, or somebody was quicker
             with self._lock, self._locked() as locked:
                 if locked:
-                    self._give_back(before.reshape(1))
-        return True
+                    self._give_back(before)
 
     def remove(self, indices: Ints) -> None:
         """Forget some samples, and give their room back; nothing happens where the lock is not to be had."""
@@ -198,7 +204,7 @@ class SampleCache:
 
     def _place(self, length: int) -> int | None:
         """Where a value of so many bytes goes; None: nowhere."""
-        size = int(_sizes(np.array([length]))[0])
+        size = -(-length // _PAGE) * _PAGE if length >= _ALONE else length
         with self._lock:
             at = -(-self._at // _PAGE) * _PAGE if size >= _ALONE else self._at
             if at + size > self._end:
