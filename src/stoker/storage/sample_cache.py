@@ -39,8 +39,9 @@ Ints = NDArray[np.int64]
 #: of the files; a cache of another format lies in another folder
 FORMAT = 1
 _ENTRY = np.dtype([("offset", "<i8"), ("length", "<i8"), ("crc", "<u4"), ("check", "<u4")])
-#: the first page of an index: the number of entries, bytes of values that are taken, where the next block begins
-_HEAD_BYTES, _COUNT, _USED, _TAIL = 4096, 0, 1, 2
+#: the first page of an index: the number of entries, bytes of values that are taken, where the next block begins, and whether
+#: there was no room for a value
+_HEAD_BYTES, _USED, _TAIL, _REFUSED = 4096, 1, 2, 3
 _PAGE = 4096
 #: values of at least so many bytes begin at a page
 _ALONE = 4 * _PAGE
@@ -143,6 +144,11 @@ class SampleCache:
         """Bytes that are taken."""
         return int(self._head[_USED])
 
+    @property
+    def full(self) -> bool:
+        """Whether some value has found no room."""
+        return bool(self._head[_REFUSED])
+
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
     def write(self, numbers: Ints, values: Iterable[Sequence[Any]]) -> int:
@@ -221,6 +227,7 @@ class SampleCache:
         if self.used + block > self.limit:
             block = -(-size // _PAGE) * _PAGE
             if self.used + block > self.limit:
+                self._head[_REFUSED] = 1
                 return False
         with self._locked() as locked:
             left = self._end - self._at
@@ -251,7 +258,7 @@ class SampleCache:
         good = (entries["length"] > 0) & (entries["check"] == _checks(every, entries))
         entries[np.flatnonzero(~good & (entries["length"] != 0))] = np.zeros((), _ENTRY)
         sizes = _sizes(entries["length"][good])
-        self._head[_USED] = sizes.sum()
+        self._head[_USED], self._head[_REFUSED] = sizes.sum(), 0
         # Never back: what lies after the last value may be half of one.
         end = max(int((entries["offset"][good] + sizes).max(initial=0)), os.fstat(self._values).st_size)
         self._head[_TAIL] = -(-end // _PAGE) * _PAGE
