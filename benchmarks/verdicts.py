@@ -33,6 +33,8 @@ from workloads import compute
 #: a prediction may be off by so much
 ASKED = 0.25
 BATCH = 32
+#: samples of the plant with a cache: more than a run can make
+CACHED = 4000
 #: what a hand-over takes that is slow
 HANDED_S = 0.03
 
@@ -195,7 +197,7 @@ def costs_much(x: Any) -> Any:
 
 def cold_cache(folder: Path, servers: dict[str, str]) -> Trial:
     """The first epoch, which fills the cache."""
-    numbers = stoker.arrays(x=np.arange(2000)).shuffle(seed=SEED).map(x=costs_much)
+    numbers = stoker.arrays(x=np.arange(CACHED)).shuffle(seed=SEED).map(x=costs_much)
     return Trial(numbers.cache("memory").repeat().batch(BATCH), {"threads": 8}, sleeps(0.005))
 
 
@@ -252,7 +254,7 @@ def run(name: str, how: str | None, folder: Path, servers: dict[str, str], secon
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: trial.cores])
     with trial.pipeline.loader(**trial.options) as loader:
         batches = iter(loader)
-        for _ in range(trial.epochs_before * 2000 // BATCH):
+        for _ in range(trial.epochs_before * CACHED // BATCH):
             next(batches)
         before = loader.stats()
         begun = time.monotonic()

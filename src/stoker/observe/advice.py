@@ -261,8 +261,8 @@ def _step_back(case: _Case) -> Iterator[Advice]:
     keep_up = max(1, math.ceil(1.2 * used_cores(stats)))
     threads = max(1, min(keep_up, stats.cores - 1))
     calm_s = loop.calm_step_s / max(1, loop.calm_steps)
-    step_s = loop.step_s / max(1, loop.steps)
-    gain = step_s / calm_s if calm_s and step_s else None
+    step_s = stats.elapsed_s * stats.ranks / max(1, loop.steps)  # with its waits: batches were ready
+    gain = step_s / calm_s if calm_s else None
     if threads < stats.workers and not stats.executor.processes:
         yield Advice(f"`threads={threads}`, which keeps up,", f"threads={threads}", gain)
     if not stats.executor.processes:

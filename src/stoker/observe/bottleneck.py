@@ -28,8 +28,10 @@ _SLOW, _SLOW_ALONE = 2.5, 5.0
 _FEW, _SLOW_SHARE = 0.4, 0.25
 #: a shard whose samples take so many times as long to read as others, and what it must cost of all time in tasks
 _SLOW_SHARD, _SLOW_SHARD_SHARE = 2.0, 0.15
-#: from this share of samples on that were not in a cache it is cold
-_COLD = 0.2
+#: from this share of samples on that were not in a cache it may be cold
+_COLD = 0.05
+#: where so many units are ready nearly always, the loop does not wait for them
+_READY, _NEARLY = 2, 0.8
 #: bytes in and out per second on a core from which on moving them is the work
 _BANDWIDTH = 2e9
 #: from this share of the images on it matters who decodes them
@@ -102,7 +104,10 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
     """The limit of a run that was measured for long enough."""
     balance = balance_of(stats)
     calm = balance.waited < (_CALM if balance.busy < 0.9 else _CALM_BUSY)
-    tests = (_SATISFIED if training else _EMPTY_LOOP) if calm else _WAITING
+    if training:
+        tests = _SATISFIED if calm else (_slowed_asking, *_WAITING)
+    else:
+        tests = _EMPTY_LOOP if calm else _WAITING
     found = (test(stats, facts, balance) for test in tests)
     return next(limit for limit in found if limit is not None)
 
@@ -120,6 +125,12 @@ def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_told(stats)}",
         "loop",
     )
+
+
+def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    """Batches are ready, and the loop needs the interpreter, or a core, to take them."""
+    ready = sum(moment.ready >= _READY for moment in stats.history)
+    return _slowed(stats, facts, balance) if stats.history and ready >= _NEARLY * len(stats.history) else None
 
 
 def _and_interpreter(stats: Stats) -> str:
