@@ -237,10 +237,9 @@ class Ran:
     text: str
     advice: tuple[Advice, ...]
 
-    @property
-    def best(self) -> Advice | None:
-        """The first advice that predicts something."""
-        return next((each for each in self.advice if each.gain is not None), None)
+    def best(self, settable: bool) -> Advice | None:
+        """The first advice that predicts something; with `settable`, one that is an option of the loader."""
+        return next((each for each in self.advice if each.gain is not None and (settings(each.how) or not settable)), None)
 
 
 def run(name: str, how: str | None, folder: Path, servers: dict[str, str], seconds: float) -> Ran:
@@ -306,7 +305,7 @@ def measure(name: str, folder: Path, servers: dict[str, str], options: argparse.
     first = apart(name, None, folder, servers, options.seconds)
     found: dict[str, Any] = {"named": first.limit, "right": first.limit in plant.limits, "verdict": first.text}
     note(f"{name:22} named {first.limit}: {first.text}")
-    best = first.best
+    best = first.best(plant.follow is as_advised)
     if plant.follow is None or best is None or not found["right"]:
         return found
     ratios = []

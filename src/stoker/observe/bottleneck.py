@@ -16,6 +16,8 @@ SHORT_S = 1.0
 _CALM, _CALM_BUSY = 0.1, 0.05
 #: steps that take longer by this share beside busy workers are slowed by them
 SLOWED = 0.1
+#: so many of them are needed to say so, of each kind
+_STEPS = 5
 #: cores of which this share is busy are all busy
 _FULL = 0.85
 #: workers that have nothing to do for this share of the time, while the loop waits, are not what it waits for
@@ -105,9 +107,9 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
     balance = balance_of(stats)
     calm = balance.waited < (_CALM if balance.busy < 0.9 else _CALM_BUSY)
     if training:
-        tests = _SATISFIED if calm else (_slowed_asking, *_WAITING)
+        tests = _SATISFIED if calm else (_alone, _handover, _slowed_asking, *_WAITING)
     else:
-        tests = _EMPTY_LOOP if calm else _WAITING
+        tests = _EMPTY_LOOP if calm else (_alone, _handover, *_WAITING)
     found = (test(stats, facts, balance) for test in tests)
     return next(limit for limit in found if limit is not None)
 
@@ -116,8 +118,8 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    more = stats.loop.interference
-    if more is None or more < SLOWED or balance.busy * stats.workers < 0.1:
+    more = slowed_by(stats)
+    if more < SLOWED or balance.busy * stats.workers < 0.1:
         return None
     return Limit(
         "slowed",
@@ -125,6 +127,12 @@ def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_told(stats)}",
         "loop",
     )
+
+
+def slowed_by(stats: Stats) -> float:
+    """How much longer steps take while workers are busy, where enough of them were seen; 0: not at all, or not known."""
+    loop = stats.loop
+    return loop.interference or 0.0 if min(loop.busy_steps, loop.calm_steps) >= _STEPS else 0.0
 
 
 def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -381,7 +389,7 @@ def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 _SATISFIED: tuple[_Test, ...] = (_slowed, _loop)
 _EMPTY_LOOP: tuple[_Test, ...] = (_hand_out,)
 _WAITING: tuple[_Test, ...] = (
-    _alone, _handover, _cold, _shard, _tail, _memory, _late, _full, _no_cores, _lock, _wait, _few_workers, _computing,
+    _cold, _shard, _tail, _memory, _late, _full, _no_cores, _lock, _wait, _few_workers, _computing,
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from html import escape
 
 from ..sizes import counted, show_bytes
 from .advice import Advice, find_advice
-from .bottleneck import SHORT_S, SLOWED, find_limit, workers_told
+from .bottleneck import SHORT_S, SLOWED, find_limit, slowed_by, workers_told
 from .facts import Facts
 from .stats import Stats
 
@@ -64,7 +64,7 @@ def _rate(stats: Stats, training: bool) -> str:
 
 
 def _slowed(stats: Stats) -> str:
-    more = stats.loop.interference or 0.0
+    more = slowed_by(stats)
     return f", and its steps take {more:.0%} longer while workers are busy" if more >= SLOWED else ""
 
 
