@@ -21,7 +21,9 @@ BENCHMARKS = {
     "imagenet_augment": ("--images", "--peers"),
     "scaling": ("--images",),
     "gil": ("--images",),
-    "auto": ("--images",),
+    "tuning": ("--images",),
+    "tail": ("--peers",),
+    "meters": ("--images",),
     "cache": ("--images",),
     "python_map": ("--images", "--peers"),
     "soak": (),
@@ -30,7 +32,9 @@ BENCHMARKS = {
     "cifar_train": ("--peers",),
     "remote": ("--images",),
     "tools": ("--images",),
+    "tracing": ("--images",),
     "train_gpu": ("--images",),
+    "verdicts": ("--images",),
     "worker_memory": ("--peers",),
 }
 

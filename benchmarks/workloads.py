@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import data
 import stoker
 from measure import SEED, Take, note, pull
-from ours import OPS, SIDE, image_pipeline, lead
+from ours import OPS, SIDE, image_pipeline, lead, tar_pipeline
 
 #: what the loops of a millisecond's work count to on a machine of 2.8 GHz; absolute figures do not matter, only ratios do
 MS_LOOPS = 14_000
@@ -65,48 +65,68 @@ def pixels(count: int) -> NDArray[np.uint8]:
     return np.random.default_rng(0).integers(0, 256, (count, SIDE, SIDE, 3), np.uint8)
 
 
-def decode_bound(folder: Path) -> stoker.Pipeline:
+def decode_bound(where: str) -> stoker.Pipeline:
     """Native work on every core."""
-    return image_pipeline(folder, 64)
+    return image_pipeline(Path(where), 64)
 
 
-def python_bound(folder: Path) -> stoker.Pipeline:
+def python_bound(where: str) -> stoker.Pipeline:
     """A function that holds the interpreter lock."""
     return numbers().map(x=compute_a_little).batch(16)
 
 
-def sleeping(folder: Path) -> stoker.Pipeline:
+def sleeping(where: str) -> stoker.Pipeline:
     """A function that waits for somebody else."""
     return numbers().map(x=wait).batch(64)
 
 
-def tiny_records(folder: Path) -> stoker.Pipeline:
+def tiny_records(where: str) -> stoker.Pipeline:
     """A kilobyte to copy, and nothing else to do."""
     x, y = data.records(20_000)
     return stoker.arrays(x=x, y=y).shuffle(seed=SEED).repeat().batch(256)
 
 
-def mixed(folder: Path) -> stoker.Pipeline:
+def mixed(where: str) -> stoker.Pipeline:
     """Decoding, and a function on every image."""
-    files = stoker.files(folder, labels=None).shuffle(seed=SEED).repeat()
+    files = stoker.files(where, labels=None).shuffle(seed=SEED).repeat()
     return files.image("image", *OPS).map(image=retouch).batch(64)
 
 
+def over_http(where: str) -> stoker.Pipeline:
+    """Shards on a server."""
+    return tar_pipeline(where, 64)
+
+
 #: batches that a loader of each makes ahead
-AHEAD = {"decode-bound": lead(64), "python-bound": 64, "sleeping": 64, "tiny-records": 300, "mixed": lead(64)}
-PIPELINES: dict[str, Callable[[Path], stoker.Pipeline]] = {
+AHEAD = {
+    "decode-bound": lead(64),
+    "http": lead(64),
+    "python-bound": 64,
+    "tiny-records": 300,
+    "little-memory": lead(64),
+    "sleeping": 64,
+    "mixed": lead(64),
+}
+#: what each asks of every loader
+GIVEN = {"little-memory": {"memory": "40MB"}}
+PIPELINES: dict[str, Callable[[str], stoker.Pipeline]] = {
     "decode-bound": decode_bound,
+    "http": over_http,
     "python-bound": python_bound,
-    "sleeping": sleeping,
     "tiny-records": tiny_records,
+    "little-memory": decode_bound,
+    "sleeping": sleeping,
     "mixed": mixed,
 }
 
 
 @contextmanager
-def fed(name: str, folder: Path, options: dict[str, Any], first: int = 0) -> Iterator[Take]:
-    """One of these pipelines with some options of the loader; the first batches are taken before anything is measured."""
-    with running(PIPELINES[name](folder), options, first) as take:
+def fed(name: str, where: str, options: dict[str, Any], first: int = 0) -> Iterator[Take]:
+    """One of these pipelines, of a folder or of shards, with some options of the loader.
+
+    The first batches are taken before anything is measured.
+    """
+    with running(PIPELINES[name](where), options, first) as take:
         yield take
 
 
@@ -120,5 +140,9 @@ def running(pipeline: stoker.Pipeline, options: dict[str, Any], first: int = 0) 
         try:
             yield take
         finally:
-            if not options:
-                note(f"{'':11}auto chose: {loader.stats().executor}")
+            stats = loader.stats()
+            if not {"executor", "threads", "processes"} & options.keys():
+                note(f"{'':11}auto chose: {stats.executor}")
+            over = [moment for moment in stats.history if moment.in_flight > 1 and moment.nbytes > moment.budget]
+            if over:
+                raise RuntimeError(f"{over[0].nbytes:,} bytes were in flight, and {over[0].budget:,} are allowed")

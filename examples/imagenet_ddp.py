@@ -1,4 +1,4 @@
-"""Train a ResNet with DDP on class folders or tar shards, stop anywhere, resume exactly there.
+"""Train a ResNet with DDP on class folders, a list of files or tar shards, stop anywhere, resume exactly there.
 
     python examples/small_data.py small
     torchrun --standalone --nproc-per-node 2 examples/imagenet_ddp.py small/photos --checkpoint run.pt
@@ -10,6 +10,7 @@ where there are any; without torchrun it runs in one process.
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -31,7 +32,7 @@ def make_pipeline(data: str, size: int, batch: int) -> stoker.Pipeline:
     if ".tar" in data:
         photos = stoker.tar(data).rename(image="jpg;jpeg;png", label="cls").select("image", "label")
     else:
-        photos = stoker.files(data)
+        photos = stoker.filelist(data) if data.endswith(".txt") else stoker.files(data)
     return photos.shuffle(seed=7).shard().image("image", RandomResizedCrop(size), HorizontalFlip()).batch(batch)
 
 
@@ -90,7 +91,10 @@ class Training:
     def end(self, *_: object) -> None:
         self.asked_to_end = True
 
-    def save(self, path: Path) -> None:
+    def save(self) -> None:
+        path = self.given.checkpoint
+        if path is None or dist.get_rank() != 0:
+            return
         state = {
             "model": self.model.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -100,6 +104,7 @@ class Training:
         part = path.with_name(f"{path.name}.part")
         torch.save(state, part)
         part.replace(path)  # it is there whole, or not at all
+        print(f"saved step {self.step} in {path}", flush=True)
 
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -109,6 +114,9 @@ class Training:
         self.batches.load_state_dict(json.loads(state["data"]))
 
     def run(self, profiler: torch.profiler.profile | None) -> None:
+        steps = self.given.steps or math.inf
+        if self.step >= steps:
+            return
         since, began = self.step, time.perf_counter()
         for epoch in range(self.batches.epoch, self.given.epochs):
             for images, labels in self.batches:
@@ -119,20 +127,19 @@ class Training:
                 self.step += 1
                 if profiler:
                     profiler.step()
-                over = self.step == self.given.steps
-                if self.step % self.given.every == 0 or over:
+                over = self.step >= steps
+                if over or self.step % self.given.every == 0:
                     mean_loss, asked = self.report(loss)
                     now = time.perf_counter()
                     self.rates.append((self.step - since) * self.given.batch * dist.get_world_size() / (now - began))
                     say(f"step {self.step} epoch {epoch} loss {mean_loss:.6f}, {self.rates[-1]:,.0f} images/s")
                     since, began = self.step, now
                     over = over or asked
-                if self.given.checkpoint and (over or self.step % self.given.save == 0):
-                    if dist.get_rank() == 0:
-                        self.save(self.given.checkpoint)
-                    say(f"saved step {self.step}")
                 if over:
-                    return
+                    return self.save()
+                if self.step % self.given.save == 0:
+                    self.save()
+        self.save()
 
     def report(self, loss: torch.Tensor) -> tuple[float, bool]:
         """The mean loss of all ranks, and whether one was asked to end: then all do, after the same step."""
@@ -156,12 +163,14 @@ def make_profiler(logdir: Path) -> torch.profiler.profile:
 
 
 def main(given: argparse.Namespace) -> None:
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    device, backend = torch.device("cpu"), "gloo"
+    if torch.cuda.is_available():
+        device, backend = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))), "nccl"
+        torch.cuda.set_device(device)
     if "RANK" in os.environ:  # torchrun started this process, and others
         dist.init_process_group(backend)
     else:
         dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
     table = [f"{'pipeline':10} {'images/s, mean':>15} {'std. deviation':>15} {'waited for data':>16}"]
     for name in ("serial", "parallel") if given.compare else ("parallel",):
         training = Training(given, device, serial=name == "serial")
@@ -186,7 +195,9 @@ def main(given: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("data", help="a folder of class folders, or tar shards with jpg and cls: 'train-{0000..0147}.tar'")
+    words.add_argument(
+        "data", help="a folder of class folders, a .txt file of paths in such folders, or 'train-{0000..0147}.tar'"
+    )
     words.add_argument("--classes", type=int, help="how many there are; needed with tar shards")
     words.add_argument("--model", default="small", help="'small', or a model of torchvision: resnet50 (default: small)")
     words.add_argument("--size", type=int, default=64, help="side of the crops in pixels; 224 for ImageNet (default: 64)")
@@ -205,4 +216,6 @@ if __name__ == "__main__":
     given = words.parse_args()
     if given.compare and given.checkpoint:
         words.error("--compare trains two models and saves none: give it without --checkpoint")
+    if ".tar" in given.data and not given.classes:
+        words.error("tar shards hold the number of a class, not how many there are: give --classes, 1000 for ImageNet")
     main(given)

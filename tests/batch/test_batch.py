@@ -33,6 +33,12 @@ def batch() -> Batch:
     return Batch.of({"x": np.arange(4), "name": list("abcd")}, 4, lambda: ["k0", "k1", "k2", "k3"])
 
 
+def test_keys_are_found_by_the_name_that_functions_use_and_are_not_fields(batch: Batch) -> None:
+    sample = Sample.of(("x",), (3,), "k0")
+    assert batch["__key__"] == ["k0", "k1", "k2", "k3"] and sample["__key__"] == "k0"
+    assert "__key__" not in batch and "__key__" not in dict(sample)
+
+
 @settings(max_examples=50)
 @given(NAMES, st.integers(0, 3))
 def test_with_any_names_it_is_a_tuple_and_a_mapping_and_survives_rebuilding(names: list[str], rows: int) -> None:

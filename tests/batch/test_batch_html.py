@@ -103,8 +103,9 @@ def test_what_holds_no_pictures_has_a_table_only() -> None:
         np.zeros((4, 9, 9, 7), np.uint8),
         np.zeros((0, 8, 8, 3), np.uint8),
         np.zeros((4, 8, 8), np.int64),
+        np.zeros((4, 30, 20), np.float32),
     ):
-        assert not shown(batch(x=value)._repr_html_())
+        assert not shown(batch(tokens=value)._repr_html_())
     rebuilt = type(batch(x=np.zeros(2)))(np.ones(2))
     assert "1, 1" in rebuilt._repr_html_()
 

@@ -22,7 +22,6 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 #: the options of each, and the figures it must give
 WITH = {
-    "auto": ("--images", "--pipelines", "--choices"),
     "cache": ("--images",),
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
@@ -39,13 +38,18 @@ WITH = {
     "remote": ("--images", "--caches"),
     "scaling": ("--images",),
     "soak": (),
+    "tail": ("--peers", "--kinds"),
     "tools": ("--images", "--only"),
+    "tracing": ("--images",),
     "train_gpu": ("--images",),
+    "tuning": ("--images", "--pipelines", "--choices"),
+    "meters": ("--images",),
+    "verdicts": ("--images", "--plants"),
     "worker_memory": ("--peers",),
 }
 FIGURES = {
-    "auto": {"pipelines", "targets"},
     "cache": {"images_per_s", "over_none", "first_epoch_over_none"},
+    "meters": {"pipelines"},
     "cifar_tfrecord": {"order", "shuffled", "strings"},
     "cifar_train": {"recipe", "rotated"},
     "first_batch": {"from_process_start_s", "from_loader_s", "second", "targets"},
@@ -61,8 +65,12 @@ FIGURES = {
     "remote": {"images_per_s", "of_local", "server"},
     "scaling": {"stoker", "kernel"},
     "soak": {"records", "images", "batches_kept"},
+    "tail": {"kinds", "targets"},
     "tools": {"commands", "killed_and_restarted"},
+    "tracing": {"pipelines", "written"},
     "train_gpu": {"delivered", "models", "targets"},
+    "verdicts": {"plants", "targets"},
+    "tuning": {"pipelines", "targets"},
     "worker_memory": {"total_mb", "per_worker_mb", "beyond_interpreter_mb", "targets"},
 }
 #: what the options of a test are given; some of many stand for all, because each is a process that takes its time to start
@@ -70,10 +78,12 @@ VALUES = {
     "--pipelines": "mixed",
     "--choices": "processes",
     "--parts": "hand-over",
+    "--kinds": "sleeping",
     "--peers": "none",
     "--caches": "none,cold",
     "--only": "tar cat,tar split",
     "--sizes": "110KB",
+    "--plants": "nothing wrong",
 }
 
 

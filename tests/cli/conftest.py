@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,30 @@ def start() -> Callable[..., subprocess.Popen[str]]:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=environment)
 
     return run
+
+
+def in_terminal(*words: str, until: bytes, then: bytes) -> tuple[bytes, int]:
+    """What the command shows in a terminal, and its exit status; when it has shown `until`, `then` is typed."""
+    leader, follower = os.openpty()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "stoker.cli.main", *words]
+    process = subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(follower)
+    told, typed = b"", False
+    with os.fdopen(leader, "r+b", buffering=0) as terminal:
+        while True:
+            try:
+                part = terminal.read(65536)
+            except OSError:  # nobody has it open any more
+                break
+            told += part or b""
+            if not typed and until in told:
+                typed = True
+                terminal.write(then)
+    return told, process.wait(60)
 
 
 @pytest.fixture

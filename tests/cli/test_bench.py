@@ -1,10 +1,12 @@
-"""`stoker bench`: rates, costs, and other loaders."""
+"""`stoker bench`: rates, costs, other forms of the samples, and other loaders."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,90 +14,152 @@ import pytest
 
 import stoker as stoker_package
 from stoker.cli import peers
-from stoker.cli.peers import PEERS, random_crop
-
-
-@pytest.fixture(autouse=True)
-def _short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.cli.bench._WARM_S", 0.02)
-
+from stoker.cli.peers import PEERS, OpenCvImages, PeerWork, PillowImages, random_crop
 
 QUICK = ("--seconds", 0.1, "--size", 32, "--batch", 8, "--threads", 2)
+ALONE = (*QUICK, "--against", "none", "--strategies", "none")
 
 
-def test_rates_and_costs_are_told(stoker_json: Any, image_folder: Path) -> None:
-    told = stoker_json("bench", image_folder, *QUICK, "--against", "none")
-    assert told["images"] == 24 and told["peers"] == {}
-    assert told["serial"]["images_per_s"] > 0 and len(told["parallel"]["rounds"]) == 5
-    assert told["stage_us"]["read"] > 0
+def test_rates_costs_and_the_ceiling_are_measured(stoker_json: Any, image_folder: Path) -> None:
+    found = stoker_json("bench", image_folder, *ALONE)
+    assert found["samples"] == 24 and found["pictures"] == "image" and found["peers"] == found["strategies"] == {}
+    assert found["serial"]["samples_per_s"] > 0 and len(found["parallel"]["rounds"]) == 5
+    assert [step["name"] for step in found["steps"]["serial"]] == ["read", "image('image')"]
+    assert found["steps"]["parallel"][1]["cpu_us"] > 0
+    ceiling = found["ceiling"]
+    assert ceiling["samples_per_s"] == pytest.approx(ceiling["cores"] / ceiling["cpu_s"])
+    assert ceiling["reached"] == pytest.approx(found["parallel"]["samples_per_s"] / ceiling["samples_per_s"])
+    assert found["verdict"]
+
+
+def test_other_forms_are_measured_and_nothing_of_them_stays(
+    stoker: Any, stoker_json: Any, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "made"))
+    forms = stoker_json("bench", image_folder, *QUICK, "--against", "none", "--strategies", "files,tar,seek,no_seek")[
+        "strategies"
+    ]
+    assert set(forms) == {"tar", "seek"}, "the source is files, without seek indices"
+    assert all(form["samples_per_s"] > 0 and form["ratio"] > 0 for form in forms.values())
+    stoker("pack", image_folder, tmp_path / "out.tar")
+    forms = stoker_json("bench", tmp_path / "out.tar", *QUICK, "--against", "none", "--strategies", "files,tar,seek,no_seek")
+    assert set(forms["strategies"]) == {"files", "no_seek"}, "the source is a tar with seek indices"
+    assert not list((tmp_path / "made").iterdir())
+
+
+def test_an_unknown_form_is_wrong_usage(stoker: Any, image_folder: Path) -> None:
+    result = stoker("bench", image_folder, "--strategies", "tar,nonsense")
+    assert result.exit_code == 2 and "nonsense" in result.stderr and "seek" in result.stderr
+
+
+def test_without_room_for_copies_the_source_is_measured_alone(
+    stoker_json: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.cli.bench_samples.shutil.disk_usage", lambda folder: type("Usage", (), {"free": 1})())
+    found = stoker_json("bench", image_folder, *QUICK, "--strategies", "tar", "--against", "all")
+    assert found["strategies"] == found["peers"] == {} and "fewer --samples" in found["notes"][0]
+
+
+def test_ctrl_c_removes_the_copies(start: Any, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = start("bench", image_folder, *QUICK[2:], "--seconds", 600, "--against", "none", "--strategies", "tar")
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("stoker-bench-*/*.tar")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert list(tmp_path.glob("stoker-bench-*/*.tar"))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not list(tmp_path.iterdir())
 
 
 def test_text_says_what_was_measured(stoker: Any, image_folder: Path) -> None:
-    result = stoker("bench", image_folder, *QUICK, "--against", "none", "--samples", 10)
+    result = stoker("bench", image_folder, *QUICK, "--against", "none", "--samples", 10, "--strategies", "tar")
     assert result.exit_code == 0
-    assert "10 images" in result.stdout and "2 threads" in result.stdout and "us/sample" in result.stdout
+    for words in ("10 images", "2 threads", "in tar shards", "x as fast", "ceiling of this machine", "on a core", "verdict"):
+        assert words in result.stdout
 
 
-@pytest.mark.parametrize("kind", ["tar", "tfrecord", "lmdb"])
+@pytest.mark.parametrize("kind", ["tfrecord", "lmdb"])
 def test_pictures_in_records_are_found_and_measured(
     stoker: Any, stoker_json: Any, image_folder: Path, tmp_path: Path, kind: str
 ) -> None:
     if kind == "lmdb":
         pytest.importorskip("lmdb")
     stoker("pack", image_folder, tmp_path / "out", "--format", kind)
-    told = stoker_json("bench", tmp_path / "out", *QUICK, "--against", "none", "--samples", 20)
-    assert told["images"] == 20 and told["parallel"]["images_per_s"] > 0
+    found = stoker_json("bench", tmp_path / "out", *ALONE, "--samples", 20)
+    assert found["samples"] == 20 and found["parallel"]["samples_per_s"] > 0
 
 
-def test_records_without_pictures_cannot_be_measured(stoker: Any, tmp_path: Path) -> None:
-    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": "a", "txt": "x"}])
-    result = stoker("bench", tmp_path / "a.tar", *QUICK)
-    assert result.exit_code == 2 and "txt" in result.stderr
+def test_records_without_pictures_are_read_and_joined(stoker: Any, stoker_json: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": f"{at}", "txt": "x" * at, "cls": at} for at in range(20)])
+    found = stoker_json("bench", tmp_path / "a.tar", *QUICK)
+    assert found["pictures"] is None and found["parallel"]["samples_per_s"] > 0
+    assert found["peers"] == {} and "no pictures" in found["notes"][0]
+    assert "samples/s" in stoker("bench", tmp_path / "a.tar", *ALONE).stdout
 
 
 def test_a_bad_image_is_named(stoker: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"hello")
-    result = stoker("bench", tmp_path, *QUICK, "--against", "none")
+    result = stoker("bench", tmp_path, *ALONE)
     assert result.exit_code == 1
     assert "bad.jpg" in result.stderr and "Traceback" not in result.stderr
 
 
-def test_torch_is_measured_in_the_same_run(start: Any, image_folder: Path) -> None:
-    pytest.importorskip("torch")
-    process = start("bench", image_folder, *QUICK, "--against", "torch", "--json")
+def test_others_are_measured_in_the_same_run(start: Any, image_folder: Path) -> None:
+    names = [name for name in ("torch", "webdataset") if PEERS[name].installed]
+    if not names:
+        pytest.skip("no other loader is installed")
+    process = start("bench", image_folder, *QUICK, "--against", ",".join(names), "--strategies", "none", "--json")
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
-    told = json.loads(out)["peers"]["torch"]
-    assert "failure" not in told
-    assert told["images_per_s"] > 0 and 0 < told["ratio_least"] <= told["stoker_ratio"] <= told["ratio_most"]
+    found = json.loads(out)["peers"]
+    assert list(found) == names
+    for peer in found.values():
+        assert "failure" not in peer
+        assert peer["samples_per_s"] > 0 and 0 < peer["ratio_least"] <= peer["stoker_ratio"] <= peer["ratio_most"]
 
 
-@pytest.mark.parametrize("name", PEERS)
-def test_peers_give_pixels_of_the_size_asked_for(name: str, image_folder: Path) -> None:
+@pytest.mark.parametrize(("name", "dataset"), [("torch", PillowImages), ("opencv", OpenCvImages)])
+def test_peers_give_pixels_of_the_size_asked_for(name: str, dataset: Any, image_folder: Path) -> None:
     for module in PEERS[name].modules:
         pytest.importorskip(module)
-    dataset = PEERS[name].dataset(sorted(map(str, image_folder.glob("*/*.jpg"))), 48)
-    pixels = dataset[5].numpy()
+    images = dataset(sorted(map(str, image_folder.glob("*/*.jpg"))), 48)
+    pixels = images[5].numpy()
     assert pixels.shape == (48, 48, 3) and pixels.dtype == "uint8" and pixels.std() > 5
-    assert len(dataset) == 24
+    assert len(images) == 24
 
 
-@pytest.mark.parametrize("name", PEERS)
-def test_peers_do_not_wait_for_a_pipe(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "dataset"), [("torch", PillowImages), ("opencv", OpenCvImages)])
+def test_peers_do_not_wait_for_a_pipe(name: str, dataset: Any, tmp_path: Path) -> None:
     for module in PEERS[name].modules:
         pytest.importorskip(module)
     os.mkfifo(tmp_path / "a.jpg")
     with pytest.raises(OSError, match="not a plain file but a pipe"):
-        PEERS[name].dataset([str(tmp_path / "a.jpg")], 16)[0]
+        dataset([str(tmp_path / "a.jpg")], 16)[0]
 
 
-def test_a_peer_that_is_not_installed_is_told_but_no_error(
+def test_a_peer_that_fails_is_named_and_the_others_go_on(
+    stoker_json: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(work: PeerWork) -> Any:
+        assert len(work.paths) == 24 and work.workers == 2
+        raise RuntimeError("no such luck")
+        yield
+
+    monkeypatch.setattr(peers, "PEERS", {"bad": peers.Peer("bad loader", (), "", fails)})
+    found = stoker_json("bench", image_folder, *QUICK, "--strategies", "none")
+    assert found["peers"]["bad"]["failure"] == "RuntimeError: no such luck" and found["parallel"]["samples_per_s"] > 0
+
+
+def test_a_peer_that_is_not_installed_is_named_but_not_an_error(
     stoker: Any, stoker_json: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lonely = peers.Peer("nobody's loader", ("no_such_package",), "pip install no-such-package", peers.PillowImages)
+    lonely = peers.Peer("nobody's loader", ("no_such_package",), "pip install no-such-package", peers.webdataset_batches)
     monkeypatch.setattr(peers, "PEERS", {"nobody": lonely})
-    told = stoker_json("bench", image_folder, *QUICK)
-    assert told["not_installed"] == {"nobody": "pip install no-such-package"}
+    found = stoker_json("bench", image_folder, *QUICK, "--strategies", "none")
+    assert found["not_installed"] == {"nobody": "pip install no-such-package"}
     named = stoker("bench", image_folder, *QUICK, "--against", "nobody")
     assert named.exit_code == 2 and "pip install no-such-package" in named.stderr
 

@@ -15,6 +15,8 @@ import stoker as library
 from stoker.cli.learners import ConvNet, Learner, Perceptron, make_learner
 from stoker.cli.shapes import HUES, make_shapes
 
+from ..observe.test_report import data_of
+
 
 @pytest.fixture
 def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +43,8 @@ def test_it_learns_resumes_and_cleans_up(stoker: Any, no_torch: None, temporary:
     assert told["resume"]["identical"] is True
     assert told["verdict"] and told["seconds"] < 60
     assert list(temporary.iterdir()) == []
-    page = report.read_text(encoding="utf-8")
-    assert "Learning" in page and "Verdict" in page and "http" not in page and "<script" not in page
+    page = data_of(report.read_text(encoding="utf-8"))
+    assert len(page["lesson"]) == 4 and page["verdict"]["text"] == told["verdict"] and len(page["pictures"]) == 12
 
 
 def test_pictures_can_be_kept_and_text_tells_the_story(stoker: Any, no_torch: None, tmp_path: Path) -> None:

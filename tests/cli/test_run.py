@@ -14,13 +14,16 @@ import pytest
 from stoker.cli import main
 from stoker.engine import signals
 
+from ..observe.test_report import data_of
+from .conftest import in_terminal
+
 
 def test_all_samples_are_counted_and_costs_told(stoker_json: Any, module: Path) -> None:
     told = stoker_json("run", f"{module}:train", "--epochs", 2, "--threads", 2)
     assert (told["batches"], told["samples"], told["epochs"], told["workers"]) == (8, 48, 2, 2)
     assert told["samples_per_s"] > 0 and 0 <= told["wait_share"] <= 1
     assert all(cost > 0 for cost in told["step_us"].values()) and "read" in told["step_us"]
-    assert told["verdict"]
+    assert told["verdict"] and isinstance(told["limit"], str) and isinstance(told["advice"], list)
 
 
 def test_text_has_figures_and_the_verdict(stoker: Any, module: Path) -> None:
@@ -36,17 +39,18 @@ def test_processes_are_told_as_such(stoker: Any, module: Path) -> None:
 
 def test_one_batch_has_no_rate(stoker: Any, module: Path, tmp_path: Path) -> None:
     result = stoker("run", f"{module}:train", "--limit", 1, "--html", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for text in (result.stdout, page):
+    page = data_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    for text in (result.stdout, f"{page['stats']['samples']} samples {page['verdict']['text']}"):
         assert "6 samples" in text and "--epochs 5" in text
         assert not re.search(r"samples/s|Samples per second|busy", text)
+    assert page["stats"]["measured"] is False
 
 
 def test_where_nothing_is_trained_no_word_is_lost_on_waiting(stoker: Any, module: Path, tmp_path: Path) -> None:
     result = stoker("run", f"{module}:train", "--epochs", 3, "--html", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "verdict" in result.stdout and "Verdict" in page
-    for text in (result.stdout, page):
+    page = data_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "verdict" in result.stdout and page["training"] is False
+    for text in (result.stdout, page["verdict"]["text"]):
         assert "loop" not in text and "waited for data" not in text and "training" not in text
 
 
@@ -71,9 +75,22 @@ def test_trace_and_report_are_written(stoker: Any, module: Path, tmp_path: Path)
     trace, report = tmp_path / "trace.json", tmp_path / "report.html"
     assert stoker("run", f"{module}:train", "--trace", trace, "--html", report).exit_code == 0
     assert json.loads(trace.read_text())["traceEvents"]
-    page = report.read_text(encoding="utf-8")
-    assert "Verdict" in page and "read" in page and "RandomResizedCrop" in page
-    assert "http" not in page and "<script" not in page
+    page = data_of(report.read_text(encoding="utf-8"))
+    assert page["verdict"]["text"] and page["stats"]["steps"][0]["name"] == "read" and "RandomResizedCrop" in page["plan"]
+    assert len(page["pictures"]) == 6 and page["title"] == f"{module}:train" and page["settings"]["command"]
+
+
+def test_a_run_can_be_watched_where_there_is_no_terminal_too(stoker: Any, module: Path) -> None:
+    result = stoker("run", f"{module}:train", "--watch")
+    assert result.exit_code == 0 and "verdict" in result.stdout
+    assert re.fullmatch(r"watch it at http://127\.0\.0\.1:\d+/\?token=[\w-]{32}\n", result.stderr)
+
+
+def test_ctrl_c_while_it_is_watched_leaves_the_terminal_clean(module: Path) -> None:
+    told, status = in_terminal("run", f"{module}:endless", "--limit", str(10**9), "--watch", until=b"samples/s", then=b"\x03")
+    assert status == 130 and b"Traceback" not in told
+    assert b"token=" in told and told.rstrip().endswith(b"stopped")
+    assert told.rfind(b"\x1b[?25h") > told.rfind(b"\x1b[?25l"), "the cursor is shown"
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,122 @@ def test_the_sheet_is_complete_in_itself_and_names_are_escaped(stoker: Any, tmp_
     assert all(value.startswith("data:") for name, value in attributes(page) if name in ("src", "href", "srcset"))
 
 
+# ---- the page --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_sizes_classes_and_values_of_all_samples(stoker: Any, tmp_path: Path) -> None:
+    stored = [
+        {
+            "__key__": f"k{number}",
+            "jpg": jpeg_bytes(40 + number, 30),
+            "cls": number % 3,
+            "txt": f"<{number % 2}>",
+            "npy": np.full(2, number),
+        }
+        for number in range(30)
+    ]
+    stored[3]["json"], stored[4]["json"] = [[1], [2, 3]], {"a": None}
+    stoker_package.write_tar(tmp_path / "a.tar", stored)
+    page = sheet_of(stoker, tmp_path, tmp_path / "a.tar", "-n", 2)
+    assert len(pictures(page)) == 2 and "2 samples of 30, spread evenly" in page
+    assert "30 pictures, by their headers; median 54 x 30" in page and "the largest 69 x 30" in page
+    assert re.findall(r"<b>(\d)</b>", page.partition("<h2>Classes")[2]) == ["0", "1", "2"]
+    assert "&lt;0&gt; (15), &lt;1&gt; (15)" in page and "0 to 29, mean 14.5" in page
+    assert page.count("<svg") == 3 and all(axis in page for axis in ("width, pixels", "height, pixels", "megapixels", "bytes"))
+
+
+def test_many_classes_are_the_largest_and_the_rest(stoker: Any, tmp_path: Path) -> None:
+    photo = jpeg_bytes(20, 20)
+    for number in range(25):
+        (tmp_path / "set" / f"class{number:02d}").mkdir(parents=True)
+        for copy in range(1 + number // 5):
+            (tmp_path / "set" / f"class{number:02d}" / f"{copy}.jpg").write_bytes(photo)
+    page = sheet_of(stoker, tmp_path, tmp_path / "set")
+    assert "<b>class24</b>" in page and "5 other classes with 1 sample each" in page
+
+
+def annotated_folder(tmp_path: Path) -> Path:
+    """A folder as PASCAL VOC has it: two pictures with objects, and one without."""
+    folder = tmp_path / "VOC"
+    (folder / "JPEGImages").mkdir(parents=True)
+    (folder / "Annotations").mkdir()
+    objects = {"a": [("dog", 10, 20, 50, 60), ("dog", 0, 0, 40, 40)], "b": [("cat & co", 50, 25, 100, 75)], "c": []}
+    for name, found in objects.items():
+        (folder / "JPEGImages" / f"{name}.jpg").write_bytes(jpeg_bytes(200, 100, seed=len(found)))
+        told = "".join(
+            f"<object><name>{kind.replace('&', '&amp;')}</name><bndbox><xmin>{xmin}</xmin><ymin>{ymin}</ymin><xmax>{xmax}</xmax>"
+            f"<ymax>{ymax}</ymax></bndbox></object>"
+            for kind, xmin, ymin, xmax, ymax in found
+        )
+        (folder / "Annotations" / f"{name}.xml").write_text(f"<annotation>{told}</annotation>")
+    return folder
+
+
+def test_boxes_of_annotations_are_over_the_pictures(stoker: Any, tmp_path: Path) -> None:
+    folder = annotated_folder(tmp_path)
+    page = sheet_of(stoker, tmp_path, folder)
+    figures = page.partition("<h2>")[0]
+    assert figures.count("<i style=") == 3
+    assert "left:25.00%;top:25.00%;width:25.00%;height:50.00%" in figures and 'title="cat &amp; co"' in figures
+    assert "2 x dog" in figures and "3 images with 3 objects" in page
+    assert page.partition("<h2>Augmentations")[2].count("<i style=") > 3, "they follow the crops"
+    listed = tmp_path / "list.txt"
+    listed.write_text("a\nc\n")
+    page = sheet_of(stoker, tmp_path, listed, "--annotations", folder / "Annotations")
+    assert page.partition("<h2>")[0].count("<i style=") == 2
+
+
+def test_boxes_in_fields_are_found_by_name(stoker: Any, tmp_path: Path) -> None:
+    sides = {"xmin": [0.25, 0.0], "ymin": [0.5, 0.0], "xmax": [0.75, 0.5], "ymax": [1.0, 0.25]}
+    record = {"image": jpeg_bytes(80, 60), **{f"object/bbox/{side}": np.array(value) for side, value in sides.items()}}
+    stoker_package.write_tfrecord(tmp_path / "a.tfrecord", [record])
+    page = sheet_of(stoker, tmp_path, tmp_path / "a.tfrecord")
+    assert "left:25.00%;top:50.00%;width:50.00%;height:50.00%" in page
+    none = {**record, **{f"object/bbox/{side}": np.empty(0) for side in sides}, "box": np.empty(0)}
+    stoker_package.write_tfrecord(tmp_path / "none.tfrecord", [none, record])
+    assert sheet_of(stoker, tmp_path, tmp_path / "none.tfrecord").partition("<h2>")[0].count("<i style=") == 2
+    far = {**record, "box": np.array([10.0, 900.0, 20.0, 1000.0])}
+    for side in sides:
+        del far[f"object/bbox/{side}"]
+    stoker_package.write_tfrecord(tmp_path / "b.tfrecord", [far])
+    assert "<i style=" not in sheet_of(stoker, tmp_path, tmp_path / "b.tfrecord"), "not a box of this picture"
+
+
+def test_a_pipeline_of_the_user_shows_what_it_does_epoch_after_epoch(
+    stoker: Any, tmp_path: Path, image_folder: Path, module: Path
+) -> None:
+    page = sheet_of(stoker, tmp_path, image_folder, "--augment", f"{module}:train")
+    rows = page.partition("<h2>Augmentations")[2].partition("<section")[0]
+    assert "RandomResizedCrop(32)" in rows and "user_pipelines.py:train" in rows
+    made = re.findall(r"data:image/png;base64,[^\"]+", rows)
+    assert len(made) == 3 * 8 and len(set(made)) > 20, "each epoch has other crops"
+    assert rows.count("data:image/jpeg;base64,") == 3, "as they are stored, in front"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "why"),
+    [("number", "is of type int"), ("ragged", "cannot be counted"), ("stored", "no field of its samples is a picture")],
+)
+def test_a_pipeline_that_shows_nothing_says_why(
+    stoker: Any, tmp_path: Path, image_folder: Path, module: Path, pipeline: str, why: str
+) -> None:
+    with module.open("a") as file:
+        file.write(f"stored = stoker.files({str(image_folder)!r})\nragged = stored.filter(bool)\n")
+    result = stoker("show", image_folder, "--html", tmp_path / "x.html", "--augment", f"{module}:{pipeline}")
+    assert result.exit_code == 2 and why in result.stderr and not (tmp_path / "x.html").exists()
+    assert "--html" in stoker("show", image_folder, "--augment", f"{module}:train").stderr
+
+
+def sheet_of(stoker: Any, folder: Path, *words: object) -> str:
+    """The page of a source, after a look at whether it is whole and fetches nothing."""
+    result = stoker("show", *words, "--html", folder / "sheet.html")
+    assert result.exit_code == 0, result.stderr
+    page = (folder / "sheet.html").read_text(encoding="utf-8")
+    assert "<script" not in page and "url(" not in page
+    assert all(value.startswith("data:") for name, value in attributes(page) if name in ("src", "href", "srcset"))
+    return page
+
+
 # ---- records ----------------------------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,8 @@ _EXTRAS = {
     "lmdb": r"\bwrite_lmdb\b|\.lmdb\b",
     "zstandard": r"\.zst\b",
     "msgpack_numpy": r"^import msgpack_numpy\b",
+    "tensorboard": r"observe\.tensorboard\(\"",
+    "prometheus_client": r"observe\.prometheus\(\w",
 }
 
 # Runs pages in a child: they come as JSON on standard input, and what their blocks printed, or the traceback, goes back so.

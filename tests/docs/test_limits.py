@@ -23,6 +23,7 @@ from stoker.kernel import file_reads as files
 from stoker.kernel import native
 from stoker.loader import build, front, thread_count
 from stoker.loader import look_ahead as foresight
+from stoker.observe import tensorboard_log, trace_events
 from stoker.observe.meters import Meters
 from stoker.pack.values import example
 from stoker.pack.writers import lmdb_writer as lmdb
@@ -119,6 +120,10 @@ ROWS = {
     f"{executor.POISON // executor.KILLED} that were killed",
     "samples of a stream pulled ahead": f"of {front.ROWS}",
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
+    "file of `observe.trace`": str(default(trace_events.trace, "most")).replace("GB", " GB"),
+    "events of it that are held back": f"{trace_events._LINES:,}, and {trace_events._HELD_S:g} s",
+    "timeline of `observe.tensorboard`": f"{default(tensorboard_log.tensorboard, 'trace_s'):g} s, and "
+    f"{tensorboard_log._MOST_TRACE >> 20} MiB",
     "workers of a torch DataLoader": f"{torch_dataset._MOST_WORKERS:,}",
 }
 

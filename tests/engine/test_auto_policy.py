@@ -181,3 +181,54 @@ def test_python_code_of_the_training_loop_makes_room_for_a_feeder() -> None:
     load = replace(COMPUTING, task_s=7.9, cpu_s=3.0, process_s=3.6)
     choice = first_choice(AutoPolicy(16, 16), load)
     assert choice is not None and (choice.setting, str(choice.setting)) == (Setting(1, 16), "1 process of 16 threads")
+
+
+#: sixteen threads that are busy three quarters of the time, beside a loop that never waits and is slowed by them
+SLOWED = Load(0.5, 0.0, 6700, task_s=6.0, cpu_s=5.5, function_s=0.0, process_s=6.0, slowed=0.34)
+
+
+def test_workers_in_the_way_of_a_loop_that_does_not_wait_leave_it_its_interpreter_and_that_stays_where_the_loop_is_faster() -> (
+    None
+):
+    policy = AutoPolicy(16, 16)
+    choice = first_choice(policy, SLOWED)
+    assert choice is not None and choice.setting == Setting(1, 15)
+    assert choice.reason == "the training loop's steps took 34% longer beside busy workers: it gets its interpreter for itself"
+    assert settle(policy, choice, *[replace(SLOWED, samples=8900, slowed=None)] * 6) is None
+    assert policy.reason.endswith("17,800 samples/s instead of 13,400") and policy.settled
+
+
+def test_on_few_cores_fewer_workers_do_the_same_work() -> None:
+    policy = AutoPolicy(2, 2)
+    choice = first_choice(policy, replace(CALM, task_s=0.3, slowed=0.2))
+    assert choice is not None and choice.setting == Setting(0, 1)
+    assert choice.reason.endswith("20% longer beside busy workers: 1 worker can do the work")
+
+
+def test_giving_way_that_makes_the_loop_no_faster_or_wait_is_undone_and_not_tried_again() -> None:
+    for after in (SLOWED, replace(SLOWED, waited_s=0.1), faster(SLOWED, 0.6)):
+        policy, tried = AutoPolicy(16, 16), []
+        load = SLOWED
+        for _ in range(200):
+            if (choice := policy.see(load)) is not None:
+                policy.moved(choice)
+                tried.append(choice.setting)
+            load = SLOWED if policy.setting == Setting(0, 16) else after
+        assert tried == [Setting(1, 15), Setting(0, 16)]
+        assert policy.setting == Setting(0, 16)
+
+
+def test_all_workers_come_back_when_the_loop_waits_for_the_few_and_they_do_not_give_way_again() -> None:
+    policy = AutoPolicy(2, 2)
+    slowed = replace(CALM, task_s=0.3, slowed=0.2)
+    assert settle(policy, first_choice(policy, slowed), *[faster(slowed, 1.1)] * 6) is None
+    assert policy.setting == Setting(0, 1)
+    back = first_choice(policy, replace(COMPUTING, task_s=0.49, cpu_s=0.48, process_s=0.5))
+    assert back is not None and back.setting == Setting(0, 2) and back.reason == "the training loop waited again for 1 thread"
+    policy.moved(back)
+    assert first_choice(policy, slowed, 100) is None
+
+
+@pytest.mark.parametrize("load", [replace(SLOWED, slowed=None), replace(SLOWED, slowed=0.03)], ids=["not known", "hardly"])
+def test_workers_that_are_in_nobodys_way_stay(load: Load) -> None:
+    assert first_choice(AutoPolicy(16, 16), load) is None

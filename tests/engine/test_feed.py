@@ -532,3 +532,19 @@ def test_tasks_that_take_long_begin_first_but_only_so_many_at_a_time_and_those_t
     assert [sorted(unit.results) for unit in taken] == [[(n, task) for task in range(4)] for n in range(6)]
     assert [each for group in groups for each in group] == [(n, task) for n in range(6) for task in (1, 3)]
     assert groups[0] == [(0, 1), (0, 3), (1, 1), (1, 3)], "the lane that is free gets all there are at first"
+
+
+def test_a_pause_lasts_until_few_units_are_ready() -> None:
+    executor = InlineExecutor(1, Scratch)
+    feed = feed_of(executor, [Numbers(n) for n in range(20)], window=6)
+    for _ in range(4):
+        feed.take()
+    while feed.occupancy[0] < 5:  # the inline executor does one task at a time
+        feed._collect(1.0)
+    feed.pause()
+    before, in_flight = feed._offered, []
+    while feed._offered == before:
+        feed.take()
+        in_flight.append(feed.occupancy[1])
+    assert len(in_flight) >= 4 and in_flight[:3] == sorted(in_flight[:3], reverse=True)
+    assert len(take_all(feed)) == 20 - 4 - len(in_flight)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.resources import is_bound, queued_seconds, usable_cores
+from stoker.engine.resources import idle_seconds, is_bound, queued_seconds, usable_cores
 
 
 @pytest.fixture
@@ -96,3 +96,13 @@ def test_the_time_threads_were_without_a_core_is_added_up(tmp_path: Path) -> Non
     assert queued_seconds(tmp_path) == 2.0
     assert queued_seconds(tmp_path / "3") is None and queued_seconds(tmp_path / "none") is None
     assert (queued_seconds() or 0) >= 0
+
+
+def test_idle_cores_are_those_that_this_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
+    tick = os.sysconf("SC_CLK_TCK")
+    counters = tmp_path / "stat"
+    lines = [f"cpu{number} 1 2 3 {4 * tick} {tick} 6 7 0 0 0" for number in range(3)]
+    counters.write_text("\n".join([f"cpu 3 6 9 {12 * tick} {3 * tick} 18 21 0 0 0", *lines, "intr 5"]))
+    assert idle_seconds(counters) == 10.0
+    assert idle_seconds(tmp_path / "none") is None

@@ -94,12 +94,14 @@ def test_boxes_are_cut_out_and_the_two_timelines_are_one_picture(annotated: Path
 def test_cifar_gives_the_stall_of_every_epoch_serial_and_parallel(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     trace = tmp_path / "cifar.json"
-    out = run("cifar_tfrecord.py", "--epochs", 2, "--trace", trace)
+    made = runpy.run_path(str(EXAMPLES / "small_data.py"))["make_cifar"](tmp_path, train=200, test=50)
+    words = (made / "train.tfrecord", made / "test.tfrecord", "--epochs", 2, "--batch", 20, "--trace", trace)
+    out = run("cifar_tfrecord.py", *words)
     rows = re.findall(r"^(serial|parallel) +(\d+) +[\d.]+ s +[\d.]+ s +[\d,]+ +([\d.]+)%$", out, re.MULTILINE)
     assert [row[:2] for row in rows] == [("serial", "0"), ("serial", "1"), ("parallel", "0"), ("parallel", "1")]
     assert [row[2] for row in rows[:2]] == [row[2] for row in rows[2:]]  # the same batches: the same model
     events = json.loads(trace.read_text())["traceEvents"]
-    assert sum(event["ph"] == "X" for event in events) >= 40  # every batch of two epochs
+    assert sum(event["ph"] == "X" for event in events) >= 20  # the steps of the loop, at least
 
 
 def test_lmdb_is_timed_step_by_step_and_validated_exactly(image_folder: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_ctrl_c_stops_two_ranks_after_the_same_step_and_saves_it(image_folder: P
     assert saved.exists(), out + (tmp_path / "stderr").read_text()
     state = torch.load(saved, weights_only=True)
     steps, place = state["step"], json.loads(state["data"])
-    assert steps >= 4 and f"saved step {steps}\n" in out
+    assert steps >= 4 and f"saved step {steps} in {saved}\n" in out
     assert place["epoch"] * 24 + place["row"] == steps * 8  # rows of both ranks, of 24 in an epoch
     assert [int(line.split()[0]) for line in _STEP.findall(out)] == list(range(1, steps + 1))
     assert out.splitlines()[-1].startswith("parallel ")  # the table, as at any other end
@@ -75,4 +75,5 @@ def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(i
     assert tables == ["parallel", "parallel", "serial", "parallel"]
     for name in ("serial", "parallel"):
         (profile,) = (tmp_path / "logs" / name).glob("*.pt.trace.json")  # where TensorBoard looks
-        assert len(json.loads(profile.read_text())["traceEvents"]) > 10
+        names = {event.get("name") for event in json.loads(profile.read_text())["traceEvents"]}
+        assert {"stoker: wait for batch", "ProfilerStep#2"} <= names

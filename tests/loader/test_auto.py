@@ -117,7 +117,6 @@ def test_more_threads_take_part_when_they_are_wanted(monkeypatch: pytest.MonkeyP
 def test_a_choice_of_the_users_stays(options: dict[str, Any], told: ExecutorStats) -> None:
     with numbers().batch(4).loader(**options) as loader:
         assert loader.stats().executor == told
-        assert loader._meters.watch is None
         list(loader)
         assert "Work runs" not in loader.why()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -66,6 +67,14 @@ def test_the_steps_of_a_run_are_all_found() -> None:
         stats = batches.stats()
     measured = [node for node in graph_nodes(train.plan, stats) if node.cost_us is not None]
     assert len(measured) == len(stats.steps)
+
+
+def test_pictures_of_many_sizes_count_among_the_bytes(image_folder: Path) -> None:
+    train = stoker.files(image_folder).decode("image").batch(4)
+    with train.loader(executor="inline") as batches:
+        next(iter(batches))
+        decoded = graph_nodes(train.plan, batches.stats())[1]
+    assert decoded.name == "decode" and (decoded.bytes or 0) > 60 * 40 * 3
 
 
 def test_hostile_names_are_text_and_nothing_is_fetched() -> None:

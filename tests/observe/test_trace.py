@@ -19,7 +19,9 @@ import stoker
 from stoker.batch.written_rows import Report
 from stoker.errors import ClosedError, ConfigError, WriteError
 from stoker.observe.meters import Meters, Span, StepName
+from stoker.observe.stats import ExecutorStats
 from stoker.observe.trace_events import TraceEvents
+from stoker.observe.trace_file import TraceFile
 
 from ..loader.runs import numbers, run_python, spread
 
@@ -120,8 +122,8 @@ def test_the_latest_tasks_and_waits_are_on_the_timeline(tmp_path: Path) -> None:
         events = latest(loader, tmp_path / "trace.json")
     rows = named(events, "thread_name")
     assert rows.pop((1, 1)) == "training loop" and set(rows.values()) <= {"worker 0", "worker 1"}
-    assert min(event["ts"] for event in slices(events) if event["tid"] > 1) == 0
-    assert len([event for event in slices(events) if event["name"] == "wait"]) == 99
+    assert min(event["ts"] for event in slices(events)) == 0
+    assert len([event for event in slices(events) if event["name"] == "wait"]) == 100
     assert len([event for event in slices(events) if event["name"].startswith("join")]) >= 100
     check_nesting(events)
 
@@ -187,6 +189,29 @@ def test_counters_show_the_rate_what_is_ready_and_what_is_in_flight() -> None:
         ("units ready", ("units", 0)),
         ("bytes in flight", ("bytes", 0)),
     ]
+
+
+def test_hand_overs_lie_within_waits_and_workers_that_are_moved_in_their_processes() -> None:
+    meters = Meters(2)
+    events = TraceEvents(meters, 10.0, rank=2)
+    meters.handed_over(0.25)
+    events.loop(11.0, 12.0, 13.0)
+    events.loop(11.0, 12.0, 13.5)  # again, because the request failed
+    events.task(Span(1, 0, 0, 12.0, 12.5), (), None)
+    meters.moved(4, ExecutorStats("processes", 2, 2))
+    events.task(Span(3, 1, 0, 13.0, 13.5), (), None)
+    events.task(Span(0, 2, 0, 9.0, 13.5), (), None)  # begun before the trace
+    lines: Events = [json.loads(line[2:]) for line in events.lines]
+    shown = [(event["name"], row_of(event), event["ts"], event["dur"]) for event in slices(lines)]
+    assert shown == [
+        ("wait", (2001, 1), 1_000_000, 1_000_000),
+        ("hand over", (2001, 1), 1_750_000, 250_000),
+        ("step", (2001, 1), 2_000_000, 1_000_000),
+        ("unit 0", (2001, 3), 2_000_000, 500_000),
+        ("unit 1", (2003, 5), 3_000_000, 500_000),
+    ]
+    assert named(lines, "process_name") == {(2003, 0): "worker process 1"}
+    assert named(lines, "thread_name") == {(2001, 1): "training loop", (2001, 3): "worker 1", (2003, 5): "worker 3"}
 
 
 def test_the_file_opens_while_it_grows_and_after_its_process_was_killed(tmp_path: Path) -> None:
@@ -282,7 +307,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path: Path, caplog:
 def test_many_spans_take_little_memory(tmp_path: Path) -> None:
     meters, steps = Meters(4), [StepName("read", "read"), StepName("image jpg")]
     events = TraceEvents(meters, 0.0)
-    file = events.open(tmp_path / "trace.json.gz")
+    file = TraceFile(tmp_path / "trace.json.gz", *events.head)
     report = Report(2)
     report.seconds, report.rows = [0.001, 0.002], 32
     before, most = sys.getallocatedblocks(), 0

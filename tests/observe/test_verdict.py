@@ -1,146 +1,281 @@
-"""The verdict: one text for each kind of limit."""
+"""The verdict: the limit by its name, the evidence in words, and what changes would give."""
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from stoker.observe.meters import ExecutorStats, Stats
-from stoker.observe.verdict import verdict
+from stoker.observe.facts import Facts
+from stoker.observe.stats import ExecutorStats, Histogram, LoopStats, OriginStats, SlowSample, Stats, StepStats, merge
+from stoker.observe.verdict import Verdict, verdict
+from stoker.observe.what_if import Costs, costs_of, predict
 
 from ..loader.runs import numbers
 
+#: 1,000 samples per second for 10 seconds
+SAMPLES, SECONDS = 10_000, 10.0
 
-def stats(**changes: Any) -> Stats:
+
+def step(
+    name: str, kind: str = "native", *, cpu: float = 0.0, lock: float = 0.0, queued: float = 0.0, wait: float = 0.0
+) -> StepStats:
+    """A step with its seconds of each kind; 100 kB for each sample come in, and go out."""
+    wall, nbytes = cpu + lock + queued + wait, 100_000 * SAMPLES
+    return StepStats(name, kind, SAMPLES, wall, cpu, lock, queued, wait, nbytes, nbytes)
+
+
+def stats(*steps: StepStats, waited: float = 9.0, loop: float = 1.0, workers: int = 2, cores: int = 2, **changes: Any) -> Stats:
+    """A run whose steps took so many seconds of workers; the loop waited and worked so many."""
+    cpu_s = sum(each.cpu_s for each in steps)
     known: dict[str, Any] = {
-        "batches": 101, "samples": 10_100, "first_samples": 100, "bytes": 101_000_000, "elapsed_s": 10.0, "waited_s": 0.1,
-        "task_s": 8.0, "cpu_s": 7.9, "workers": 2, "steps_s": {"read": 1.0, "image jpg": 6.0, "map f": 0.9},
+        "batches": 101, "samples": SAMPLES, "bytes": 101_000_000, "elapsed_s": SECONDS, "waited_s": waited,
+        "task_s": sum(each.wall_s for each in steps), "cpu_s": cpu_s, "process_s": cpu_s, "worked": SAMPLES,
+        "workers": workers, "cores": cores, "steps": steps, "loop": LoopStats(101, loop),
     }  # fmt: skip
     return Stats(**{**known, **changes})
 
 
-#: the loop waits, workers are in tasks and hardly on a core: here four of them, that use 2 of 16 cores
-WAITING: dict[str, Any] = {
-    "waited_s": 8.0,
-    "workers": 4,
-    "task_s": 39.0,
-    "cpu_s": 20.0,
-    "process_s": 21.0,
-    "cores": 16,
-    "worked": 10_000,
-}
+READ, IMAGE = step("read", "read", cpu=1.0), step("image('jpg')", cpu=18.0)
+DECODING = stats(READ, IMAGE)
+PHOTOS = Facts(samples=100_000, stored="files", seekless=True, prefix=("read",), memory_left=18_000_000_000, budget=2_000_000_000)
+TINY = replace(PHOTOS, budget=6_000_000)
+PROCESSES = ExecutorStats("processes", 2, 1)
 
-CASES: dict[str, tuple[Stats, str]] = {
-    "the training loop": (stats(), "training loop is the limit"),
-    "idle workers": (stats(waited_s=8.0, task_s=3.0), "Workers were idle 85%"),
-    "computing": (stats(waited_s=8.0, task_s=19.0, cpu_s=18.5), r"workers are the limit.*image jpg \(76%\)"),
-    "computing a little": (stats(**WAITING | {"cpu_s": 38.0}), "computing all the time"),
-    "waiting for storage": (
-        stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, steps_s={"read": 18.0, "map f": 1.0}),
-        "storage.*threads",
+
+def histogram(**counts: int) -> Histogram:
+    """Samples by what they took, as in ``ms1=900, ms100=10``."""
+    buckets = {Histogram.bucket(float(name[2:]) * 1e-3): count for name, count in counts.items()}
+    return Histogram(tuple(buckets.get(number, 0) for number in range(max(buckets) + 1)))
+
+
+CASES: dict[str, tuple[Stats, Facts, str, str]] = {
+    "the model": (
+        stats(READ, step("image('jpg')", cpu=4.0), waited=0.1, loop=9.9), PHOTOS, "loop", "Fast enough.*25%.*4.0 times",
     ),
-    "a Python function": (
-        stats(waited_s=8.0, task_s=19.0, cpu_s=4.0, process_s=10.0, steps_s={"map f": 18.0}), "function holds the interp"
+    "a loop that is slowed": (
+        replace(
+            stats(READ, step("image('jpg')", cpu=4.0), waited=0.1, workers=16), loop=LoopStats(100, 9.9, 50, 5.2, 50, 4.0)
+        ),
+        PHOTOS, "slowed", r"30% longer.*2 cores and the interpreter with 16 threads.*`threads=1`.* 1\.2x",
+    ),
+    "a loop that is not slowed": (
+        replace(stats(READ, step("image('jpg')", cpu=4.0), waited=0.1), loop=LoopStats(100, 9.9, 50, 4.1, 50, 4.0)),
+        PHOTOS, "loop", "Fast enough",
+    ),
+    "decoding": (
+        DECODING, PHOTOS, "decode",
+        r"1\.9 of 2 cores.*image\('jpg'\) \(95%\).*waited 90%.*more cores would give.*seek index",
+    ),
+    "decoding of page-cached shards by too many threads": (
+        stats(step("read", "read", cpu=2.0, queued=10.0), step("image('jpg')", cpu=17.0, queued=50.0), workers=8),
+        replace(PHOTOS, stored="shards", chosen=True), "decode", "`threads=2` does as much as these 8",
+    ),
+    "decoding by too many processes": (
+        stats(READ, IMAGE, step("map f", queued=50.0), workers=8, process_s=0.5, executor=ExecutorStats("processes", 8, 1)),
+        replace(PHOTOS, chosen=True, seekless=False), "decode", "`processes=2, threads=1` does as much as these 8",
+    ),
+    "one core of sixteen": (
+        stats(READ, step("image('jpg')", cpu=8.9), cores=1, workers=1), replace(PHOTOS, machine_cores=16), "decode",
+        "this machine has 16, and this process may use 1",
+    ),
+    "Pillow on all cores": (stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "9,000 images of 10,000 samples.*Pillow"),
+    "Pillow and its lock": (
+        stats(READ, step("image('png')", cpu=60.0, lock=90.0), workers=16, cores=16, pillow=10_000), PHOTOS, "python",
+        "Pillow.*interpreter lock.*`processes=16, threads=1` would give",
+    ),
+    "a function that holds the lock": (
+        stats(READ, step("map f", "function", cpu=9.0, lock=9.5)), PHOTOS, "python",
+        r"map f \(90%\).*wait for the lock 49%.*`processes=2, threads=1` would give 2\.0x.*map f made cheaper",
+    ),
+    "a function over batches that holds the lock": (
+        stats(READ, step("map_batch f", "function", cpu=9.0, lock=9.5)), PHOTOS, "python", "map_batch f made cheaper would",
+    ),
+    "functions that draw": (
+        stats(READ, step("map f", "function", cpu=8.0, wait=9.5), draws=500), PHOTOS, "python",
+        "draw from the random generators.*one runs",
+    ),
+    "a function on all cores": (
+        stats(READ, step("map f", "function", cpu=18.0), executor=PROCESSES, process_s=0.5), PHOTOS, "function", r"map f \(95%\)",
+    ),
+    "a training loop in Python": (
+        stats(READ, step("image('jpg')", cpu=3.0, lock=15.0), cores=16), PHOTOS, "interpreter",
+        "elsewhere in this program.*`processes=1`",
     ),
     "a function that waits": (
-        stats(waited_s=8.0, task_s=19.0, cpu_s=0.6, process_s=1.0, steps_s={"map f": 18.0}), "waits for something outside"
+        stats(READ, step("map f", "function", cpu=0.5, wait=18.0), cores=16), PHOTOS, "waiting",
+        r"map f, 92%.*`threads=20` would give 10\.0x, then the training loop",
     ),
-    "a function over batches": (stats(**WAITING | {"steps_s": {"map_batch f": 30.0, "read": 9.0}}), "function holds the interp"),
-    "more threads than cores": (
-        stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "queued_s": 50.0}),
-        r"the loader has 8 threads on 2 cores, and they take turns; `threads=2` does as much. .*image jpg \(76%\)",
+    "storage": (
+        stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), PHOTOS, "storage",
+        r"waits for it 82% .*1\.6 ms a sample, 100\.0 MB/s.*`threads=12` would give 5\.7x.*next epoch, with all 10\.0 GB",
     ),
-    "more processes than cores": (
+    "a network": (
+        stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), replace(PHOTOS, stored="network"),
+        "network", "The network",
+    ),
+    "too few threads": (
+        stats(READ, step("image('jpg')", cpu=8.9), workers=1, cores=8), PHOTOS, "workers",
+        r"1 thread for 8 cores.*`threads=8` would give 8\.0x",
+    ),
+    "no workers": (
+        stats(READ, step("image('jpg')", cpu=7.9), workers=1, executor=ExecutorStats("inline", 0, 0)), PHOTOS, "workers",
+        r"there are none.*`threads=2` would give 2\.2x",
+    ),
+    "other programs": (
+        stats(READ, step("image('jpg')", cpu=4.0, queued=14.0), cores=2), PHOTOS, "cores",
+        r"no core 74% .*used 0\.5 of 2\..*All cores for this program would give 4\.0x",
+    ),
+    "a small memory budget": (
+        stats(READ, step("image('jpg')", cpu=4.0), waited=5.0, loop=5.0, bytes=101 * 4_800_000), TINY, "memory",
+        r'holds 1 batch of 4\.8 MB.*idle 75%.*`memory="20MB"` would give 2\.0x, then the training loop is the limit',
+    ),
+    "a small window": (
+        stats(READ, step("image('jpg')", cpu=4.0), waited=5.0, loop=5.0), replace(PHOTOS, ahead=1), "ahead",
+        "`ahead=1` is the limit.*`ahead=8`",
+    ),
+    "work that is asked for too late": (stats(READ, waited=5.0, loop=5.0), PHOTOS, "ahead", "idle 95%"),
+    "tiny batches": (stats(READ, loop=0.1, process_s=10.0), PHOTOS, "handout", "they are small.*Larger batches"),
+    "a hand-over": (
+        stats(READ, loop=4.0, waited=6.0, handed_s=5.9, bytes=590_000_000), replace(PHOTOS, device=True), "handover",
+        r"to the device is the limit: 59% of the time, 100\.0 MB/s.*costs nothing would give 2\.5x",
+    ),
+    "a slow shard": (
         stats(
-            **WAITING
-            | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "executor": ExecutorStats("processes", 8, 1)}
+            step("read", "read", cpu=1.0, wait=12.0), step("image('jpg')", cpu=5.0),
+            origins=(OriginStats("far.tar", 2_500, 10.0), OriginStats("near.tar", 7_500, 3.0)),
         ),
-        r"the loader has 8 processes on 2 cores, and they take turns; `processes=2, threads=1` does as much",
+        PHOTOS, "shard", r"far\.tar takes 4\.0 ms, from elsewhere 400 us.*50% of the workers' time.*would give 2\.0x",
     ),
-    "more threads than cores, and files in memory": (
-        stats(**WAITING | {"workers": 8, "task_s": 70.0, "cores": 2, "cpu_s": 19.0, "steps_s": {"read": 70.0}}),
-        r"8 threads on 2 cores.*read \(100%\)",
+    "shards that are alike": (
+        replace(DECODING, origins=(OriginStats("a.tar", 5_000, 0.6), OriginStats("b.tar", 5_000, 0.4))), PHOTOS, "decode", "",
     ),
-    "Pillow and its lock": (
-        stats(**WAITING | {"workers": 16, "task_s": 160.0, "cpu_s": 67.0, "pillow": 10_000, "queued_s": 1.0}),
-        "10,000 images of 10,000 samples were decoded by Pillow.*interpreter lock.*JPEG.*more than 7 threads will not help",
+    "a few slow samples": (
+        stats(
+            READ, step("map f", "function", cpu=1.0, wait=17.0),
+            sample_costs=histogram(ms1=9_900, ms100=100), slowest=(SlowSample("x/7.jpg", 0.1),),
+        ),
+        PHOTOS, "tail", r"costs 5\d%.*'x/7\.jpg' took 100\.0 ms.*would give 2\.\dx",
     ),
-    "Pillow, and nothing in its way": (stats(**WAITING | {"cpu_s": 38.0, "pillow": 9_000}), "limit.*9,000 images.*Pillow"),
-    "a training loop in Python": (stats(**WAITING | {"cpu_s": 10.0, "queued_s": 0.5}), "Python code elsewhere.*the training"),
-    "other programs": (stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0}), r"other programs took them.* used 2\.1 of 16"),
-    "other programs, and more threads than cores": (
-        stats(**WAITING | {"cores": 2, "cpu_s": 5.0, "process_s": 5.5, "queued_s": 30.0}), r"used 0\.6 of 2\. The loader itself"
+    "a cold cache": (
+        stats(READ, step("map f", "function", wait=15.0), step("cache", cpu=1.0), cache_misses=10_000), PHOTOS, "cold",
+        "100% of the samples.*next epochs, which find them",
     ),
-    "other programs, while files are read": (
-        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "steps_s": {"read": 39.0}}), "other programs took them"
+    "a small cache": (
+        stats(READ, step("map f", "function", wait=15.0), step("cache", cpu=1.0), cache_hits=5_000, cache_misses=5_000),
+        replace(PHOTOS, samples=1_000), "cache", "too small.*many of them again",
     ),
-    "the training itself": (
-        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "process_s": 150.0}), r"the training itself, used 14\.0 of 16"
+    "copies": (
+        stats(step("read", "read", cpu=0.9), step("collate", cpu=0.0), workers=1, cores=1, elapsed_s=1.05, waited_s=1.0),
+        PHOTOS, "bandwidth", "Memory bandwidth.*moving",
     ),
-    "a function in processes of several threads": (
-        stats(**WAITING | {"steps_s": {"map f": 30.0}, "executor": ExecutorStats("processes", 2, 2)}), "more processes help"
-    ),
-    "reads in processes": (
-        stats(**WAITING | {"steps_s": {"read": 30.0}, "executor": ExecutorStats("processes", 4, 1)}), "more threads per process"
-    ),
-    "processes, after threads that waited for a core": (
-        stats(**WAITING | {"cpu_s": 10.0, "queued_s": 25.0, "executor": ExecutorStats("processes", 4, 1)}),
-        "more threads per process",
-    ),
-    "work that was moved": (
-        stats(executor=ExecutorStats("processes", 2, 1, 30, "functions hold the lock", 1)),
-        r"the limit: .* Work runs in 2 processes since batch 30: functions hold the lock\.$",
-    ),
-    "work that was not moved": (
-        stats(executor=ExecutorStats("threads", 0, 2, 0, "one worker for each core")), "Work runs in 2 threads: one worker for"
-    ),
-    "cores or the lock, which nobody can tell": (stats(waited_s=8.0, task_s=19.0, cpu_s=4.0), "took the cores, or Python"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_limit_is_named(name: str) -> None:
-    found, told = CASES[name]
-    text = verdict(found)
+def test_the_limit_is_named_and_what_would_help(name: str) -> None:
+    found, facts, limit, told = CASES[name]
+    text = verdict(found, facts)
+    assert text.limit == limit, text
     assert re.search(told, text), text
-    assert "1,000 samples/s" in text and "10.0 MB/s" in text and "10.0 s" in text
+    assert "samples/s" in text and text.endswith(".")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_where_nothing_is_trained_no_verdict_speaks_of_training(name: str) -> None:
-    text = verdict(CASES[name][0], training=False)
+    found, facts, limit, _ = CASES[name]
+    text = verdict(found, facts, training=False)
     assert not re.search("training|loop", text), text
-    assert name != "the training loop" or "handing them out is the limit" in text
+    assert text.limit == ("handout" if limit in ("loop", "slowed") else limit)
 
 
-def test_bad_samples_are_mentioned_only_when_there_were_some() -> None:
-    assert "left out" not in verdict(stats())
-    assert "3 bad samples" in verdict(stats(skipped=3))
-    assert "1 bad sample " in verdict(stats(skipped=1))
+@pytest.mark.parametrize("name", CASES)
+def test_no_more_is_known_than_was_measured(name: str) -> None:
+    assert verdict(CASES[name][0]).endswith(".")  # without facts
+    assert verdict(replace(CASES[name][0], steps=())).endswith(".")
+
+
+def test_a_run_of_less_than_a_second_is_too_short_to_judge() -> None:
+    text = verdict(replace(DECODING, elapsed_s=0.9, skipped=3))
+    assert (text.limit, text.advice) == ("short", ())
+    assert "too short to judge: take more batches" in text and "samples/s" in text and "3 bad samples left out" in text
+    assert "--epochs" in verdict(replace(DECODING, elapsed_s=0.9), training=False)
 
 
 @pytest.mark.parametrize("few", [Stats(), Stats(batches=1, samples=4), Stats(batches=5)], ids=["nothing", "one batch", "no time"])
 def test_too_little_is_said_to_be_too_little(few: Stats) -> None:
-    assert "Too little" in verdict(few)
+    assert "Too little" in verdict(few) and verdict(few).limit == "short"
 
 
-def test_bytes_that_nobody_counted_are_not_told() -> None:
-    assert "(10.0 MB/s)" in verdict(stats()) and "B/s" not in verdict(stats(bytes=0))
+def test_what_went_wrong_is_mentioned_only_when_something_did() -> None:
+    assert not re.search("left out|damaged|seek indices|ran again", verdict(DECODING))
+    text = verdict(replace(DECODING, skipped=3, damaged=1, seeks_unfit=4, seeks_used=28, lost=2))
+    for note in ("3 bad samples left out", "1 damaged image decoded", "4 of 32 seek indices did not fit", "2 tasks ran again"):
+        assert note in text
 
 
-def test_a_verdict_without_steps_or_tasks_is_still_a_sentence() -> None:
-    for changes in (
-        {"steps_s": {}},
-        {"steps_s": {}, "task_s": 0.0, "waited_s": 9.0},
-        {"steps_s": {}, "waited_s": 9.0, "task_s": 19.0},
-    ):
-        assert verdict(stats(**changes)).endswith(".")
+def test_who_runs_the_work_is_said_last_where_nobody_chose_it() -> None:
+    moved = replace(DECODING, executor=ExecutorStats("threads", 0, 2, 30, "they wait for storage", 1))
+    assert verdict(moved).endswith(" Work runs in 2 threads since batch 30: they wait for storage.")
+    assert "Work runs" not in verdict(DECODING)
+
+
+def test_a_cache_is_advised_where_it_fits_and_would_help() -> None:
+    crops = replace(PHOTOS, prefix=("read", "image('jpg')"), samples=10_000)
+    text = verdict(stats(READ, IMAGE, step("map f", "function", cpu=0.5), waited=9.0, loop=2.0), crops)
+    assert "`.cache(\"memory\")` after image('jpg'), which fits in memory (1.0 GB of 18.0 GB free), would give 5.0x" in text
+    assert "then the training loop is the limit" in text
+    assert "a cache on a disk" in verdict(DECODING, replace(crops, samples=10_000_000))
+    assert ".cache" not in verdict(stats(READ, IMAGE, step("cache", cpu=0.1)), crops)
+
+
+def test_a_verdict_is_a_text_with_its_limit_and_advice_and_shows_itself() -> None:
+    text = verdict(DECODING, PHOTOS)
+    for same in (copy.copy(text), pickle.loads(pickle.dumps(text))):  # noqa: S301  our own
+        assert isinstance(same, Verdict) and (same, same.limit, same.advice) == (text, "decode", text.advice)
+    assert json.loads(json.dumps(text)) == text
+    assert text.advice[0].gain and text.advice[0].gain > 1
+    shown = verdict(stats(READ, step("map <f>", "function", cpu=9.0, lock=9.5)))._repr_html_()
+    assert "<b>python</b>" in shown and "map &lt;f&gt;" in shown and "<f>" not in shown
+
+
+# ---- what if -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_scarcest_resource_makes_the_rate() -> None:
+    costs = Costs(8, 4, 1, 1, cpu_s=1e-3, python_s=1e-4, wait_s=3e-3, loop_s=1e-4, handed_s=1e-4)
+    assert costs.rates() == pytest.approx({"loop": 5000, "cores": 4000, "python": 10_000, "workers": 2000})
+    assert min(costs.with_workers(64).rates().values()) == pytest.approx(4000)
+
+
+def test_a_change_gives_what_the_measured_rate_and_the_next_limit_allow() -> None:
+    measured = replace(DECODING, loop=LoopStats(101, 5.0))
+    costs = costs_of(measured, Facts())
+    found = predict(measured, costs, costs.with_cores(100), "cores")
+    assert (found.gain, found.limit) == (pytest.approx(2.0), "loop")
+    assert predict(measured, costs, costs, "cores").gain == pytest.approx(1.0)
+
+
+def test_cores_that_others_use_are_not_counted_on() -> None:
+    waiting = stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5))
+    alone, beside = (verdict(waiting, replace(PHOTOS, idle_cores=idle)).advice[0].gain or 0 for idle in (1.6, 0.35))
+    assert alone == pytest.approx(2 / 0.35, rel=0.05) and beside == pytest.approx(2.0, rel=0.05)
+
+
+def test_ranks_share_what_they_have_and_each_has_a_loop() -> None:
+    both = merge([replace(DECODING, host="a"), replace(DECODING, host="b")])
+    text = verdict(both, PHOTOS)
+    assert text.limit == "decode" and "3.8 of 4 cores" in text and "waited 90%" in text
 
 
 def test_a_real_run_has_a_verdict() -> None:
     with numbers(4000).batch(4).loader(threads=2) as loader:
-        assert "Too little" in loader.why()
+        assert loader.why().limit == "short"
         list(loader)
         assert "samples/s" in loader.why() and "waited" in loader.why()
+        assert loader.facts().samples == 4000 and loader.facts().stored == "memory"

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "plan": {"errors", "foreign_names", "sizes", "kernel", "image", "source"},
     "engine": {"errors", "faults", "turns", "portable_arrays", "registry", "sizes"},
     "batch": {"errors", "faults", "foreign_names", "registry", "sizes", "storage", "source"},
-    "observe": {"errors", "profiler_ranges", "registry", "sizes", "storage", "source", "plan", "engine", "batch"},
+    "observe": {"errors", "profiler_ranges", "registry", "sizes", "kernel", "storage", "source", "plan", "engine", "batch"},
     "stage": {"errors", "faults", "turns", "profiler_ranges", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "registry", "sizes", "batch"},
     "loader": {

@@ -35,6 +35,8 @@ NAMED = {
     "engine/function_wire.py": (r"pickle|marshal", {"engine/"}),
     # Registries import what is written in their tables, and those are in the code.
     "registry.py": (r"import_module", {""}),
+    # Traces and logs say when they were made.
+    "observe/wall_clock.py": (r"time.time", {"observe/"}),
     # `stoker run MODULE:PIPELINE` imports what the user names on the command line: that is its purpose.
     "cli/pipelines.py": (r"import_module", {"cli/"}),
 }
@@ -101,7 +103,8 @@ def test_no_code_that_reads_data_leads_to_what_unpickles() -> None:
     while more := set().union(*(graph[name] for name in reached)) - reached:
         reached |= more
     assert len(reached) > 100
-    assert {name for name in reached if faults((PACKAGE / name).read_text())} <= {"source/shards/unpickle.py", "registry.py"}
+    allowed = {"source/shards/unpickle.py", "registry.py", "observe/wall_clock.py"}
+    assert {name for name in reached if faults((PACKAGE / name).read_text())} <= allowed
 
 
 def imported_files(path: Path) -> set[str]:

@@ -32,7 +32,7 @@ SHOWN = {
     "made.loader().set_epoch(1)": "None",
     "made.loader().state_dict()": "dict[str, Any]",
     "made.loader().stats().samples_per_s": "float",
-    "made.loader().why()": "str",
+    "made.loader().why()": "stoker.observe.verdict.Verdict",
 }
 WRONG = {
     "stoker.filez('x')": 'Module has no attribute "filez"',

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..foreign_names import unknown_attribute
 from ..sizes import counted
+from ..source.sample_names import KEY
 from .tensors import moved, pinned
 
 Kind = TypeVar("Kind", bound="NamedValues")
@@ -32,6 +33,8 @@ class NamedValues(tuple[Any, ...]):
     _kind: ClassVar[type[NamedValues]]
     #: what goes with the values: attributes that one rebuilt from its values lacks
     _beside: ClassVar[tuple[str, ...]]
+    #: of these, what ``values["__key__"]`` is, as in functions: it is not among the items
+    _key_name: ClassVar[str]
 
     def __new__(cls: type[Kind], *values: Any) -> Kind:
         if len(values) != len(cls._fields):
@@ -70,6 +73,8 @@ class NamedValues(tuple[Any, ...]):
         try:
             return tuple.__getitem__(self, self._fields.index(name))
         except ValueError:
+            if name == KEY:
+                return getattr(self, self._key_name)
             raise KeyError(f"no field {name!r}; the fields are {', '.join(self._fields)}") from None
 
     def __contains__(self, name: object) -> bool:
@@ -105,6 +110,7 @@ class Sample(NamedValues):
     """One sample of a pipeline without `batch`; `key` names it."""
 
     _beside = ("key",)
+    _key_name = "key"
     _key: str
 
     @classmethod
@@ -127,6 +133,7 @@ class Batch(NamedValues):
     """
 
     _beside = ("rows", "sample_keys", "valid")
+    _key_name = "sample_keys"
     _rows: int
     _keys: list[str] | Callable[[], list[str]]
     _valid: NDArray[np.bool_] | None

@@ -21,7 +21,7 @@ _BOX = "position:absolute;box-sizing:border-box;border:2px solid #ff9f1c;outline
 
 
 def batch_html(title: str, columns: Mapping[str, Any], plain: str) -> str:
-    """A table of the fields, then pictures, if there are any and Pillow is there.
+    """A table of the fields, then pictures, if there are any.
 
     Where that fails, because a field holds values of a kind nobody thought of, it is the plain text.
     """
@@ -63,10 +63,6 @@ def _first_values(value: Any, most: int = 6) -> str:
 
 
 def _pictures(columns: Mapping[str, Any]) -> str:
-    try:
-        from PIL import Image  # noqa: F401
-    except ImportError:
-        return ""
     figures = "".join(map(_figure, batch_pictures(columns)))
     return f'<div style="display:flex;flex-wrap:wrap;gap:8px;margin-top:6px">{figures}</div>' if figures else ""
 

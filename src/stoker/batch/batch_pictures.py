@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 #: fields that are taken for labels, the likeliest first
 _LABELS = ("label", "labels", "cls", "class", "target", "y")
+#: fields of single floats that are taken for gray pictures
+_IMAGES = ("image", "images", "img", "picture", "pixels", "x")
 #: sides of what is taken for a picture, in pixels
 _LEAST, _MOST = 4, 16_384
 #: numbers per pixel that can be shown
@@ -31,8 +33,8 @@ def batch_pictures(columns: Mapping[str, Any], most: int = 16) -> list[BatchPict
     Pictures are uint8 or floats, (rows, height, width, channels) or (rows, channels, height, width), or a list of single ones.
     Of what is on a device only these rows are fetched.
     """
-    for value in columns.values():
-        if not _may_be_pictures(value):
+    for name, value in columns.items():
+        if not _may_be_pictures(name, value):
             continue
         pixels = [_channels_last(np.asarray(row)) for row in _first_rows(value, most)]
         if pixels and all(row is not None for row in pixels):
@@ -42,21 +44,24 @@ def batch_pictures(columns: Mapping[str, Any], most: int = 16) -> list[BatchPict
     return []
 
 
-def _may_be_pictures(value: Any) -> bool:
-    """By shape and dtype alone: nothing is fetched from a device for what cannot be a picture."""
+def _may_be_pictures(name: str, value: Any) -> bool:
+    """By name, shape and dtype alone: nothing is fetched from a device for what cannot be a picture."""
     if isinstance(value, list):
-        return bool(value) and all(_dims(row) in (2, 3) and _is_pixels(row) for row in value)
-    return _dims(value) in (3, 4) and _is_pixels(value)
+        return bool(value) and all(_is_picture(name, row, _dims(row)) for row in value)
+    return _is_picture(name, value, _dims(value) - 1)
+
+
+def _is_picture(name: str, value: Any, dims: int) -> bool:
+    """Whether values of so many dimensions may be pixels; floats in rows and columns are mostly something else."""
+    kind = str(getattr(value, "dtype", "")).rpartition(".")[2]
+    if dims == 2 and "float" in kind:
+        return name.lower() in _IMAGES
+    return dims in (2, 3) and (kind in ("uint8", "bool") or "float" in kind)
 
 
 def _dims(value: Any) -> int:
     shape = getattr(value, "shape", None)
     return 0 if shape is None else len(shape)
-
-
-def _is_pixels(value: Any) -> bool:
-    name = str(getattr(value, "dtype", "")).rpartition(".")[2]
-    return name in ("uint8", "bool") or "float" in name
 
 
 def _first_rows(value: Any, most: int) -> list[Any]:
@@ -134,10 +139,10 @@ def boxes_as_shares(rows: Sequence[Any], sizes: Sequence[Sequence[int]]) -> list
 
     They are given in pixels, or, where none exceeds 1, as shares already. None: these are no boxes, or not of these pictures.
     """
-    boxes = [np.asarray(row, np.float64).reshape(-1, np.shape(row)[-1] if np.ndim(row) else 1) for row in rows]
-    if any(box.shape[1] != 4 for box in boxes if box.size):
+    given = [np.asarray(row, np.float64) for row in rows]
+    if any(box.size and box.shape[-1:] != (4,) for box in given):
         return None
-    boxes = [box if box.size else NO_BOXES for box in boxes]
+    boxes = [box.reshape(-1, 4) if box.size else NO_BOXES for box in given]
     whole = np.concatenate([NO_BOXES, *boxes])
     relative = not len(whole) or whole.max() <= 1
     shares = [box / (1 if relative else np.array([height, width, height, width])) for box, (height, width) in zip(boxes, sizes)]

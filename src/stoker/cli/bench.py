@@ -1,46 +1,52 @@
-"""`stoker bench`: how fast these images can be loaded on this machine, and how fast others do it."""
+"""`stoker bench`: how fast these samples can be loaded on this machine, in which form, and how fast others do it."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import stoker
-
 from ..engine.resources import usable_cores
 from ..errors import ConfigError
-from ..pack.values.stored_images import picture_kind
+from ..observe.ceiling import Ceiling, ceiling_of
 from ..sizes import counted, show_bytes
-from ..source.files.labelled_files import LabelledFiles
-from ..source.source import Source
-from .peers import Peer, choose_peers, peer_batches
-from .progress import Progress
-from .sample_choice import spread_samples
-from .screen import Ahead, AsJson, print_json, tell, tell_table
-from .sources import SourceName, open_source, stored_in
+from .bench_samples import BenchSamples, Copies, batches_of, choose_samples
+from .contenders import (
+    ROUNDS,
+    Contender,
+    FilledCache,
+    OwnLoader,
+    PeerLoader,
+    Strategy,
+    ratio_facts,
+    ratio_text,
+    take_turns,
+)
+from .peers import Peer, PeerWork, choose_peers
+from .screen import Ahead, AsJson, bar, check_writable, out, print_json, tell, tell_table
+from .sources import SourceName, stored_in
 
 if TYPE_CHECKING:
-    from ..observe.stats import Stats
-    from ..pipeline import Pipeline
+    from ..observe.stats import Stats, StepStats
 
-#: every contender is measured so many times, by turns, so that a slow moment of the machine meets all of them
-_ROUNDS = 5
-#: seconds of each round that do not count
-_WARM_S = 0.2
+#: forms of samples that are measured beside the one they have
+STRATEGIES = {
+    "files": "as image files",
+    "tar": "in tar shards",
+    "seek": "in tar shards with seek indices",
+    "no_seek": "without their seek indices",
+    "cache": "decoded, in a memory cache",
+}
 
 
 def bench(
     source: SourceName,
     size: Annotated[int, typer.Option(min=1, metavar="N", help="Side of the crops, in pixels.")] = 224,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Images in a batch.")] = 256,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a batch.")] = 256,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -53,241 +59,227 @@ def bench(
     ahead: Ahead = None,
     seconds: Annotated[float, typer.Option(min=0.1, metavar="S", help="How long to measure each loader, at least.")] = 5.0,
     samples: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Use at most this many images; files are chosen from all over the source.")
+        int, typer.Option(min=1, metavar="N", help="Use at most this many samples; files are chosen from all over the source.")
     ] = 2000,
+    strategies: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Other forms of the same pictures to measure: `files`, `tar`, `seek` (tar shards with seek indices), `no_seek`, "
+            "`cache`; several with commas, all that differ from what the source has, or none.",
+        ),
+    ] = "all",
     against: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
-            help="Other loaders to compare with: `torch` (its DataLoader, Pillow), `opencv` (the same "
-            "DataLoader, simplejpeg and OpenCV), `torch,opencv`; all that are installed, or none.",
+            help="Other loaders to compare with: `torch` (its DataLoader, Pillow), `opencv` (the same DataLoader, simplejpeg and "
+            "OpenCV), `webdataset` (tar shards, Pillow), `tf` (tf.data); several with commas, all that are installed, or none.",
         ),
     ] = "all",
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Instead of all this, run a training loop that is fed by one worker without prefetch, and one fed by the loader "
+            "as it is without settings: rates, waits, and both timelines.",
+        ),
+    ] = False,
+    step: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            metavar="S",
+            help="With --compare: seconds that a training step takes, spent waiting as for an accelerator.",
+            show_default="as long as a batch takes in parallel",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="With --compare: write the two timelines as a page.", show_default=False),
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure how many images per second can be loaded, and compare.
+    """Measure how many samples per second can be loaded, in which form, and compare.
 
     Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
-    as bytes (uint8). The data are read once before, so decoding is measured and not the disk. The loaders take turns, five
-    times each; the rate shown is the median, and ratios are taken within each turn. Of tar shards, TFRecords and LMDB the first
-    --samples are read; other loaders get the same pictures as files. If the JPEGs have seek indices (`stoker index --jpeg`),
-    Stoker is measured with and without them.
+    as bytes (uint8). Where there are no pictures, records are read and joined. The data are read once before, so decoding is
+    measured and not the disk. The loaders take turns, five times each; the rate shown is the median, and ratios are taken within
+    each turn. Of tar shards, TFRecords and LMDB the first --samples are read. What is measured in another form (tar shards, with
+    seek indices, cached), and what other loaders read, are copies in a temporary folder, which is removed.
 
     Example: `stoker bench photos/ --size 224 --threads 8 --against torch`
+
+    Example: `stoker bench photos/ --compare --html compare.html`
     """
-    peers, missing = choose_peers(against)
-    opened = open_source(source)
-    stored = stored_in(opened)
-    workers = threads or usable_cores()
+    check_writable(html)
+    if not compare and (html is not None or step is not None):
+        raise ConfigError(f"{'--html' if html else '--step'} is for --compare; add that")
+    chosen = _choose_strategies(strategies)
+    peers, missing = ({}, {}) if compare else choose_peers(against)
     with TemporaryDirectory(prefix="stoker-bench-") as folder:
-        if isinstance(stored, LabelledFiles):
-            paths = _spread_paths(stored, samples)
-            listed = _write_list(Path(folder) / "images.txt", paths)
-            images, field = stoker.filelist(listed, labels=None), "image"
-            plain = stoker.filelist(listed, labels=None, seek=False)
-        else:
-            field = picture_field(stored)
-            images = opened.select(field).take(samples)
-            plain = open_source(source, seek=False).select(field).take(samples) if stored.seeks(field) else images
-            paths = _copy_out(images, field, Path(folder)) if peers else [""] * min(samples, len(stored))
-        total = _read_once(images, field, len(paths))
-        pipeline = _pipeline(images, field, size, batch)
-        title = f"stoker, {counted(workers, 'thread')}"
-        serial = OwnLoader("stoker, no threads", pipeline, executor="inline")
-        parallel = OwnLoader(title, pipeline, threads=workers, ahead=ahead)
-        # Where there are seek indices, the same without them too: what they are worth, and what they would be worth elsewhere.
-        seeking = stored_in(images).seeks(field) > 0
-        without = [OwnLoader(f"{title}, no seek indices", _pipeline(plain, field, size, batch), threads=workers, ahead=ahead)]
-        without = without if seeking else []
-        others = [PeerLoader(name, peer, paths, size, workers) for name, peer in peers.items()]
-        _take_turns([serial, parallel, *without, *others], batch, seconds / _ROUNDS)
+        found = choose_samples(source, samples, Path(folder))
+        if compare:
+            from .compare import compare_loaders
+
+            compare_loaders(found, size, batch, threads, ahead, seconds, step, html, json)
+            return
+        workers = threads or usable_cores()
+        measured = _Bench(found, Copies(found, Path(folder), workers), size, batch, workers, ahead, chosen, peers)
+        take_turns(measured.contenders, seconds)
     if json:
-        print_json(
-            {
-                "source": source,
-                "images": len(paths),
-                "image_bytes": total / len(paths),
-                "size": size,
-                "batch": batch,
-                "threads": workers,
-                "rounds": _ROUNDS,
-                "serial": serial.result(),
-                "parallel": parallel.result(),
-                "without_seek": {**without[0].result(), **_ratio_json(parallel, without[0])} if without else None,
-                "peers": {peer.name: {**peer.result(), **_ratio_json(parallel, peer)} for peer in others},
-                "not_installed": {name: peer.install for name, peer in missing.items()},
-                "stage_us": serial.costs(),
-                "verdict": parallel.why,
-            }
-        )
-        return
-    tell(f"{len(paths):,} images of {show_bytes(total / len(paths))} from {source}, read once before", style="bold")
-    tell(f"random crops resized to {size} x {size}, batches of {batch}, {_ROUNDS} rounds by turns")
-    tell()
-    _tell_rates(serial, parallel, without, others)
-    _tell_costs(serial)
-    for peer in missing.values():
-        tell(f"not compared: {peer.title}, which is not installed ({peer.install})", style="dim")
+        print_json({**measured.facts(), "not_installed": {name: peer.install for name, peer in missing.items()}})
+    else:
+        measured.tell()
+        for peer in missing.values():
+            tell(f"not compared: {peer.title}, which is not installed ({peer.install})", style="dim")
 
 
-# ---- what is measured -------------------------------------------------------------------------------------------------------
+def _choose_strategies(names: str) -> list[str]:
+    if names in ("all", "none"):
+        return list(STRATEGIES) if names == "all" else []
+    chosen = [name.strip() for name in names.split(",")]
+    for name in chosen:
+        if name not in STRATEGIES:
+            raise ConfigError(f"--strategies {name}: choose from {', '.join(STRATEGIES)}, all, none")
+    return chosen
 
 
-class Contender(ABC):
-    """A loader that is measured, round after round."""
+class _Bench:
+    """What is measured, and what came of it."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.rates: list[float] = []  # images per second, one per round
-        self.failure = ""
+    def __init__(
+        self,
+        found: BenchSamples,
+        copies: Copies,
+        size: int,
+        batch: int,
+        workers: int,
+        ahead: int | None,
+        strategies: Sequence[str],
+        peers: dict[str, Peer],
+    ) -> None:
+        self._found, self._size, self._batch, self._workers = found, size, batch, workers
+        pipeline = found.work(size, batch)
+        self._serial = OwnLoader("stoker, no threads", pipeline, executor="inline")
+        self._parallel = OwnLoader(f"stoker, {counted(workers, 'thread')}", pipeline, threads=workers, ahead=ahead)
+        self._strategies: list[Strategy] = []
+        self._peers: list[PeerLoader] = []
+        self._notes: list[str] = []
+        if found.field is None:
+            if peers:
+                self._notes.append("there are no pictures to compare other loaders with")
+            peers = {}
+        if (peers or strategies) and found.field is not None and (short := copies.room()):
+            self._notes.append(f"not measured: other forms and other loaders; {short}")
+            strategies, peers = [name for name in strategies if name in ("no_seek", "cache")], {}
+        for name in strategies:
+            form = self._form(name, copies)
+            how: dict[str, Any] = {"threads": workers, "ahead": ahead}
+            if form is not None and name == "cache":
+                self._strategies.append(FilledCache(name, STRATEGIES[name], form, -(-found.count // batch), **how))
+            elif form is not None:
+                self._strategies.append(Strategy(name, STRATEGIES[name], form, **how))
+        for name, peer in peers.items():
+            shards, extension = (copies.shards, copies.field) if peer.reads_shards else ([], "")
+            work = PeerWork(copies.paths, shards, extension, size, batch, workers)
+            self._peers.append(PeerLoader(name, peer, work))
 
-    @abstractmethod
-    def round(self, batch: int, seconds: float) -> None:
-        """Run for some seconds and note the rate."""
+    def _form(self, name: str, copies: Copies) -> Any:
+        """A pipeline over the same samples in another form; None where it does not differ, or cannot be."""
+        found, size, batch = self._found, self._size, self._batch
+        if name == "cache":
+            return self._cached()
+        if found.field is None:
+            return None
+        if name == "no_seek":
+            return None if found.plain is None else batches_of(found.plain, found.field, size, batch)
+        if name == "files":
+            return None if found.paths is not None else batches_of(copies.files, "image", size, batch)
+        if found.in_tar and not found.remote and (name == "tar" or found.plain is not None):
+            return None  # as the source has them
+        shards = copies.tar(seek=name == "seek")
+        if name == "seek" and not stored_in(shards).seeks(copies.field):
+            return None  # no JPEGs
+        return batches_of(shards, copies.field, size, batch)
+
+    def _cached(self) -> Any:
+        samples, field = self._found.samples, self._found.field
+        cache = getattr(samples if field is None else samples.decode(field), "cache", None)
+        return None if cache is None else batches_of(cache("memory"), field, self._size, self._batch)
 
     @property
-    def rate(self) -> float:
-        return statistics.median(self.rates) if self.rates else 0.0
+    def contenders(self) -> list[Contender]:
+        return [self._serial, self._parallel, *self._strategies, *self._peers]
 
-    def result(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"title": self.title, "images_per_s": self.rate, "rounds": self.rates}
-        return {**told, "failure": self.failure} if self.failure else told
+    @property
+    def _ceiling(self) -> Ceiling:
+        return ceiling_of(self._serial.speed, usable_cores())
 
+    def facts(self) -> dict[str, Any]:
+        """As plain data."""
+        found, parallel, ceiling, why = self._found, self._parallel, self._ceiling, self._parallel.why
+        return {
+            "source": found.source,
+            "samples": found.count,
+            "sample_bytes": found.nbytes / found.count,
+            "pictures": found.field,
+            "remote": found.remote,
+            "size": self._size if found.field else None,
+            "batch": self._batch,
+            "threads": self._workers,
+            "rounds": ROUNDS,
+            "serial": self._serial.result(),
+            "parallel": parallel.result(),
+            "ceiling": {**ceiling.as_dict(), "reached": ceiling.share(parallel.rate)},
+            "strategies": {
+                each.name: {**each.result(), **ratio_facts("ratio", each, parallel)} for each in self._strategies
+            },
+            "peers": {peer.name: {**peer.result(), **ratio_facts("stoker_ratio", parallel, peer)} for peer in self._peers},
+            "notes": self._notes,
+            "steps": {"serial": _step_facts(self._serial.stats), "parallel": _step_facts(parallel.stats)},
+            "verdict": str(why),
+            "limit": why.limit,
+            "advice": [asdict(each) for each in why.advice],
+        }  # fmt: skip
 
-class OwnLoader(Contender):
-    """Stoker itself, with some arguments for its loader."""
+    def tell(self) -> None:
+        """As text."""
+        from .run import tell_verdict
 
-    def __init__(self, title: str, pipeline: Pipeline, **arguments: Any) -> None:
-        super().__init__(title)
-        self._pipeline, self._arguments = pipeline, arguments
-        self._stats: list[Stats] = []
-        self.why = ""
+        found = self._found
+        size = show_bytes(found.nbytes / found.count)
+        before = "read over the network each time" if found.remote else "read once before"
+        tell(f"{counted(found.count, found.thing)} of {size} from {found.source}, {before}", style="bold")
+        crops = f"random crops resized to {self._size} x {self._size}, " if found.field else ""
+        tell(f"{crops}batches of {self._batch}, {ROUNDS} rounds by turns")
+        tell()
+        self._tell_rates()
+        tell()
+        ceiling = self._ceiling
+        most = f"{ceiling.samples_per_s:,.0f} {found.thing}s/s, {counted(ceiling.cores, 'core')}"
+        tell(
+            f"ceiling of this machine for this work: {most} at {ceiling.cpu_s * 1e6:,.0f} us for each, as one takes alone; "
+            f"{self._parallel.title}: {ceiling.share(self._parallel.rate):.0%} of that"
+        )
+        tell()
+        _tell_steps(self._serial.stats, self._parallel.stats)
+        for note in self._notes:
+            tell(note, style="dim")
+        tell_verdict(self._parallel.why)
 
-    def round(self, batch: int, seconds: float) -> None:
-        with self._pipeline.loader(**self._arguments) as loader:
-            self.rates.append(_measure(iter(loader), 1, batch, seconds))
-            self._stats.append(loader.stats())
-            self.why = loader.why(training=False)
-
-    def costs(self) -> dict[str, float]:
-        """Microseconds for each image, by step; what is left is the making and handing over of batches."""
-        made = sum(stats.samples for stats in self._stats)
-        steps = {name: sum(stats.steps_s[name] for stats in self._stats) / made * 1e6 for name in self._stats[0].steps_s}
-        spent = sum(stats.elapsed_s for stats in self._stats)
-        counted = sum(stats.samples - stats.first_samples for stats in self._stats)
-        return {**steps, "batch": max(0.0, spent / max(1, counted) * 1e6 - sum(steps.values()))}
-
-
-class PeerLoader(Contender):
-    """Another loader. When it fails that is told, and the others go on."""
-
-    def __init__(self, name: str, peer: Peer, paths: Sequence[str], size: int, workers: int) -> None:
-        super().__init__(f"{peer.title}, {counted(workers, 'worker')}")
-        self.name, self._peer, self._paths, self._size, self._workers = name, peer, paths, size, workers
-
-    def round(self, batch: int, seconds: float) -> None:
-        if self.failure:
-            return
-        try:
-            with closing(peer_batches(self._peer, self._paths, self._size, batch, self._workers)) as batches:
-                # Its workers make whole batches side by side, so these come in bursts of one from each.
-                self.rates.append(_measure(batches, self._workers, batch, seconds))
-        except Exception as error:  # noqa: BLE001  whatever it raises is its own affair
-            self.failure = f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}"
-
-
-def _measure(batches: Iterator[Any], burst: int, batch: int, seconds: float) -> float:
-    """Images a second, over whole bursts, once the loader runs steadily."""
-    _take(batches, burst, _WARM_S)
-    count, spent = _take(batches, burst, seconds)
-    return count * batch / spent
-
-
-def _take(batches: Iterator[Any], burst: int, seconds: float) -> tuple[int, float]:
-    count, begun = 0, time.monotonic()
-    while True:
-        for _ in range(burst):
-            next(batches)
-        count += burst
-        spent = time.monotonic() - begun
-        if spent >= seconds:
-            return count, spent
-
-
-def _take_turns(contenders: Sequence[Contender], batch: int, seconds: float) -> None:
-    with Progress("measuring", _ROUNDS * len(contenders), unit="turns") as shown:
-        for turn in range(_ROUNDS):
-            for number, contender in enumerate(contenders):
-                shown.move(turn * len(contenders) + number, f"round {turn + 1} of {_ROUNDS}: {contender.title}")
-                contender.round(batch, seconds)
-
-
-# ---- the images -------------------------------------------------------------------------------------------------------------
-
-
-def _spread_paths(source: Source, most: int) -> list[str]:
-    """At most so many files, evenly spread over the source."""
-    count = min(most, len(source))
-    paths = [source.origin(at * len(source) // count) for at in range(count)]
-    # A name that is not UTF-8 is told with escapes, and cannot be opened by what is told: such files are not measured.
-    return [path for path in paths if "\\" not in path or Path(path).exists()]
-
-
-def _write_list(path: Path, images: Sequence[str]) -> Path:
-    """A list for `stoker.filelist`; the number keeps a name that ends in one whole."""
-    path.write_text("".join(f"{image} 0\n" for image in images), encoding="utf-8")
-    return path
-
-
-def picture_field(source: Source) -> str:
-    """The field of records that holds pictures, by content, or else by name."""
-    samples = spread_samples(source, 8)
-    names = [name for sample in samples for name in sample.pictures]
-    if not names:
-        bad = next((f"; e.g. {sample.problem}" for sample in samples if sample.problem), "")
-        raise ConfigError(f"{source.describe()}: none of the fields {', '.join(source.fields)} holds pictures{bad}")
-    return max(dict.fromkeys(names), key=names.count)
-
-
-def _copy_out(images: Pipeline, field: str, folder: Path) -> list[str]:
-    """The same pictures as files, for loaders that read such."""
-    paths = []
-    for number, data in enumerate(data for batch in images.batch(64, drop_last=False) for data in batch[field]):
-        path = folder / f"{number:06d}.{picture_kind(data) or 'jpg'}"
-        path.write_bytes(data)
-        paths.append(str(path))
-    return paths
-
-
-def _read_once(images: Pipeline, field: str, count: int) -> int:
-    """Bring all pictures into memory, so that everybody finds the same; returns their bytes."""
-    total = done = 0
-    with Progress("reading", count, unit="images") as shown:
-        for batch in images.batch(64, drop_last=False):
-            total += sum(len(data) for data in batch[field])
-            done += batch.rows
-            shown.move(done)
-    return total
-
-
-def _pipeline(images: Pipeline, field: str, size: int, batch: int) -> Pipeline:
-    from stoker.image import HorizontalFlip, RandomResizedCrop
-
-    return images.shuffle(seed=0).repeat().image(field, RandomResizedCrop(size), HorizontalFlip()).batch(batch)
-
-
-# ---- what is told -----------------------------------------------------------------------------------------------------------
-
-
-def _tell_rates(serial: Contender, parallel: Contender, without: Sequence[Contender], others: Sequence[Contender]) -> None:
-    rows = [
-        [serial.title, *_rate_cells(serial), ""],
-        [parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread"],
-        *([plain.title, *_rate_cells(plain), f"{_told_times(parallel, plain)} with them"] for plain in without),
-        *([other.title, *_rate_cells(other), _told_ratio(parallel, other)] for other in others),
-    ]
-    rates = ("images/s", "slowest, fastest round")
-    tell_table(("loader", *rates, ""), rows, right=rates, strong=1)
+    def _tell_rates(self) -> None:
+        serial, parallel = self._serial, self._parallel
+        rows = [
+            [serial.title, *_rate_cells(serial), ""],
+            [parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread"],
+        ]
+        for each in self._strategies:
+            rows.append([f"  {each.title}", *_rate_cells(each), each.failure or ratio_text(each, parallel)])
+        for peer in self._peers:
+            rows.append([peer.title, *_rate_cells(peer), peer.failure or f"stoker is {ratio_text(parallel, peer)}"])
+        rates = (f"{self._found.thing}s/s", "slowest, fastest round")
+        tell_table(("loader", *rates, ""), rows, right=rates, strong=1)
 
 
 def _rate_cells(contender: Contender) -> tuple[str, str]:
@@ -296,29 +288,34 @@ def _rate_cells(contender: Contender) -> tuple[str, str]:
     return f"{contender.rate:,.0f}", f"{min(contender.rates):,.0f}, {max(contender.rates):,.0f}"
 
 
-def _ratios(own: Contender, other: Contender) -> list[float]:
-    """How many times as fast, within each round."""
-    return sorted(mine / theirs for mine, theirs in zip(own.rates, other.rates))
+# ---- what a sample costs ----------------------------------------------------------------------------------------------------
+
+#: ways to spend the time of a step, with the headings of their columns
+_WAYS = {"cpu_s": "on a core", "lock_s": "lock", "queued_s": "no core", "wait_s": "waiting"}
 
 
-def _told_ratio(own: Contender, other: Contender) -> str:
-    return other.failure or f"stoker is {_told_times(own, other)}"
+def _step_us(step: StepStats, way: str) -> float:
+    return float(getattr(step, way)) / max(1, step.samples) * 1e6
 
 
-def _told_times(own: Contender, other: Contender) -> str:
-    ratios = _ratios(own, other)
-    return f"{statistics.median(ratios):.2f}x as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+def _step_facts(stats: Stats) -> list[dict[str, Any]]:
+    ways = {"wall_s": "us", "cpu_s": "cpu_us", "lock_s": "lock_us", "queued_s": "queued_us", "wait_s": "wait_us"}
+    return [
+        {"name": step.name, "kind": step.kind, **{name: _step_us(step, way) for way, name in ways.items()}}
+        for step in stats.steps
+    ]
 
 
-def _ratio_json(own: Contender, other: Contender) -> dict[str, Any]:
-    ratios = _ratios(own, other)
-    if not ratios:
-        return {}
-    return {"stoker_ratio": statistics.median(ratios), "ratio_least": ratios[0], "ratio_most": ratios[-1]}
-
-
-def _tell_costs(serial: OwnLoader) -> None:
-    from .run import tell_steps
-
-    tell_steps(serial.costs())
-    tell("one core, without threads", style="dim")
+def _tell_steps(serial: Stats, parallel: Stats) -> None:
+    """Steps with their cost for each sample, alone and in parallel, and where the time of the latter goes."""
+    alone = {step.name: _step_us(step, "wall_s") for step in serial.steps}
+    total = sum(_step_us(step, "wall_s") for step in parallel.steps) or 1.0
+    rows = []
+    for step in parallel.steps:
+        spent = _step_us(step, "wall_s")
+        cells = [step.name, f"{alone.get(step.name, 0.0):,.1f}", f"{spent:,.1f}"]
+        rows.append(
+            [*cells, *(f"{_step_us(step, way):,.1f}" for way in _WAYS), bar(spent / total, 16 if out().width >= 100 else 4)]
+        )
+    columns = ("alone", "in parallel", *_WAYS.values())
+    tell_table(("step, us for each", *columns, ""), rows, right=columns)

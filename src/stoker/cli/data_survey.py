@@ -12,7 +12,7 @@ import numpy as np
 
 from ..sizes import counted, show_bytes
 from ..source.source import Source
-from .sample_choice import ShownSample, is_label, samples_at, spread_indices
+from .sample_choice import ShownSample, as_stored, is_label, samples_at, spread_indices
 from .thumbnails import picture_size
 
 #: samples that are looked at, and how long that may take: of a slow store it is fewer
@@ -44,7 +44,7 @@ class FieldSurvey:
             self.kinds["text" if isinstance(value, str) else "bytes"] += 1
             self.lengths.append(len(value))
             self._count(value) if isinstance(value, str) else None
-        elif isinstance(value, (int, float, np.generic, np.ndarray, list)) and (array := np.asarray(value)).dtype.kind in "iufb":
+        elif isinstance(value, (int, float, np.generic, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "iufb":
             self.kinds[f"{array.dtype}{list(array.shape)}" if array.ndim else str(array.dtype)] += 1
             self.numbers += array.reshape(-1)[: max(0, _NUMBERS - len(self.numbers))].astype(np.float64).tolist()
             self._count(value) if not array.ndim and array.dtype.kind in "iub" else None
@@ -108,8 +108,12 @@ class DataSurvey:
                 self.lengths.append(len(sample.values[name]))
         self.labels.update(sample.labels)
         for name, value in sample.values.items():
-            if name not in pictures and not (is_label(name) and sample.labels):
+            if name not in pictures and not (is_label(name) and _is_integer(value)):
                 self.fields.setdefault(name, FieldSurvey(name)).add(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) or (isinstance(value, np.ndarray) and value.dtype.kind in "iu")
 
 
 def survey_of(samples: Iterable[ShownSample]) -> DataSurvey:
@@ -126,11 +130,11 @@ def survey_source(source: Source, opaque: Sequence[str] = ()) -> DataSurvey:
     They are read in an order that leaves them spread, wherever time ends. `opaque` fields hold no pictures.
     """
     survey = DataSurvey()
-    indices = spread_indices(len(source), _MOST)
+    stored, indices = as_stored(source), spread_indices(len(source), _MOST)
     parts = -(-len(indices) // _TOGETHER)
     begun = time.monotonic()
     for part in range(parts):
-        for sample in samples_at(source, indices[part::parts]):
+        for sample in samples_at(stored, indices[part::parts]):
             survey.add(ShownSample(sample.index, sample.key, sample.values, sample.problem, tuple(opaque)))
         if time.monotonic() - begun > _SECONDS:
             break

@@ -17,7 +17,7 @@ from ..observe.run_settings import command_line
 from .progress import Progress
 from .run import stats_json, tell_verdict, verdict_json
 from .screen import AsJson, ReportFile, Threads, check_writable, print_json, tell, tell_plan
-from .watching import Port, Watched, watching
+from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -64,12 +64,13 @@ def demo(
         learner = make_learner(len(train.classes), _SIDE)
         with train.loader(threads=threads) as loader, validation.loader(threads=threads) as exam:
             view = watch or (sys.stderr.isatty() and not json)
-            with watching(loader, watch, port, title="Stoker demo", terminal=view):
+            with watching(loader, watch, port, title="Stoker demo", terminal=view), timeline_of(loader, html) as timeline:
                 lesson, last = _train(loader, exam, learner, epochs, say, shown=False if view else None)
             stats, why = loader.stats(), loader.why()
             if html:
                 under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
-                write_report(loader, html, title="Stoker demo", batch=last, lesson=lesson, under=under, command=command_line())
+                more: dict[str, Any] = {"lesson": lesson, "timeline": timeline(), "under": under, "command": command_line()}
+                write_report(loader, html, title="Stoker demo", batch=last, **more)
         chance = f"guessing gives {1 / len(train.classes):.0%}"
         say(f"accuracy is on {_VALIDATION} pictures it was not trained on; {chance}", style="dim")
         resumed = _resume(train, epochs - 1, threads, say)

@@ -11,7 +11,7 @@ import typer
 
 from .. import observe
 from ..errors import ConfigError
-from ..observe.limits import workers_told
+from ..observe.bottleneck import workers_told
 from ..observe.page_data import verdict_data
 from ..observe.report import step_costs, write_report
 from ..observe.run_settings import command_line
@@ -19,7 +19,7 @@ from ..sizes import counted, show_bytes
 from .pipelines import PipelineName, load_pipeline
 from .progress import Progress
 from .screen import Ahead, AsJson, Processes, ReportFile, Threads, bar, check_writable, out, print_json, tell, tell_table
-from .watching import Port, Watched, watching
+from .watching import Port, Watched, timeline_of, watching
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -58,11 +58,12 @@ def run(
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
         recorded = observe.trace(loader, trace) if trace else None
-        with watching(loader, watch, port, title=pipeline, terminal=watch, training=False):
+        with watching(loader, watch, port, title=pipeline, terminal=watch, training=False), timeline_of(loader, html) as timeline:
             last = _iterate(loader, epochs, limit, shown=False if watch else None)
         stats, why = loader.stats(), loader.why(training=False)
         if html:
-            write_report(loader, html, title=pipeline, batch=last, training=False, command=command_line())
+            more = {"timeline": timeline(), "command": command_line()}
+            write_report(loader, html, title=pipeline, batch=last, training=False, **more)
     if recorded and recorded.error:
         raise recorded.error
     if json:

@@ -95,16 +95,19 @@ def spread_indices(length: int, count: int) -> Ints:
 
 def spread_samples(source: Source, count: int) -> list[ShownSample]:
     """Some samples, spread evenly over the source."""
-    samples = samples_at(source, spread_indices(len(source), count))
+    samples = samples_at(as_stored(source), spread_indices(len(source), count))
     opaque = _opaque(samples) if isinstance(source, RecordSource) else ()
     return [replace(sample, opaque=opaque) for sample in samples]
 
 
+def as_stored(source: Source) -> Source:
+    """A source to look at samples of: a tar's fields are their bytes."""
+    return raw_tar(source.blobs, source.indexes) if isinstance(source, TarSource) else source
+
+
 def samples_at(source: Source, indices: Ints) -> list[ShownSample]:
-    """These samples. Fields of a tar that cannot be decoded are the sample's problem."""
+    """These samples of a source `as_stored`. Fields of a tar that cannot be decoded are the sample's problem."""
     raw = isinstance(source, TarSource)
-    if isinstance(source, TarSource):
-        source = raw_tar(source.blobs, source.indexes)
     rows = source.read(indices, tuple(source.fields), {}, Scratch())
     samples = []
     for row, index in enumerate(indices.tolist()):

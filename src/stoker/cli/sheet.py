@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -15,7 +15,7 @@ from ..observe.report import page
 from ..sizes import counted, show_bytes
 from .augmented_rows import AugmentedRow
 from .data_survey import DataSurvey
-from .sheet_charts import STYLE, class_bars, histogram, scatter, show_count, show_size
+from .sheet_charts import STYLE, ClassSizes, class_bars, histogram, scatter, show_count, show_size
 from .thumbnails import Picture
 
 #: pixels of a picture in the sheet, and in a row of augmentations
@@ -34,9 +34,9 @@ figcaption { padding: 8px 11px 10px; font-size: 12.5px; line-height: 1.4; overfl
 figcaption .about { opacity: .75; }
 figcaption b { display: block; font-weight: 600; }
 .row { display: flex; gap: 7px; overflow-x: auto; align-items: flex-end; padding: 2px 0 8px; }
-.row .first { padding-right: 9px; margin-right: 2px; border-right: 1px solid var(--line); }
+.row .first { min-width: 102px; padding-right: 9px; margin-right: 2px; border-right: 1px solid var(--line); }
 .values { overflow-x: auto; }
-.values table { margin: 0; }
+.values table { margin: 0; font-size: 13px; }
 .values th, .values td { text-align: left; padding: 3px 16px 3px 0; vertical-align: top; overflow-wrap: anywhere; }
 """
 
@@ -54,15 +54,15 @@ def sheet_page(
     told: str,
     pictures: Sequence[Picture],
     survey: DataSurvey,
-    counts: Mapping[str, int],
+    classes: ClassSizes,
     augmented: Augmented,
 ) -> str:
-    """The page, with its images in it. `counts` are the sizes of classes."""
+    """The page, with its images in it."""
     parts = [
         f'<div class="sheet">{"".join(map(_figure, pictures))}</div>',
         _card("Augmentations", _augmentations(augmented)) if augmented.rows else "",
         _card("Sizes of pictures", _sizes(survey)) if survey.sizes else "",
-        _card("Classes", class_bars(counts, _CLASSES)) if counts else "",
+        _card("Classes", class_bars(classes, _CLASSES)) if classes.counts else "",
         _card("Other fields", _values(survey)) if survey.fields else "",
     ]
     return page(title, told, "\n".join(filter(None, parts)), STYLE + _STYLE)
@@ -88,7 +88,7 @@ def _named(picture: Picture) -> str:
         return picture.told_label
     kinds = dict.fromkeys(picture.objects)
     counts = {kind: picture.objects.count(kind) for kind in kinds}
-    return ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in counts.items())
+    return ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in counts.items())
 
 
 def _frame(picture: Picture) -> str:
@@ -137,7 +137,7 @@ def _sizes(survey: DataSurvey) -> str:
     widths, heights = zip(*survey.sizes)
     bad = f"; {survey.bad:,} could not be read" if survey.bad else ""
     note = (
-        f"{counted(len(survey.sizes), 'picture')}, by their headers{bad}; in the middle {np.median(widths):.0f} x "
+        f"{counted(len(survey.sizes), 'picture')}, by their headers{bad}; median {np.median(widths):.0f} x "
         f"{np.median(heights):.0f} and {show_bytes(float(np.median(survey.lengths)))}; the largest {longest[0]} x {longest[1]}"
     )
     return f'<div class="charts">{"".join(charts)}</div><div class="note">{note}</div>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from ..sizes import counted, show_bytes
 
 #: pixels of a chart, and of the room for its axes
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 460, 220, 46, 40, 12
-_BINS = 24
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 320, 200, 50, 40, 12
+_BINS = 21
 
 STYLE = """
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 260px), 1fr)); gap: 18px 26px; }
@@ -48,7 +49,7 @@ def histogram(title: str, values: Sequence[float], show: Callable[[float], str],
         for at, count in enumerate(counts.tolist())
         if count
     )
-    across = [(at * (_WIDTH - _LEFT) / 4, float(edges[at * _BINS // 4])) for at in range(5)]
+    across = [(at * step, float(edges[at])) for at in range(0, _BINS + 1, 7)]
     axis = f"{unit}{', logarithmic' if logarithmic else ''}"
     return _chart(title, bars, [(x, show(value)) for x, value in across], axis, most, "pictures")
 
@@ -61,7 +62,7 @@ def scatter(title: str, sizes: Sequence[tuple[int, int]]) -> str:
     tall, wide = _HEIGHT - _BOTTOM - _TOP, _WIDTH - _LEFT
     dots = "".join(
         f'<circle class="chart" fill-opacity=".45" cx="{_LEFT + width / limit * wide:.1f}" '
-        f'cy="{_TOP + (1 - height / limit) * tall:.1f}" r="{2 + 5 * math.sqrt(count / counts.max()):.1f}">'
+        f'cy="{_TOP + (1 - height / limit) * tall:.1f}" r="{2.2 + 5 * math.sqrt((count - 1) / counts.max()):.1f}">'
         f"<title>{width:.0f} x {height:.0f}: {count:,}</title></circle>"
         for (width, height), count in zip(unique.tolist(), counts.tolist())
     )
@@ -69,17 +70,26 @@ def scatter(title: str, sizes: Sequence[tuple[int, int]]) -> str:
     return _chart(title, dots, ticks, "width, pixels", limit, "height, pixels")
 
 
-def class_bars(counts: Mapping[str, int], most: int) -> str:
+@dataclass(frozen=True, slots=True)
+class ClassSizes:
+    """How many samples each class has: of all samples, or `among` some of them."""
+
+    counts: Mapping[str, int]
+    among: str = ""
+
+
+def class_bars(classes: ClassSizes, most: int) -> str:
     """The largest classes as bars, and what is left in a sentence."""
-    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    ordered = sorted(classes.counts.items(), key=lambda pair: -pair[1])
     largest = max(1, ordered[0][1])
     rows = "".join(
         f'<b>{escape(name)}</b><div><i style="width:{count / largest:.2%}"></i></div><span>{count:,}</span>'
         for name, count in ordered[:most]
     )
     rest = [count for _, count in ordered[most:]]
+    among = f", {classes.among}" if classes.among else ""
     left = f"; {counted(len(rest), 'other class', 'other classes')} with {_between(rest)} each" if rest else ""
-    return f'<div class="classes">{rows}</div><div class="note">samples of each class{left}</div>'
+    return f'<div class="classes">{rows}</div><div class="note">samples of each class{among}{left}</div>'
 
 
 def show_count(value: float) -> str:
@@ -119,4 +129,4 @@ def _chart(title: str, body: str, ticks: Sequence[tuple[float, str]], across: st
 def _ceiling(value: float) -> float:
     """The next round number that is not smaller."""
     power = 10.0 ** math.floor(math.log10(max(1.0, value)))
-    return float(next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value))
+    return float(next(step * power for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if step * power >= value))

@@ -27,9 +27,20 @@ from .data_survey import survey_of, survey_source
 from .guard import DATA
 from .pipelines import load_pipeline
 from .sample_boxes import sample_boxes
-from .sample_choice import ShownSample, fields_of, first_samples, is_label, samples_at, spread_indices, spread_samples, told_value
+from .sample_choice import (
+    ShownSample,
+    as_stored,
+    fields_of,
+    first_samples,
+    is_label,
+    samples_at,
+    spread_indices,
+    spread_samples,
+    told_value,
+)
 from .screen import AsJson, check_writable, out, print_json, tell, tell_table
 from .sheet import Augmented, sheet_page
+from .sheet_charts import ClassSizes
 from .sources import SourceName, find_source, open_annotated, open_stored
 from .thumbnails import Picture, look
 
@@ -100,7 +111,8 @@ def show(
     fields = fields_of(stored) if isinstance(stored, Source) else _fields_seen(stored, samples)
     counts = _class_counts(stored) if isinstance(stored, Source) else {}
     if html:
-        write_text(html, _page(stored, samples, looked, counts, augment))
+        title = stored.describe() if annotated is None else f"{source}: {stored.describe().partition('): ')[2]}"
+        write_text(html, _page(title, stored, samples, looked, counts, augment))
     if json:
         print_json(
             _as_json(stored, fields, counts, [picture.facts() for picture in shown] if images else _facts(samples, looked))
@@ -169,6 +181,7 @@ def _class_counts(source: Source) -> dict[str, int]:
 
 
 def _page(
+    title: str,
     source: Source | StreamSource,
     samples: Sequence[ShownSample],
     looked: Sequence[Sequence[Picture]],
@@ -178,13 +191,15 @@ def _page(
     """The page of `--html`."""
     opaque = samples[0].opaque if samples else ()
     survey = survey_source(source, opaque) if isinstance(source, Source) else survey_of(samples)
+    among = "" if counts else f"among {counted(survey.samples, 'sample')}, spread evenly"
     if not counts:
         classes = _classes(source)
         counts = {f"{label} {_named(label, classes) or ''}".strip(): count for label, count in sorted(survey.labels.items())}
     rows = _augmented(samples, looked) if augment is None else _augmented_by(augment)
     many = counted(len(samples), "sample")
     told = f"{many} of {len(source):,}, spread evenly" if isinstance(source, Source) else f"the first {many}"
-    return sheet_page(source.describe(), told, [picture for pictures in looked for picture in pictures], survey, counts, rows)
+    shown = [picture for pictures in looked for picture in pictures]
+    return sheet_page(title, told, shown, survey, ClassSizes(counts, among), rows)
 
 
 def _augmented(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]]) -> Augmented:
@@ -199,7 +214,7 @@ def _augmented_by(name: str) -> Augmented:
     pipeline = load_pipeline(name)
     source = countable_source(pipeline, name)
     indices = spread_indices(len(source), _ROWS)
-    originals = [_looked(sample, pipeline.classes, True)[0] for sample in samples_at(source, indices)]
+    originals = [_looked(sample, pipeline.classes, True)[0] for sample in samples_at(as_stored(source), indices)]
     recipe, rows = pipeline_rows(pipeline, name, indices.tolist())
     return Augmented(f"{name}, epoch after epoch: {recipe}", tuple(zip(originals, rows)))
 

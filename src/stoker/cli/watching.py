@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from ..loader import Loader
+
+#: tasks that the timeline of a report shows at most
+_TASKS = 3000
 
 Watched = Annotated[
     bool, typer.Option("--watch", help="Show the run while it goes on: in this terminal, and in a browser on this machine.")
@@ -36,3 +40,16 @@ def watching(loader: Loader, page: bool, port: int, *, title: str, terminal: boo
         elif terminal:
             stack.enter_context(shown_in_terminal(LoaderView(loader, "watch", title, training)))
         yield
+
+
+@contextmanager
+def timeline_of(loader: Loader, report: Path | None) -> Iterator[Callable[[], dict[str, Any] | None]]:
+    """Record what workers do while the ``with`` block runs, if there will be a report; what is given makes its timeline."""
+    if report is None:
+        yield lambda: None
+        return
+    from ..observe.page_data import recorded_timeline
+    from ..observe.timeline import recorded
+
+    with recorded(loader, _TASKS) as recorder:
+        yield lambda: recorded_timeline(recorder)

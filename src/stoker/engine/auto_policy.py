@@ -4,6 +4,10 @@ Loads go in, one for every half a second or so, and choices come out, so it is t
 while the consumer waits: cores, which nothing here can add; the interpreter lock, where Python functions compute, and then other
 interpreters help; and waiting, for a disk, a network or a sleep, and then more threads help. What is chosen is on trial: where
 the rate is not better than before, the work goes back, and the choice is not made again until the load is another one.
+
+A consumer that does not wait has what it needs, and then the question is the other one: whether its steps take longer beside
+workers that are busy. If so, others, or fewer, are to do the same work: fast enough, but not faster. That is on trial, too, by the
+consumer's rate; and when it waits again, they all come back.
 """
 
 from __future__ import annotations
@@ -42,6 +46,15 @@ _CHANGED = 1.5
 #: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
 _AGAIN_S = 60.0
 
+#: workers are in the consumer's way where its steps take so much longer beside busy ones
+_IN_THE_WAY = 0.05
+#: workers that are busy for this share of their time are enough for a consumer that does not wait
+_ENOUGH = 0.75
+#: what giving way to the consumer must gain to stay
+_WORTH = 1.02
+#: ways to give way: another process does the work, or fewer workers do
+FEEDER, FEWER = "feeder", "fewer"
+
 #: threads of all processes together, where more than cores are wanted
 MOST_THREADS = 64
 
@@ -78,6 +91,7 @@ class Load:
     process_s: float  # time on a core of this whole process
     queued_s: float = 0.0  # in which its threads were ready to run and had no core, where that is known
     draws: bool = False  # whether a function draws from a generator that all threads of its process share
+    slowed: float | None = None  # how much longer the consumer's steps take beside busy workers: 0.3 is 30 %; None: not known
 
     @property
     def rate(self) -> float:
@@ -107,6 +121,7 @@ class Choice:
     setting: Setting
     reason: str
     gain: float = 0.0  # the rate must be so many times that of before; 0: it stays whatever comes
+    gives_way: str = ""  # to a consumer that does not wait; how: FEEDER or FEWER
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,7 @@ class _Trial:
     before: Setting
     rate: float
     gain: float
+    gives_way: str = ""
 
 
 class AutoPolicy:
@@ -133,6 +149,9 @@ class AutoPolicy:
         self._agreed: list[Load] = []  # loads that ask for the same
         self._wished: Setting | None = None
         self._trial: _Trial | None = None
+        self._gave_way: tuple[Setting, str] | None = None  # what ran before work gave way to the consumer, and how it did
+        self._in_vain: set[str] = set()  # ways to give way that gained nothing, with samples that cost what the next line says
+        self._way_cpu_s = 0.0
         self._judged: list[Load] = []  # loads since a move
         self._skip = 0
         self._seconds = 0.0  # in which the consumer waited for what it had
@@ -171,7 +190,10 @@ class AutoPolicy:
         """The choice runs."""
         rate = _rate(self._agreed)
         if choice.gain and rate:
-            self._trial = _Trial(self.setting, rate, choice.gain)
+            self._trial = _Trial(self.setting, rate, choice.gain, choice.gives_way)
+        self._gave_way = None
+        if choice.gives_way and self._agreed:
+            self._gave_way, self._way_cpu_s = (self.setting, choice.gives_way), self._agreed[-1].sample_cpu_s
         self.setting, self.reason = choice.setting, choice.reason
         self._agreed, self._judged, self._wished, self._skip = [], [], None, 1
         self.settled = self._trial is None
@@ -190,9 +212,13 @@ class AutoPolicy:
         assert trial is not None
         self._judged.append(load)
         calm, rate = load.wait_share < _CALM, _rate(self._judged)
-        stays = calm or rate >= trial.gain * trial.rate
-        clear = stays or rate < _CLEAR * trial.rate or len(self._judged) >= _PATIENCE
-        if not calm and (len(self._judged) < _AGREE or not clear):
+        gains, late = rate >= trial.gain * trial.rate, len(self._judged) >= _PATIENCE
+        stays = gains and calm if trial.gives_way else gains or calm
+        lost = rate < _CLEAR * trial.rate
+        if trial.gives_way:
+            if calm and not late and not lost:
+                return None
+        elif not calm and (len(self._judged) < _AGREE or not (stays or lost or late)):
             return None
         self._trial, self.settled = None, True
         self._sample_cpu_s = load.sample_cpu_s
@@ -202,10 +228,11 @@ class AutoPolicy:
             return None
         _, waited_s = self._failed.get(self.setting, (0.0, _AGAIN_S / 2))
         self._failed[self.setting] = self._seconds + 2 * waited_s, 2 * waited_s
+        self._in_vain |= {trial.gives_way} - {""}
         return Choice(trial.before, f"{self.setting} gave {told}")
 
     def _look(self, load: Load) -> Choice | None:
-        choices = () if load.wait_share < _CALM else self._wishes(load)
+        choices = self._give_way(load) if load.wait_share < _CALM else self._wishes(load)
         choice = next((choice for choice in choices if self._may(choice.setting, load)), None)
         if choice is None:
             self.settled = self.settled or bool(self._agreed) or load.wait_share < _CALM
@@ -227,9 +254,28 @@ class AutoPolicy:
             return True
         return self._seconds >= again_s
 
+    def _give_way(self, load: Load) -> Iterator[Choice]:
+        """What might be less in the way of a consumer that does not wait, the likeliest first."""
+        if load.slowed is None or load.slowed < _IN_THE_WAY:
+            return
+        now, why = self.setting, f"the training loop's steps took {load.slowed:.0%} longer beside busy workers"
+        low, high = sorted((load.sample_cpu_s, self._way_cpu_s))
+        if high > _CHANGED * low:
+            self._in_vain = set()
+        step = max(1, self._cores // 8)  # so that loads agree about it
+        needed = step * max(1, math.ceil(load.task_s / load.elapsed_s / _ENOUGH / step))
+        if not now.processes and self._cores >= _FEEDER_CORES and FEEDER not in self._in_vain:
+            yield Choice(Setting(1, min(needed, self._cores - 1)), f"{why}: it gets its interpreter for itself", _WORTH, FEEDER)
+        if now.processes < 2 and needed < now.workers and FEWER not in self._in_vain:
+            yield Choice(Setting(now.processes, needed), f"{why}: {counted(needed, 'worker')} can do the work", _WORTH, FEWER)
+
     def _wishes(self, load: Load) -> Iterator[Choice]:
         """What might help a consumer that waits, the likeliest first."""
         now, cores = self.setting, self._cores
+        if self._gave_way is not None and load.task_s >= _FULL * now.workers * load.elapsed_s:
+            before, how = self._gave_way
+            self._in_vain.add(how)
+            yield Choice(before, f"the training loop waited again for {now}")
         used, own = load.cpu_s / load.elapsed_s, load.process_s / load.elapsed_s
         if now.processes > 1 and load.function_share < _FEW_FUNCTIONS and not load.draws:
             yield Choice(self._home, f"functions take only {load.function_share:.0%} of the work by now", _LOSS)

@@ -189,6 +189,7 @@ class Feed(Generic[U, C, R]):
         self._early_tasks = early
         self._early: deque[Task[C]] = deque()  # that wait for their turn to be early
         self._lanes: set[tuple[int, int]] = set()  # groups of these that are under way: the last task of each
+        self._resume_at: int | None = None  # no unit is begun until so few are ready; None: as there is room
         self._units: dict[int, U] = {}
         self._ready: list[int] = []  # emitted, not yet taken; oldest first
         self._contents: dict[int, list[C]] = {}
@@ -234,6 +235,10 @@ class Feed(Generic[U, C, R]):
         schedule = self._schedule
         return len(self._ready), schedule.in_flight, schedule.nbytes, schedule.budget
 
+    def pause(self) -> None:
+        """Begin no further unit until most of those that are ready have been taken."""
+        self._resume_at = max(1, len(self._ready) // 3)
+
     def close(self) -> None:
         """Drop everything in flight; a `take()` that waits in another thread ends."""
         self._closed = True
@@ -248,6 +253,10 @@ class Feed(Generic[U, C, R]):
 
     def _fill(self, block: bool) -> None:
         """Offer units while there is room. Small ones are offered in bursts, so that a group of tasks is worth its hand-over."""
+        if self._resume_at is not None:
+            if len(self._ready) > self._resume_at:
+                return
+            self._resume_at = None
         schedule, executor = self._schedule, self._executor
         if executor.workers != self._pace.workers:
             self._resize(executor.workers)

@@ -29,6 +29,14 @@ def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
     return sum(map(int, delays)) / 1e9 if delays else None
 
 
+def idle_seconds(counters: Path = Path("/proc/stat")) -> float | None:
+    """How long the cores that this process may use had nothing to do, ever, added up; None where the system does not say."""
+    lines = [line.split() for line in text_of(counters).splitlines() if line.startswith("cpu")]
+    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)} if hasattr(os, "sched_getaffinity") else set()
+    ticks = [int(words[4]) + int(words[5]) for words in lines if words[0] in allowed and len(words) > 5]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
+
+
 def _entries(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())

@@ -11,12 +11,14 @@ from ..engine.auto_policy import AutoPolicy, Choice, Load
 from ..engine.resources import queued_seconds
 from ..errors import message_of
 from ..observe.meters import Meters
-from ..observe.stats import ExecutorStats, Stats
+from ..observe.stats import ExecutorStats, LoopStats, Stats
 
 _log = logging.getLogger("stoker")
 
 #: a load is what happened in so many seconds at least, and between so many batches
 _LOAD_S, _LOAD_BATCHES = 0.5, 4
+#: steps beside busy workers, and beside calm ones, that are enough to compare them
+_STEPS = 8
 #: steps that do not hold the interpreter lock
 _NATIVE = ("read", "image", "decode", "blend", "collate")
 #: of these, the ones that Pillow may do
@@ -31,11 +33,15 @@ class AutoWatch:
         self._last = Stats()
         self._queued: float | None = None
         self._moves = 0
+        self._due = 0.0  # nothing is to be seen before
+        self._loop = LoopStats()  # as it was when work last moved
         self._choice: Choice | None = None
         self._ask(policy.first())
         executor.may_move = not policy.settled
 
-    def look(self, meters: Meters) -> None:
+    def look(self, meters: Meters, now: float) -> None:
+        if now < self._due and self._choice is None:
+            return
         stats = meters.snapshot(look=False)
         self._executor.tidy()
         if self._choice is not None and self._carry_out(self._choice, meters, stats):
@@ -47,9 +53,9 @@ class AutoWatch:
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
-        self._last = now = stats
+        self._last, self._due = stats, now + _LOAD_S
         if self._choice is None:
-            self._ask(self._decide(load_between(last, now)))
+            self._ask(self._decide(load_between(last, stats, self._loop)))
             self._tell(meters, stats.executor.since)
 
     def _decide(self, load: Load) -> Choice | None:
@@ -82,7 +88,7 @@ class AutoWatch:
         else:
             policy.moved(choice)
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
-            since, self._moves = stats.batches, self._moves + 1
+            since, self._moves, self._loop = stats.batches, self._moves + 1, stats.loop
         self._choice = None
         self._last, self._queued = stats, None
         self._tell(meters, since)
@@ -98,8 +104,17 @@ class AutoWatch:
         )
 
 
-def load_between(before: Stats, after: Stats) -> Load:
-    """What happened between two snapshots."""
+def slowed(before: LoopStats, after: LoopStats) -> float | None:
+    """How much longer steps took beside busy workers; None: too few were compared."""
+    busy, calm = after.busy_steps - before.busy_steps, after.calm_steps - before.calm_steps
+    if min(busy, calm) < _STEPS:
+        return None
+    calm_s = (after.calm_step_s - before.calm_step_s) / calm
+    return (after.busy_step_s - before.busy_step_s) / busy / calm_s - 1 if calm_s > 0 else None
+
+
+def load_between(before: Stats, after: Stats, loop: LoopStats | None = None) -> Load:
+    """What happened between two snapshots; steps beside busy workers and calm ones are compared since `loop`."""
     worked, pillow = after.worked - before.worked, after.pillow - before.pillow
     earlier = before.steps_s
     steps = {name: seconds - earlier.get(name, 0.0) for name, seconds in after.steps_s.items()}
@@ -114,4 +129,5 @@ def load_between(before: Stats, after: Stats) -> Load:
         function_s=functions_s + by_pillow_s,
         process_s=after.process_s - before.process_s,
         draws=after.draws > before.draws,
+        slowed=None if loop is None else slowed(loop, after.loop),
     )

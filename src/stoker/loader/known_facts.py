@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 from ..engine.machine import Machine
+from ..engine.resources import idle_seconds, usable_cores
 from ..image.operation import RandomOperation
 from ..observe.facts import Facts
 from ..plan.columns import AnyNode, AnySource, read_with
@@ -18,7 +20,30 @@ from ..source.source import Source
 from ..stage.runner import Runner
 
 
-def facts_of(plan: Plan, runner: Runner, *, draws: bool, budget: int, ahead: int | None, chosen: bool, device: bool) -> Facts:
+class IdleCores:
+    """How many cores had nothing to do since it was made."""
+
+    def __init__(self) -> None:
+        self._since, self._idle_s = time.monotonic(), idle_seconds()
+
+    def mean(self) -> float | None:
+        now, idle_s = time.monotonic(), idle_seconds()
+        if idle_s is None or self._idle_s is None or now <= self._since:
+            return None
+        return min(float(usable_cores()), max(0.0, idle_s - self._idle_s) / (now - self._since))
+
+
+def facts_of(
+    plan: Plan,
+    runner: Runner,
+    *,
+    draws: bool,
+    idle: IdleCores | None,
+    budget: int,
+    ahead: int | None,
+    chosen: bool,
+    device: bool,
+) -> Facts:
     """The facts of a loader; `draws`: functions draw from random generators, so that they give something else each time."""
     source = plan.source
     return Facts(
@@ -27,6 +52,7 @@ def facts_of(plan: Plan, runner: Runner, *, draws: bool, budget: int, ahead: int
         seekless=_seekless(plan),
         prefix=tuple(_prefix(plan, runner, draws)),
         memory_left=Machine.read().memory_left or 0,
+        idle_cores=None if idle is None else idle.mean(),
         machine_cores=os.cpu_count() or 0,
         budget=budget,
         ahead=ahead,

@@ -26,6 +26,7 @@ from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.facts import Facts
+from ..observe.followers import newcomers
 from ..observe.meters import Meters, Occupancy
 from ..observe.stats import Stats
 from ..observe.trace_events import write_latest
@@ -63,7 +64,8 @@ from .build import (
 )
 from .cache_review import CacheReview
 from .front import Flow, open_front
-from .known_facts import facts_of
+from .interference import Interference
+from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
 from .open_cache import open_cache
 from .origin_times import OriginTimes
@@ -165,6 +167,7 @@ class Loader:
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
         self._failed: Exception | None = None  # raised after the last batch handed out
+        self._idle: IdleCores | None = None  # since the first batch was asked for
         self._feed: Feed[FedUnit, Content, Result] | None = None
         self._peeked: FedUnit | None = None  # taken from the feed to see whether the epoch goes on
         self._supply: Supply[FedUnit] | None = None
@@ -182,8 +185,12 @@ class Loader:
         self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
-        if policy is not None and isinstance(self._executor, AutoExecutor):
-            self._meters.watch = AutoWatch(policy, self._executor, self._pool).look
+        self._interference = Interference()
+        if self._executor.ahead:
+            watch = None
+            if policy is not None and isinstance(self._executor, AutoExecutor):
+                watch = AutoWatch(policy, self._executor, self._pool)
+            self._meters.watch = partial(_look, self._interference, watch)
         source = plan.source if isinstance(plan.source, Source) else None
         self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
         if self._origins is not None:
@@ -195,6 +202,9 @@ class Loader:
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
         self._process = os.getpid()
+        if not once:
+            for follow in newcomers:
+                follow(self)
 
     # ---- iterating ---------------------------------------------------------------------------------------------------------
 
@@ -476,7 +486,8 @@ class Loader:
         return facts_of(
             self._plan,
             self._work.runner,
-            draws=self._meters.draws > 0,
+            draws=self._meters.snapshot(look=False).draws > 0,
+            idle=self._idle,
             budget=self._share_bytes,
             ahead=self._ahead,
             chosen=self._chosen,
@@ -609,6 +620,7 @@ class Loader:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
             self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
+        self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
@@ -624,12 +636,14 @@ class Loader:
             early=self._slow_rows,
         )
         self._meters.occupancy = partial(_occupancy, self._feed)
+        # Not where samples pass through feeds before: these go on, and their workers are busy.
+        self._interference.pause = self._feed.pause if self._plan.counted else None
         return self._feed
 
     def _stop_feed(self) -> None:
         feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
         self._feed = self._peeked = self._supply = self._forerunner = self._failed = None
-        self._meters.occupancy = Occupancy
+        self._meters.occupancy, self._interference.pause = Occupancy, None
         if feed is not None:
             feed.close()
         if isinstance(supply, CutSupply):
@@ -735,7 +749,10 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
-        batch, begun = unit.batch(), time.monotonic()
+        batch = unit.batch()
+        for view in loader._meters.viewers:
+            view(batch)
+        begun = time.monotonic()
         self._batch = within("hand over", loader._output.hand_over, batch)
         loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
@@ -779,6 +796,12 @@ class _Portions:
         if last and self._unit.error is None:
             return -(-self._unit.rows // self._size) - 1
         return int(self._unit.kept[step]) if self._single and self._unit.kept is not None else step
+
+
+def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, now: float) -> None:
+    interference.look(meters, now)
+    if auto is not None:
+        auto.look(meters, now)
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:

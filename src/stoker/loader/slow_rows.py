@@ -142,4 +142,6 @@ class SlowRows:
         if not self._slowest_s or not self._rows:
             return 0
         unit_s = max(1, rows) * self._task_s / self._rows / workers
+        if self._slowest_s < unit_s:
+            return 0
         return min(_MOST_UNITS, math.ceil(_MARGIN * self._slowest_s / unit_s) + 2)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .rank_stats import gather
     from .report import write_report
     from .stats import Stats, merge
+    from .tensorboard_log import tensorboard
     from .trace_events import trace
     from .verdict import Verdict
 
@@ -36,6 +37,7 @@ __all__ = [
     "nvtx",
     "prometheus",
     "speed",
+    "tensorboard",
     "trace",
     "watch",
     "write_report",
@@ -56,6 +58,7 @@ _LATER: Registry[Any] = Registry(
         "nvtx": ("stoker.observe.nvtx_ranges", "nvtx", ""),
         "prometheus": ("stoker.observe.prometheus_page", "prometheus", ""),
         "speed": ("stoker.observe.measured_speed", "speed", ""),
+        "tensorboard": ("stoker.observe.tensorboard_log", "tensorboard", ""),
         "trace": ("stoker.observe.trace_events", "trace", ""),
         "watch": ("stoker.observe.live", "watch", ""),
         "write_report": ("stoker.observe.report", "write_report", ""),

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..sizes import counted, show_bytes
+from .bottleneck import Limit, balance_of, by_pillow, crowded, pillow_told, unit_bytes
 from .facts import Facts
-from .limits import Limit, balance_of, by_pillow, crowded, pillow_told, unit_bytes
 from .stats import Stats
 from .what_if import (
     Costs,
     Prediction,
     costs_of,
     made_samples,
+    other_cores,
     predict,
     prefix_bytes,
     prefix_steps,
@@ -23,7 +24,7 @@ from .what_if import (
 )
 
 #: what gives less is not worth saying
-_WORTH = 1.08
+_WORTH = 1.15
 #: the share of the free memory that a cache may take
 _ROOM = 0.8
 #: how a resource is called as the next limit
@@ -82,7 +83,7 @@ class _Case:
 
 def find_advice(stats: Stats, facts: Facts, limit: Limit, training: bool = True) -> tuple[Advice, ...]:
     """What would help, the most important first."""
-    case = _Case(stats, facts, limit, costs_of(stats), training)
+    case = _Case(stats, facts, limit, costs_of(stats, facts), training)
     return tuple(each for find in _ADVICE.get(limit.name, ()) for each in find(case))
 
 
@@ -95,7 +96,7 @@ def _more_cores(case: _Case) -> Iterator[Advice]:
     loop = costs.rates().get("loop", math.inf)
     cores = max(1, stats.cores)
     needed = math.ceil(loop / stats.samples_per_s * cores) - cores if case.training and math.isfinite(loop) else cores
-    more = max(1, min(needed, 4 * cores))
+    more = max(1, min(needed, 2 * cores))
     there = case.facts.machine_cores
     of = f" (this machine has {there}, and this process may use {stats.cores})" if there >= stats.cores + more else ""
     yield from case.gives(f"{counted(more, 'more core')}{of}", "", costs.with_cores(more))
@@ -128,7 +129,7 @@ def _cache(case: _Case) -> Iterator[Advice]:
     after = f"after {steps[-1].name}"
     if nbytes <= _ROOM * facts.memory_left:
         fits = f"{show_bytes(nbytes)} of {show_bytes(facts.memory_left)} free"
-        yield from case.gives(f'`.cache("memory")` {after} fits in memory ({fits}) and', '.cache("memory")', changed)
+        yield from case.gives(f'`.cache("memory")` {after}, which fits in memory ({fits}),', '.cache("memory")', changed)
     elif any(True for _ in case.gives("", "", changed)):
         yield Advice(f"a cache on a disk {after} (`.cache(path)`, {show_bytes(nbytes)}) may help", ".cache(path)")
 
@@ -190,8 +191,10 @@ def _feeder(case: _Case) -> Iterator[Advice]:
 
 
 def _threads_for_cores(case: _Case) -> Iterator[Advice]:
-    cores = max(1, case.stats.cores)
-    yield from case.gives(f"`threads={cores}`", f"threads={cores}", case.costs.with_workers(cores))
+    threads = max(1, case.stats.cores)
+    if case.costs.alone:  # and what it waits for, it could wait for at the same time
+        threads = max(threads, wanted_threads(replace(case.costs, alone=False)))
+    yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
 
 
 def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
@@ -200,7 +203,7 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
     if stats.executor.processes:
         yield Advice("more threads per process may help")
         return
-    threads = wanted_threads(stats, case.costs)
+    threads = wanted_threads(case.costs)
     if threads > stats.workers:
         yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
 
@@ -216,11 +219,13 @@ def _more_memory(case: _Case) -> Iterator[Advice]:
     elif case.facts.ahead is not None:
         how = f"ahead={max(8, 2 * (2 + stats.workers // 3))}"
         what = f"`{how}`"
-    idle = balance_of(stats).idle
-    rates = case.costs.rates()
-    then = min(rates["loop"] / stats.samples_per_s, 1 / max(0.05, 1 - idle))
-    limit = "the training loop" if then == rates["loop"] / stats.samples_per_s and case.training else ""
-    yield Advice(what, how, then, limit) if then >= _WORTH else Advice(f"{what} may help", how)
+    gains = {name: rate / stats.samples_per_s for name, rate in case.costs.rates().items()}
+    gains["workers"] = 1 / max(0.05, balance_of(stats).busy)
+    limit = min(gains, key=lambda name: gains[name])
+    if gains[limit] < _WORTH:
+        yield Advice(f"{what} may help", how)
+    else:
+        yield Advice(what, how, gains[limit], case._then(Prediction(gains[limit], limit)))
 
 
 def _lighter_batches(case: _Case) -> Iterator[Advice]:
@@ -243,12 +248,11 @@ def _without_slow(case: _Case) -> Iterator[Advice]:
 
 
 def _without_others(case: _Case) -> Iterator[Advice]:
-    balance = balance_of(case.stats)
-    cores = case.costs.cores
-    now = replace(case.costs, cores=max(0.1, balance.used))
-    found = predict(case.stats, now, replace(now, cores=min(cores, case.costs.workers)), "cores")
-    if found.gain >= _WORTH:
-        yield Advice("all cores for this program", "", found.gain, case._then(found))
+    """The cores that other programs had."""
+    stats = case.stats
+    now = replace(case.costs, cores=max(0.1, used_cores(stats)))
+    cores = max(now.cores, stats.cores - other_cores(stats))
+    yield from replace(case, costs=now).gives("all cores for this program", "", replace(now, cores=min(cores, now.workers)))
 
 
 def _step_back(case: _Case) -> Iterator[Advice]:
@@ -266,7 +270,7 @@ def _step_back(case: _Case) -> Iterator[Advice]:
 
 
 _Find = Callable[[_Case], Iterator[Advice]]
-_COMPUTING: tuple[_Find, ...] = (_more_cores, _cache, _seek_index, _no_pillow, _step_free, _shards, _fewer_threads)
+_COMPUTING: tuple[_Find, ...] = (_fewer_threads, _more_cores, _cache, _seek_index, _no_pillow, _step_free, _shards)
 _ADVICE: dict[str, tuple[_Find, ...]] = {
     "decode": _COMPUTING,
     "function": _COMPUTING,

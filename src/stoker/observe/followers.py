@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ClosedError, ConfigError
@@ -13,6 +14,8 @@ from .meters import Meters
 if TYPE_CHECKING:
     from ..loader import Loader
 
+#: called with every loader that is made
+newcomers: list[Callable[[Loader], None]] = []
 _Self = TypeVar("_Self", bound="Follower")
 
 

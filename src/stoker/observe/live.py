@@ -96,7 +96,11 @@ class Watch:
 
     def close(self) -> None:
         """Stop serving, and leave the terminal; idempotent."""
-        for thread in reversed(self._threads):
+        for thread in self._threads:
+            thread.stop()
+        if id(self._server) in _serving:
+            _hang_up(self._server.socket)  # wakes the thread that waits for connections
+        for thread in self._threads:
             thread.close()
         self._server.end()
 
@@ -200,6 +204,7 @@ class _Answer(BaseHTTPRequestHandler):
             self._send(200, "text/html; charset=utf-8", run_page(self.server.view.data(), live=True))
         elif asked.path == "/data":
             self.server.looked_s = time.monotonic()
+            self.server.view.record()
             self._send(200, "application/json", json.dumps(finite(self.server.view.data()), allow_nan=False))
         else:
             self._refuse(404, "there is no such page")

@@ -7,16 +7,19 @@ import threading
 import time
 import weakref
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from .facts import Facts
 from .meters import Meters
-from .page_data import page_data, recent_timeline
+from .page_data import page_data, recent_timeline, recorded_timeline
 from .pipeline_graph import graph_nodes, graph_svg
 from .run_settings import run_settings
 from .stats import Stats
+from .timeline import TimelineRecorder
 from .verdict import verdict
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 _FRESH_S = 0.9
 #: how many looks are remembered, and over how many of them rates are taken
 _LOOKS, _OVER = 120, 3
+#: tasks and steps of the loop that a timeline shows at most
+_TASKS = 600
 #: pixels of a page that the graph may take before it goes on in another row
 _GRAPH = 1090
 
@@ -55,6 +60,8 @@ class LoaderView:
         self.training = training
         self._loader, self._meters, self._plan = weakref.ref(loader), meters, loader._plan
         self._arguments, self._explained = loader._arguments, loader._explained()
+        self._recorder: TimelineRecorder | None = None
+        self._facts: Facts | None = None
         self._lock = threading.Lock()
         self._glance: Glance | None = None
         self._until_s = 0.0
@@ -84,19 +91,33 @@ class LoaderView:
             "under": self._plan.source.describe(),
             "graph": graph_svg(graph_nodes(self._plan, glance.stats), _GRAPH),
             "plan": self._explained,
-            "timeline": recent_timeline(self._meters),
+            "timeline": self._timeline(),
             "settings": run_settings(glance.stats, self._arguments, command),
             "recent": () if glance.closed else glance.recent,
         }
         return page_data(self.title, glance.stats, glance.why, **{**given, **more})
 
+    def record(self) -> None:
+        """From now on the steps of tasks are recorded, for the timeline."""
+        if self._recorder is None and not self.closed:
+            self._recorder = TimelineRecorder(_TASKS)
+            self._meters.sinks += (self._recorder,)
+
+    def _timeline(self) -> dict[str, Any] | None:
+        recorder = self._recorder
+        if recorder is not None:
+            # The loop's thread goes on adding to it; should it do so while a list is copied, there is another way to draw this.
+            with suppress(RuntimeError):
+                if (found := recorded_timeline(recorder)) is not None:
+                    return found
+        return recent_timeline(self._meters)
+
     def _look(self) -> Glance:
         loader, closed = self._loader(), self.closed
         stats = self._meters.snapshot()
-        if self.training and loader is not None:
-            why = loader.why()
-        else:
-            why = verdict(stats, training=self.training)
+        if loader is not None:
+            self._facts = loader.facts()
+        why = verdict(stats, self._facts, training=self.training)
         self._looks.append((time.monotonic(), stats.samples, stats.waited_s, stats.task_s, stats.workers))
         return Glance(stats, why, closed, self._rates())
 

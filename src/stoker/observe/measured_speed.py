@@ -77,7 +77,7 @@ def speed(
     """Measure how many samples per second a pipeline gives, in `rounds` that take `seconds` in all.
 
     `source` is a pipeline, of which a loader is made with the other arguments (``threads=4``); or a loader, which is left where
-    it is by then; or anything that gives batches each time it is iterated, a DataLoader of PyTorch say. What comes within `warm_s`
+    it is by then; or anything that gives batches each time it is iterated, say PyTorch's DataLoader. What comes within `warm_s`
     (a fifth of `seconds`, at most one second) does not count. `step` is called with every batch, in the place of training.
     Whoever makes several batches side by side gives them in bursts: whole bursts are measured.
 

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,12 +169,14 @@ class Meters:
     ) -> None:
         self._stats = Stats(workers=workers, cores=cores, executor=executor or ExecutorStats(), host=socket.gethostname())
         #: called some times per second, by the consumer's thread when it asks for a batch
-        self.watch: Callable[[Meters], None] | None = None
+        self.watch: Callable[[Meters, float], None] | None = None
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self._sinks: tuple[Sink, ...] = ()
         #: where reading takes longest
         self.origins: Callable[[], tuple[OriginStats, ...]] = tuple
+        #: called with every unit's batch before it is handed over, by the consumer's thread; not to be kept or changed
+        self.viewers: tuple[Callable[[Any], None], ...] = ()
         #: called when the loader is closed
         self.endings: tuple[Callable[[], None], ...] = ()
         self._queued, self._first_queued = queued, 0.0
@@ -248,6 +250,16 @@ class Meters:
         waits = self._handed.rows(most).tolist()
         return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
 
+    @property
+    def workers(self) -> int:
+        """How many run tasks now."""
+        return self._stats.workers
+
+    def timeline(self, since_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Tasks that ended after a time, as rows of (begin, end), and batches handed out after it, as (asked, got)."""
+        tasks, handed = self._spans.rows()[:, 3:5], self._handed.rows()[:, :2]
+        return tasks[tasks[:, 1] >= since_s], handed[handed[:, 1] >= since_s]
+
     def request(self) -> float:
         """The loop asks for a batch."""
         now = time.monotonic()
@@ -262,7 +274,7 @@ class Meters:
             self._away_s, self._ended = self._away_s + now - self._ended, None
         if self._due and self.watch is not None:
             self._due = False
-            self.watch(self)  # not when a batch was delivered: interrupted there, it would be lost
+            self.watch(self, now)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
     def delivered(self, asked_s: float | None, samples: int, nbytes: int) -> None:
@@ -385,11 +397,6 @@ class Meters:
         """Seek indices so far that did not fit."""
         return self._rare["seeks_unfit"]
 
-    @property
-    def draws(self) -> int:
-        """Tasks so far whose functions draw from random generators."""
-        return self._rare["draws"]
-
     def beside_workers(self, busy: tuple[int, float], calm: tuple[int, float]) -> None:
         """So many further steps, and their time, while most workers were busy, and while hardly any was."""
         loop = self._loop
@@ -456,7 +463,7 @@ class Meters:
             ),
             sample_costs=_histogram(self._cost_counts),
             slowest=self._slowest,
-            origins=self.origins(),
+            origins=self.origins() if look else (),
             history=tuple(self._moments),
         )
 

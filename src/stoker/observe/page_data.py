@@ -9,9 +9,10 @@ from typing import Any
 from ..sizes import counted, show_bytes
 from .meters import Meters
 from .stats import Stats
+from .timeline import TimelineRecorder
 
 #: the part of a run that the timeline shows, and how many tasks and waits at most
-_SECONDS, _MOST = 3.0, 1500
+_SECONDS, _MOST = 2.0, 1500
 
 
 def page_data(
@@ -90,6 +91,21 @@ def recent_timeline(meters: Meters, seconds: float = _SECONDS, most: int = _MOST
         for name, bars in rows.items()
     }
     return {"length_s": end - start, "rows": [{"name": name, "bars": bars} for name, bars in shown.items() if bars]}
+
+
+def recorded_timeline(recorder: TimelineRecorder, seconds: float = _SECONDS) -> dict[str, Any] | None:
+    """The same with the steps of tasks, from what was recorded."""
+    whole = recorder.timeline()
+    begun = [min(bar.start_s for bar in row.bars) for row in whole.rows]
+    start = max([whole.length_s - seconds, min(begun[1:], default=0.0), 0.0])
+    rows = [
+        {
+            "name": row.name,
+            "bars": [[bar.name, max(0.0, bar.start_s - start), bar.stop_s - start] for bar in row.bars if bar.stop_s > start],
+        }
+        for row in whole.rows
+    ]
+    return {"length_s": whole.length_s - start, "rows": rows} if len(rows) > 1 and whole.length_s > start else None
 
 
 def finite(value: Any) -> Any:

@@ -70,9 +70,9 @@ class PrometheusPage(Follower):
     def __init__(self, loader: Loader, port: int, host: str, client: Any) -> None:
         super().__init__(loader, "observe.prometheus(loader)")
         registry = client.CollectorRegistry()
-        registry.register(_Collector(self._meters, str(self.rank)))
+        registry.register(_MetricsCollector(self._meters, str(self.rank)))
         try:
-            server = _Server(host, port, partial(client.generate_latest, registry), client.CONTENT_TYPE_LATEST)
+            server = _MetricsServer(host, port, partial(client.generate_latest, registry), client.CONTENT_TYPE_LATEST)
         except (OSError, OverflowError) as error:
             raise ConfigError(
                 f"observe.prometheus(port={port}, host={host!r}): nothing can be served there "
@@ -93,20 +93,20 @@ class PrometheusPage(Follower):
         self._daemons.close(_CLOSE_S)
 
 
-class _Server(socketserver.TCPServer):
+class _MetricsServer(socketserver.TCPServer):
     allow_reuse_address = True
 
     def __init__(self, host: str, port: int, page: Callable[[], bytes], kind: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.page, self.kind = page, kind
-        super().__init__((host, port), _Answer)
+        super().__init__((host, port), _MetricsAnswer)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug("a request for metrics could not be answered", exc_info=True)
 
 
-class _Answer(BaseHTTPRequestHandler):
-    server: _Server
+class _MetricsAnswer(BaseHTTPRequestHandler):
+    server: _MetricsServer
     timeout = _ASK_S
 
     def do_GET(self) -> None:
@@ -124,7 +124,7 @@ class _Answer(BaseHTTPRequestHandler):
         """Nobody reads these."""
 
 
-def _serve(server: _Server, stop: threading.Event) -> None:
+def _serve(server: _MetricsServer, stop: threading.Event) -> None:
     with server:
         while not stop.is_set():
             server.handle_request()
@@ -136,7 +136,7 @@ def _end(listening: socket.socket, stop: threading.Event) -> None:
         listening.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for a request
 
 
-class _Collector:
+class _MetricsCollector:
     """Metrics of the present moment, made when they are asked for."""
 
     def __init__(self, meters: Meters, rank: str) -> None:

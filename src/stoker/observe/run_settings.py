@@ -6,6 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def command_line() -> str:
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
@@ -45,6 +47,7 @@ def _version(package: str) -> str:
         return ""
 
 
+@cache
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -71,10 +71,16 @@ class Timeline:
     @property
     def names(self) -> list[str]:
         """All names of bars, the training loop's first, then in the order of the pipeline."""
-        loop = [name for name in (STEP, WAIT) if any(bar.name == name for row in self.rows for bar in row.bars)]
-        others = dict.fromkeys(bar.name for row in self.rows for bar in row.bars if bar.name not in (STEP, WAIT, TASK))
-        rest = [TASK] if any(bar.name == TASK for row in self.rows for bar in row.bars) else []
-        return [*loop, *others, *rest]
+        found = dict.fromkeys(bar.name for row in self.rows for bar in row.bars)
+        first, last = (STEP, WAIT, "read"), (TASK,)
+        others = [name for name in found if name not in (*first, *last)]
+        return [*(name for name in first if name in found), *others, *(name for name in last if name in found)]
+
+    def last(self, seconds: float) -> Timeline:
+        """Its end, so long."""
+        away, length_s = max(0.0, self.length_s - seconds), min(self.length_s, seconds)
+        moved = ((row.name, [Bar(bar.name, bar.start_s - away, bar.stop_s - away) for bar in row.bars]) for row in self.rows)
+        return Timeline(tuple(TimelineRow(name, tuple(_within(bars, length_s))) for name, bars in moved), length_s)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, fit for JSON."""

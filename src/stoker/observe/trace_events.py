@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, WriteError
@@ -20,7 +19,8 @@ from ..sizes import parse_bytes
 from ..storage.names import AnyPath
 from .followers import Follower
 from .meters import Meters, Occupancy, Span, StepName, TaskCosts
-from .trace_file import TraceFile
+from .trace_file import TraceFile, write_trace
+from .wall_clock import utc_text
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -49,8 +49,8 @@ def trace(loader: Loader, path: AnyPath, *, seconds: float | None = None, most: 
     cannot be written, a warning is logged and training goes on.
 
     >>> import numpy as np, stoker, tempfile
-    >>> with stoker.arrays(x=np.arange(8)).batch(4).loader() as loader:
-    ...     with stoker.observe.trace(loader, tempfile.mkdtemp() + "/trace.json"):
+    >>> with tempfile.TemporaryDirectory() as folder, stoker.arrays(x=np.arange(8)).batch(4).loader() as loader:
+    ...     with stoker.observe.trace(loader, f"{folder}/trace.json"):
     ...         batches = list(loader)
     """
     if seconds is not None and (not isinstance(seconds, (int, float)) or not seconds > 0):
@@ -65,7 +65,7 @@ class Trace(Follower):
         super().__init__(loader, "observe.trace(loader)")
         self.error: WriteError | None = None
         self._events = TraceEvents(self._meters, time.monotonic(), self.rank)
-        self._file = self._events.open(path)
+        self._file = TraceFile(path, *self._events.head)
         self._most, self._seconds = most, seconds
         self._begin(loader)
         self._meters.sinks += (self,)
@@ -129,22 +129,15 @@ class TraceEvents:
         self._named: set[tuple[int, int]] = set()  # rows that have a name by now
         self._labels: dict[int, tuple[Sequence[StepName], list[str]]] = {}  # names of steps, by the identity of their list
         self._loop_row = self._begun_line(self._pid, _LOOP)
+        self._call(self._pid, _LOOP, "thread_name", "training loop")
         self._handed_s, self._got_s = meters.handed_s, 0.0
         self._counted_s, self._samples, self._occupancy = base_s, meters.samples, Occupancy(-1, -1, -1, -1)
 
-    def open(self, path: AnyPath) -> TraceFile:
-        """The file these lines go to."""
-        about = {
-            "made by": "stoker",
-            "host": socket.gethostname(),
-            "rank": self._rank,
-            "began": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-        }
-        rank = f", rank {self._rank}" if self._rank else ""
-        first = _name("process_name", self._pid, 0, f"training{rank}")
-        file = TraceFile(path, first, about)
-        self.lines.append(",\n" + _name("thread_name", self._pid, _LOOP, "training loop"))
-        return file
+    @property
+    def head(self) -> tuple[str, dict[str, Any]]:
+        """What a file of these lines begins with."""
+        about = {"made by": "stoker", "host": socket.gethostname(), "rank": self._rank, "begun": utc_text()}
+        return _name("process_name", self._pid, 0, f"training, rank {self._rank}" if self._rank else "training"), about
 
     def write_to(self, file: TraceFile) -> None:
         """Write what is held back."""
@@ -247,17 +240,13 @@ def write_latest(meters: Meters, path: AnyPath, rank: int = 0) -> None:
     spans, waits = meters.spans, meters.waits
     begun = [span.start_s for span in spans] + [asked_s for asked_s, _ in waits[:1]]
     events = TraceEvents(meters, min(begun, default=0.0), rank)
-    file = events.open(path)
     for span in spans:
         events.task(span, (), None)
     for (asked_s, got_s), (next_s, _) in zip(waits, [*waits[1:], (0.0, 0.0)]):
         events.wait(asked_s, got_s)
         if next_s:
             events.step(got_s, next_s)
-    try:
-        events.write_to(file)
-    finally:
-        file.close()
+    write_trace(path, *events.head, events.lines)
 
 
 def _name(kind: str, pid: int, tid: int, name: str) -> str:

@@ -7,6 +7,7 @@ as well as any other; so does a copy made while it grows. That goes for gzip, to
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import threading
@@ -16,11 +17,26 @@ from typing import Any
 
 from ..storage.atomic import write_error
 from ..storage.names import AnyPath, file_name, printable
-from ..storage.text_files import open_to_write
+from ..storage.text_files import open_to_write, write_whole
 
 _END = b"\n]}\n"
 #: how long `close` waits for another thread that is writing
 _WAIT_S = 1.0
+
+
+def write_trace(path: AnyPath, first: str, about: Mapping[str, Any], lines: list[str]) -> None:
+    """A trace all of whose lines are there; the file appears whole or not at all."""
+    data = _encoded([_begun(first, about), *lines]) + _END
+    write_whole(path, gzip.compress(data, 1) if file_name(path).endswith(b".gz") else data)
+
+
+def _begun(first: str, about: Mapping[str, Any]) -> str:
+    head = json.dumps({"displayTimeUnit": "ms", "otherData": dict(about)})[:-1]
+    return f'{head}, "traceEvents": [\n{first}'
+
+
+def _encoded(lines: list[str]) -> bytes:
+    return "".join(lines).encode("utf-8", "backslashreplace")
 
 
 class TraceFile:
@@ -36,9 +52,8 @@ class TraceFile:
             self._fd, self._plain = open_to_write(name)
         except OSError as error:
             raise write_error(error, self.told, None, 0, 0) from error
-        head = json.dumps({"displayTimeUnit": "ms", "otherData": dict(about)})[:-1]
         try:
-            self.write([f'{head}, "traceEvents": [\n{first}'])
+            self.write([_begun(first, about)])
         except BaseException:
             os.close(self._fd)
             raise
@@ -47,7 +62,7 @@ class TraceFile:
         """Add lines, all of them now."""
         with self._lock:
             if self._fd >= 0:
-                self._write("".join(lines).encode("utf-8", "backslashreplace"))
+                self._write(_encoded(lines))
 
     def close(self) -> None:
         """The file as it is now is all there will be; idempotent."""

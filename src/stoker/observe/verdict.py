@@ -6,8 +6,8 @@ from html import escape
 
 from ..sizes import counted, show_bytes
 from .advice import Advice, find_advice
+from .bottleneck import SHORT_S, SLOWED, find_limit, workers_told
 from .facts import Facts
-from .limits import SHORT_S, find_limit, workers_told
 from .stats import Stats
 
 #: how many advices a verdict tells; `advice` has all
@@ -59,6 +59,9 @@ def _rate(stats: Stats, training: bool) -> str:
     bytes_per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
     size = f" ({show_bytes(bytes_per_s)}/s)" if stats.bytes else ""
     waited = f"; the training loop waited {stats.wait_share:.0%} of that time" if training else ""
+    more = stats.loop.interference or 0.0
+    if training and more >= SLOWED and stats.wait_share >= 0.1:
+        waited += f", and its steps take {more:.0%} longer while workers are busy"
     return f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{waited}"
 
 

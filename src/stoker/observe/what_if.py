@@ -70,7 +70,7 @@ def made_samples(stats: Stats) -> float:
     return max(1, stats.worked if stats.samples <= stats.worked < 2 * stats.samples else stats.samples)
 
 
-def costs_of(stats: Stats) -> Costs:
+def costs_of(stats: Stats, facts: Facts) -> Costs:
     """What was measured, for one sample."""
     made = made_samples(stats)
     handed = max(1, stats.samples - stats.first_samples)
@@ -84,7 +84,7 @@ def costs_of(stats: Stats) -> Costs:
         python_s = interpreters / stats.samples_per_s  # some of it was done without the lock
     return Costs(
         workers=max(1, stats.workers),
-        cores=max(0.5, stats.cores - other_cores(stats)) if stats.cores else math.inf,
+        cores=free_cores(stats, facts),
         interpreters=interpreters,
         loops=stats.ranks,
         cpu_s=cpu_s,
@@ -96,6 +96,16 @@ def costs_of(stats: Stats) -> Costs:
     )
 
 
+def free_cores(stats: Stats, facts: Facts) -> float:
+    """How many cores the workers have, or could have: those that nobody else uses."""
+    if not stats.cores:
+        return math.inf
+    left = stats.cores - other_cores(stats)
+    if facts.idle_cores is not None:
+        left = min(left, used_cores(stats) + facts.idle_cores)
+    return max(0.1, left)
+
+
 def used_cores(stats: Stats) -> float:
     """How many cores the workers kept busy."""
     return stats.cpu_s / made_samples(stats) * stats.samples_per_s
@@ -103,7 +113,10 @@ def used_cores(stats: Stats) -> float:
 
 def other_cores(stats: Stats) -> float:
     """How many cores the other threads of this program kept busy: the training loop, and whatever else there is."""
-    in_this = 0.0 if stats.executor.processes else stats.cpu_s
+    executor = stats.executor
+    # Work that was moved to processes ran in this one before.
+    here = min(1.0, executor.since / max(1, stats.batches)) if executor.processes else 1.0
+    in_this = stats.cpu_s * here
     return max(0.0, stats.process_s - in_this) / stats.elapsed_s if stats.elapsed_s > 0 else 0.0
 
 
@@ -128,11 +141,11 @@ def predict(stats: Stats, now: Costs, changed: Costs, resource: str) -> Predicti
     return Prediction(rates[limit] / measured if measured > 0 else 1.0, limit)
 
 
-def wanted_threads(stats: Stats, now: Costs) -> int:
+def wanted_threads(now: Costs) -> int:
     """As many threads as keep up where tasks wait: with the cores, with the interpreter and with the loop."""
     rates = now.rates()
     most = min(rates[name] for name in ("loop", "cores", "python"))
-    needed = MOST_THREADS if math.isinf(most) else math.ceil(1.1 * most * (now.cpu_s + now.wait_s))
+    needed = MOST_THREADS if math.isinf(most) else math.ceil(most * (now.cpu_s + now.wait_s) - 0.1)
     return max(1, min(MOST_THREADS, needed))
 
 

@@ -383,8 +383,14 @@ def _lap(report: Report, step: int, clock: Clock) -> Clock:
 
 
 def _bytes_of(chunk: Chunk) -> int:
-    """Bytes of a chunk's columns, as far as they need not be counted."""
-    return sum(getattr(column, "nbytes", 0) for column in chunk.columns.values())
+    """About the bytes of a chunk's columns: the values of a list are taken to be as large as its first."""
+    total = 0
+    for column in chunk.columns.values():
+        if isinstance(column, list):
+            total += len(column) * getattr(column[0], "nbytes", 0) if column else 0
+        else:
+            total += getattr(column, "nbytes", 0)
+    return total
 
 
 def _try_lock(scratch: Scratch) -> float:

@@ -27,8 +27,12 @@ _STANDARD = {b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
 
 def write_text(path: AnyPath, text: str) -> None:
     """Write a file that appears whole or not at all; a pipe, a device or a descriptor is written to as it is."""
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_whole(path: AnyPath, data: bytes) -> None:
+    """The same with bytes."""
     name = file_name(path)
-    data = text.encode("utf-8", "backslashreplace")
     try:
         if _is_plain(name):
             _replace(os.path.realpath(name), data)  # what a link points to is replaced, not the link

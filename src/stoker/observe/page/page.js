@@ -167,7 +167,7 @@
 
   function verdict(data) {
     const why = data.verdict, section = byId("verdict");
-    section.classList.toggle("good", ["loop", "none", "handing"].includes(why.limit));
+    section.classList.toggle("good", ["loop", "handout"].includes(why.limit));
     const advice = why.advice.map((each) => h("li", {}, h("span", { class: "gain" }, each.gain || "·"),
       h("div", {}, each.what, each.how ? [" ", h("code", {}, each.how)] : "", each.limit_then ? h("div", { class: "then" }, `then the limit is: ${each.limit_then}`) : "")));
     show("verdict", h("p", { class: "text" }, why.text), ...(advice.length ? [h("ul", { class: "advice" }, advice)] : []));
@@ -230,12 +230,16 @@
   }
 
   function timeline(data) {
-    const found = data.timeline, workers = data.stats.by_worker;
+    const workers = data.stats.by_worker;
+    const found = data.timeline && { ...data.timeline, rows: data.timeline.rows.filter((row) => data.training || row.name !== "loop") };
     if (!found || !found.rows.length) { show("timeline"); return; }
     const names = [...new Set(found.rows.flatMap((row) => row.bars.map((bar) => bar[0])))];
     const fixed = { wait: "loop-wait", step: "loop-step" };
-    const others = names.filter((name) => !(name in fixed)), colour = (name) => fixed[name] || `hue-${Math.min(6, others.indexOf(name))}`;
-    const told = { wait: "the loop waits", step: "the loop works" };
+    const order = data.stats.steps.map((step) => step.name), place = (name) => (order.indexOf(name) + 1 || 99);
+    const others = names.filter((name) => !(name in fixed) && name !== "other").sort((a, b) => place(a) - place(b));
+    const colour = (name) => fixed[name] || (name === "other" ? "wait" : `hue-${Math.min(6, others.indexOf(name))}`);
+    const told = { wait: "the loop waits", step: "the loop works", other: "other work of a task" };
+    names.sort((a, b) => (a in fixed ? 0 : a === "other" ? 9 : 1) - (b in fixed ? 0 : b === "other" ? 9 : 1) || place(a) - place(b));
     const thick = found.rows.length > 24 ? 9 : 16, gap = found.rows.length > 24 ? 2 : 5, top = 4, height = top + found.rows.length * (thick + gap) + 38;
     const title = `The last ${seconds(found.length_s)}`;
     const drawing = chart(title, (width) => {
@@ -259,7 +263,7 @@
         nodes.push(s("line", { class: "axis", x1: place, x2: place, y1: floor, y2: floor + 4 }), s("text", { class: "tick", x: place, y: floor + 16, "text-anchor": "middle" }, short(value)));
       }
       nodes.push(s("line", { class: "axis", x1: left, x2: left + inner, y1: floor, y2: floor }), s("text", { class: "unit", x: left + inner, y: height - 3, "text-anchor": "end" }, `time (${scale[1]})`));
-      return { svg: picture(`${title} of the training loop and the workers`, width, height, nodes) };
+      return { svg: picture(`${title} of ${data.training ? "the training loop and " : ""}the workers`, width, height, nodes) };
     });
     show("timeline", drawing, legend(names.map((name) => [colour(name), told[name] || name])),
       asTable(["worker", "tasks", "in tasks", "on a core"], workers.map((each) => [each.number, count(each.tasks), seconds(each.busy_s), seconds(each.cpu_s)]), "Workers as a table"));

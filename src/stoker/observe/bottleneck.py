@@ -15,7 +15,7 @@ SHORT_S = 1.0
 #: a loop that waits for less than this share of its time has what it needs; the second: while workers are busy all the time
 _CALM, _CALM_BUSY = 0.1, 0.05
 #: steps that take longer by this share beside busy workers are slowed by them
-_SLOWED = 0.1
+SLOWED = 0.1
 #: cores of which this share is busy are all busy
 _FULL = 0.85
 #: workers that have nothing to do for this share of the time, while the loop waits, are not what it waits for
@@ -112,7 +112,7 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     more = stats.loop.interference
-    if more is None or more < _SLOWED or balance.busy < 0.05:
+    if more is None or more < SLOWED or balance.busy * stats.workers < 0.1:
         return None
     return Limit(
         "slowed",
@@ -128,7 +128,7 @@ def _and_interpreter(stats: Stats) -> str:
 
 def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     spare = f"{counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time"
-    rates = costs_of(stats).rates()
+    rates = costs_of(stats, facts).rates()
     able = min(rate for name, rate in rates.items() if name != "loop") / stats.samples_per_s
     if balance.busy < 0.8 and able > 1.2:
         spare += f": they could feed a loop {'more than 10' if able > 10 else f'{able:.1f}'} times as fast"
@@ -214,7 +214,9 @@ def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
 def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     share, excess, usual_s = slow_samples(stats)
     read = next((step for step in stats.steps if step.kind == "read"), None)
-    if excess < _SLOW_SHARE or share > _FEW or (read is not None and read.wait_s > 0.5 * stats.task_s):
+    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
+        return None  # who waits for a core or the lock now and then takes longer, too
+    if read is not None and read.wait_s > 0.5 * stats.task_s:
         return None
     worst = next(iter(stats.slowest), None)
     example = f"; {worst.key!r} took {_ms(worst.seconds)}" if worst is not None else ""
@@ -271,9 +273,7 @@ def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.idle < 0.4:
         return None
     if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
-        told = (
-            f"Handing out batches is the limit: they are so small ({_per_batch(stats)}) that workers wait for the loop's thread"
-        )
+        told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
         return Limit("handout", told, "loop")
     told = f"Workers were idle {balance.idle:.0%} of the time although batches were waited for: they were asked for too late"
     return Limit("ahead", told, "memory")
@@ -288,7 +288,7 @@ def _full(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 
 
 def _no_cores(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    if balance.queued < max(_MOSTLY, balance.lock, balance.wait):
+    if balance.queued < max(_MOSTLY, balance.lock, balance.wait) or (facts.idle_cores or 0.0) > 0.5 * balance.cores:
         return None
     own = f", {balance.others:.1f} more in other threads of this program" if balance.others >= 0.2 else ""
     return Limit(
@@ -353,6 +353,8 @@ def _few_workers(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     top = _top(stats)
     busy = f"{balance.used:.1f} of {stats.cores} cores are busy with {_tops(stats)}" if stats.cores else _tops(stats)
+    if crowded(stats):
+        busy += f", for which {workers_told(stats)} take turns"
     if balance.others >= 0.2 * max(1.0, balance.cores):
         busy += f", {balance.others:.1f} with other threads of this program"
     if top.name.startswith(("image", "decode")):

@@ -1,0 +1,108 @@
+"""What does a trace cost that is written as it goes: in throughput, and in memory when it is long?
+
+The same loaders with a trace and without one, in turn. And ten million spans, as a day of training has them, written one after
+another: how long that takes, how large the file gets, and by how much the memory of the process grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import data
+from measure import Entry, Take, compare, endless, make_parser, note, pull, ratio, report
+from meters import PIPELINES
+from ours import lead
+
+#: what a trace may cost, and the memory that ten million spans may take
+ASKED, ASKED_MB = 0.95, 100
+#: of the pipelines of `meters`
+MEASURED = ("decode", "function", "records, 256 in a batch")
+#: spans of a task: itself, and its steps
+IN_TASK = 4
+
+
+@contextmanager
+def fed(name: str, folder: Path, suffix: str) -> Iterator[Take]:
+    """A loader at work, with a trace whose name ends so; "": without."""
+    import stoker
+
+    pipeline, rows = PIPELINES[name](folder)
+    with tempfile.TemporaryDirectory() as place, pipeline.loader(executor="threads") as loader:
+        if suffix:
+            stoker.observe.trace(loader, Path(place) / f"trace{suffix}", most="10GB")
+        yield pull(endless(loader), rows)
+
+
+def write_spans(count: int, suffix: str) -> dict[str, Any]:
+    """So many spans of four workers, each task a read, an image and a function."""
+    import stoker
+    from stoker.batch.written_rows import Report
+    from stoker.observe.meters import Span, StepName
+
+    steps = [StepName("read", "read"), StepName("image jpg"), StepName("map augment", "function")]
+    costs = Report(len(steps))
+    costs.seconds, costs.rows = [0.002, 0.011, 0.006], 32
+    with tempfile.TemporaryDirectory() as place, stoker.arrays(x=np.arange(8)).batch(4).loader(executor="inline") as loader:
+        path = Path(place) / f"trace{suffix}"
+        trace = stoker.observe.trace(loader, path, most="100GB")
+        begun = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for number in range(count // IN_TASK):
+            at = begun + number // 4 * 0.02
+            trace.task(Span(number % 4, number // 8, number % 8, at, at + 0.0195), steps, costs)
+        trace.close()
+        seconds = time.monotonic() - begun
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return {
+            "spans": count,
+            "seconds": seconds,
+            "us_per_span": 1e6 * seconds / count,
+            "file_mb": path.stat().st_size / 1e6,
+            "memory_mb": grown / 1e3,
+        }
+
+
+def parse() -> argparse.Namespace:
+    parser = make_parser(__doc__, rounds=11)
+    data.add_arguments(parser)
+    parser.add_argument("--seconds", type=float, help="of a round (1)")
+    options = parser.parse_args()
+    options.seconds = options.seconds or (0.05 if options.quick else 1.0)
+    options.rounds = 1 if options.quick else options.rounds
+    return options
+
+
+def main() -> None:
+    options = parse()
+    folder = data.images_of(options)
+    count = 100_000 if options.quick else 10_000_000
+    spans = {}
+    for kind, suffix in (("plain", ".json"), ("packed", ".json.gz")):
+        note(f"---- {count:,} spans, {kind}")
+        spans[kind] = write_spans(count, suffix)
+    data.warm(data.paths_of(folder))
+    found: dict[str, Any] = {}
+    for name in MEASURED[:1] if options.quick else MEASURED:
+        note(f"---- {name}")
+        ready = 2 if options.quick else lead(64) if name == "decode" else 64
+        entries = [
+            Entry(title, fed, (name, folder, suffix), 8, ready, seconds=options.seconds)
+            for title, suffix in (("traced", ".json"), ("packed", ".json.gz"), ("without", ""))
+        ]
+        result = compare(entries, options.rounds)
+        over = {kind: ratio(result.rates[kind], result.rates["without"]) for kind in ("traced", "packed")}
+        found[name] = {"rows_per_s": result.medians(), "over_without": over}
+    report("tracing", options, asked=ASKED, asked_mb=ASKED_MB, pipelines=found, written=spans)
+
+
+if __name__ == "__main__":
+    main()
