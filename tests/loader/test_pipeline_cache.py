@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +252,33 @@ def test_a_full_cache_keeps_what_is_needed_soonest() -> None:
     assert hits >= best > 0
 
 
+def test_loaders_at_work_at_the_same_time_share_a_folder(tmp_path: Path) -> None:
+    source = stoker.arrays(x=np.arange(N), y=np.arange(N, dtype=np.uint8)[:, None].repeat(LARGE, axis=1))
+    pipeline = source.shuffle(seed=1).take(30).cache(tmp_path, bytes=9 * 20480)  # some have to make room for others
+    with ExitStack() as stack:
+        loaders = [stack.enter_context(pipeline.batch(size).loader(threads=2)) for size in (3, 5)]
+        plain = [stack.enter_context(without(pipeline).batch(size).loader(executor="inline")) for size in (3, 5)]
+        for _ in range(4):
+            for batches in zip(*loaders), zip(*plain):
+                for one, other in batches:
+                    for batch in (one, other):
+                        assert (batch["y"] == batch["x"][:, None]).all()
+        assert sum(loader.stats().cache_hits for loader in loaders) > 0
+        cache = loaders[0]._cache
+        assert cache is not None and cache.used <= cache.limit
+
+
+def test_a_forked_child_finds_what_is_kept_and_stores_nothing() -> None:
+    with numbers().map(doubled).cache().batch(8).loader(executor="inline") as loader:
+        first = seen(loader, 1)
+        child = os.fork()
+        if not child:
+            again = seen(loader, 1)
+            found = loader.stats().cache_hits == N and not loader._cache.write(np.array([0]), [[b"no"]])  # type: ignore[union-attr]
+            os._exit(0 if again == first and found else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_memory_goes_back_when_a_loader_is_closed() -> None:
     source = stoker.arrays(y=np.zeros((N, LARGE), np.uint8))
     loader = source.cache().batch(8).loader(executor="threads", threads=2)
@@ -258,7 +287,7 @@ def test_memory_goes_back_when_a_loader_is_closed() -> None:
     cache = loader._cache
     assert cache is not None and cache.used
     loader.close()
-    assert not cache.write(0, [b"late"])
+    assert not cache.write(np.array([0]), [[b"late"]])
     assert np.count_nonzero([value is not None for value in cache.read(np.arange(N), _scratch())]) == 0
 
 
