@@ -277,9 +277,9 @@ _LISTS: dict[str, type[Any]] = {
 }
 #: what adds up as a loader runs
 _COUNTS = (
-    "batches", "samples", "first_samples", "bytes", "epochs", "skipped", "elapsed_s", "waited_s", "hidden_s", "handed_s", "task_s", "cpu_s",
-    "process_s", "earlier_worker_s", "resized_s", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits",
-    "cache_misses", "lost", "draws", "worked",
+    "batches", "samples", "first_samples", "bytes", "epochs", "skipped", "elapsed_s", "waited_s", "hidden_s", "handed_s",
+    "task_s", "cpu_s", "process_s", "earlier_worker_s", "resized_s", "pillow", "retried", "damaged", "seeks_used",
+    "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws", "worked",
 )  # fmt: skip
 #: of these, what ranks have in common
 _TOGETHER = ("epochs", "elapsed_s", "resized_s", "first_batch_s")
