@@ -309,7 +309,12 @@ def merge(ranks: Iterable[Stats]) -> Stats:
         loop=_summed([stats.loop for stats in given]),
         sample_costs=_summed([stats.sample_costs for stats in given]),
         slowest=tuple(sorted((slow for stats in given for slow in stats.slowest), key=lambda slow: -slow.seconds)[:10]),
+        origins=_slowest_origins(_merged([stats.origins for stats in given], lambda origin: origin.name)),
     )
+
+
+def _slowest_origins(origins: Iterable[OriginStats]) -> tuple[OriginStats, ...]:
+    return tuple(sorted(origins, key=lambda origin: -origin.wall_s / max(1, origin.samples))[:8])
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
