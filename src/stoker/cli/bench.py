@@ -42,6 +42,8 @@ STRATEGIES = {
     "no_seek": "without their seek indices",
     "cache": "kept in memory, decoded",
 }
+#: seconds of a training step
+_MOST_STEP_S = 600
 
 
 def bench(
@@ -101,7 +103,7 @@ def bench(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure how many samples per second can be loaded, in which form, and compare.
+    """Measure how many samples per second can be loaded, and compare.
 
     Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
     as bytes (uint8). Where there are no pictures, records are read and joined. The data are read once before, so decoding is
@@ -116,6 +118,8 @@ def bench(
     check_writable(html)
     if not compare and (html is not None or step is not None):
         raise ConfigError(f"{'--html' if html else '--step'} is for --compare; add that")
+    if step is not None and not 0 <= step <= _MOST_STEP_S:
+        raise ConfigError(f"--step {step}: must be a number of seconds, at most {_MOST_STEP_S}")
     chosen = _choose_strategies(strategies)
     peers, missing = ({}, {}) if compare else choose_peers(against)
     with TemporaryDirectory(prefix="stoker-bench-") as folder:
