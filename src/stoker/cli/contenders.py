@@ -122,8 +122,8 @@ class Strategy(OwnLoader):
 class FilledCache(Strategy):
     """Stoker on samples that it keeps: a round begins when it has seen them all.
 
-    Every round fills the cache again. A loader that stays open would be quicker, but other loaders fork, and must not do so beside
-    its threads.
+    Every round fills the cache again. A loader that stays open would be quicker, but other loaders fork, and must not do so
+    beside its threads.
     """
 
     def __init__(self, name: str, title: str, pipeline: Pipeline, batches: int, **arguments: Any) -> None:
