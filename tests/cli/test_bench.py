@@ -16,6 +16,8 @@ import stoker as stoker_package
 from stoker.cli import peers
 from stoker.cli.peers import PEERS, OpenCvImages, PeerWork, PillowImages, random_crop
 
+from ..storage.server import Server
+
 QUICK = ("--seconds", 0.1, "--size", 32, "--batch", 8, "--threads", 2)
 ALONE = (*QUICK, "--against", "none", "--strategies", "none")
 
@@ -90,6 +92,16 @@ def test_pictures_in_records_are_found_and_measured(
     stoker("pack", image_folder, tmp_path / "out", "--format", kind)
     found = stoker_json("bench", tmp_path / "out", *ALONE, "--samples", 20)
     assert found["samples"] == 20 and found["parallel"]["samples_per_s"] > 0
+
+
+def test_what_is_far_away_is_also_measured_as_a_copy_here(
+    stoker: Any, stoker_json: Any, image_folder: Path, tmp_path: Path
+) -> None:
+    stoker("pack", image_folder, tmp_path / "a.tar")
+    with Server() as server:
+        url = server.put("/a.tar", (tmp_path / "a.tar").read_bytes())
+        found = stoker_json("bench", url, *QUICK, "--against", "none", "--strategies", "tar", "--samples", 12)
+    assert found["remote"] and found["samples"] == 12 and found["strategies"]["tar"]["samples_per_s"] > 0
 
 
 def test_records_without_pictures_are_read_and_joined(stoker: Any, stoker_json: Any, tmp_path: Path) -> None:

@@ -39,6 +39,6 @@ def test_the_picture_and_the_text_show_both(stoker: Any, image_folder: Path, tmp
 
 
 def test_what_belongs_to_the_comparison_needs_it(stoker: Any, image_folder: Path, tmp_path: Path) -> None:
-    for words in (("--html", tmp_path / "a.html"), ("--step", 1)):
+    for words in (("--html", tmp_path / "a.html"), ("--step", 1), ("--compare", "--step", "inf")):
         result = stoker("bench", image_folder, *words)
-        assert result.exit_code == 2 and "--compare" in result.stderr
+        assert result.exit_code == 2 and ("--compare" in result.stderr or "--step" in result.stderr)

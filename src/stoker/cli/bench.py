@@ -90,6 +90,7 @@ def bench(
         float | None,
         typer.Option(
             min=0.0,
+            max=600.0,
             metavar="S",
             help="With --compare: seconds that a training step takes, spent waiting as for an accelerator.",
             show_default="as long as a batch takes in parallel",
@@ -101,7 +102,7 @@ def bench(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure how many samples per second can be loaded, in which form, and compare.
+    """Measure how many samples per second can be loaded, and compare.
 
     Every loader does the same work: read, decode, random crop resized to --size, flip half of the images, join --batch of them
     as bytes (uint8). Where there are no pictures, records are read and joined. The data are read once before, so decoding is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from .peers import Peer, PeerWork
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..loader import Loader
     from ..observe.facts import Facts
     from ..observe.stats import Stats
     from ..pipeline import Pipeline
@@ -48,9 +47,6 @@ class Contender(ABC):
     def round(self, seconds: float) -> None:
         """Measure once more."""
         self._rounds.append(self.measure(seconds))
-
-    def close(self) -> None:
-        """No further round will come."""
 
     @property
     def speed(self) -> Speed:
@@ -124,23 +120,21 @@ class Strategy(OwnLoader):
 
 
 class FilledCache(Strategy):
-    """Stoker on samples that it keeps: one loader for all rounds, which has seen every sample before the first of them."""
+    """Stoker on samples that it keeps: a round begins when it has seen them all.
+
+    Every round fills the cache again. A loader that stays open would be quicker, but other loaders fork, and must not do so
+    beside its threads.
+    """
 
     def __init__(self, name: str, title: str, pipeline: Pipeline, batches: int, **arguments: Any) -> None:
         super().__init__(name, title, pipeline, **arguments)
         self._batches = batches  # that hold all samples
-        self._loader: Loader | None = None
 
     def measure(self, seconds: float) -> Speed:
-        if self._loader is None:
-            self._loader = self._pipeline.loader(**self._arguments)
-            for _ in islice(self._loader, self._batches):
+        with self._pipeline.loader(**self._arguments) as loader:
+            for _ in islice(loader, self._batches):
                 pass
-        return speed(self._loader, seconds, rounds=1, warm_s=warm_up(seconds))
-
-    def close(self) -> None:
-        if self._loader is not None:
-            self._loader.close()
+            return speed(loader, seconds, rounds=1, warm_s=warm_up(seconds))
 
 
 class PeerLoader(Contender):
@@ -167,9 +161,7 @@ class PeerLoader(Contender):
 
 def take_turns(contenders: Sequence[Contender], seconds: float) -> None:
     """Measure all of them, each for so many seconds, in rounds."""
-    with Progress("measuring", ROUNDS * len(contenders), unit="turns") as shown, ExitStack() as stack:
-        for contender in contenders:
-            stack.callback(contender.close)
+    with Progress("measuring", ROUNDS * len(contenders), unit="turns") as shown:
         for turn in range(ROUNDS):
             for number, contender in enumerate(contenders):
                 shown.move(turn * len(contenders) + number, f"round {turn + 1} of {ROUNDS}: {contender.title}")
