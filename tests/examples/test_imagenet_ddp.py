@@ -14,7 +14,6 @@ import pytest
 
 from .test_examples import EXAMPLES, run_python
 
-torch = pytest.importorskip("torch")
 _STEP = re.compile(r"^step (\d+ epoch \d+ loss \d+\.\d+), [\d,]+ images/s$", re.MULTILINE)
 
 #: runs a program with one list of arguments after the other: torch takes long to import
@@ -28,6 +27,7 @@ for words in json.loads(runs):
 
 
 def test_ctrl_c_stops_two_ranks_after_the_same_step_and_saves_it(image_folder: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
     saved = tmp_path / "run.pt"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     endless = [EXAMPLES / "imagenet_ddp.py", image_folder, "--size", "32", "--batch", "4", "--epochs", "100000", "--every", "1"]
@@ -59,6 +59,7 @@ def test_ctrl_c_stops_two_ranks_after_the_same_step_and_saves_it(image_folder: P
 
 
 def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(image_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     pytest.importorskip("tensorboard")
     options = [image_folder, "--size", "32", "--batch", "4", "--every", "1", "--warmup", "1", "--steps"]
     saved = ["--checkpoint", tmp_path / "run.pt"]
