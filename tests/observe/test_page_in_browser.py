@@ -112,7 +112,7 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
 
         def record(self) -> None: ...
 
-        def data(self) -> dict[str, Any]:
+        def data(self, **more: Any) -> dict[str, Any]:
             self.asked += 1
             return report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}")
 
