@@ -56,7 +56,14 @@ def report(**more: Any) -> dict[str, Any]:
         "graph": graph_svg([GraphNode("source", ATTACK, "read", 700.0, 1e5), GraphNode("map", ATTACK, "function", 2700.0, 1e5)]),
         "timeline": {"length_s": 0.25, "rows": rows},
         "lesson": [
-            {"epoch": n, "loss": 2 / n, "accuracy": 1 - 1 / n, "images_per_s": 900.0, "wait_share": 0.1} for n in (1, 2, 3)
+            {
+                "epoch": n,
+                "loss": 2 / n if n < 3 else float("nan"),
+                "accuracy": 1 - 1 / n,
+                "images_per_s": 900.0,
+                "wait_share": 0.1,
+            }
+            for n in (1, 2, 3)
         ],
         "pictures": sample_pictures({"image": np.zeros((2, 8, 8, 3), np.uint8), "label": np.arange(2)}),
         "settings": {"python": "3", ATTACK: ATTACK},
@@ -114,7 +121,9 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
 
         def data(self, **more: Any) -> dict[str, Any]:
             self.asked += 1
-            return report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}")
+            recent = [(float(at), 500.0, 0.1, 0.9) for at in range(-12, 1)]
+            data = report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}", recent=recent)
+            return {**data, "stats": {**data["stats"], "elapsed_s": 500.0}}  # so long that one wants to see the end of it
 
     view = View()
     server = _PageServer(cast(LoaderView, view), 0)
@@ -123,5 +132,5 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
         html = dump(tmp_path, f"http://127.0.0.1:{server.server_address[1]}/?token={server.token}")
     finally:
         thread.close()
-    assert "look 3" in html and "closed: this is its last state" in html and view.asked == 3
+    assert "look 3" in html and "Throughput lately" in html and "closed: this is its last state" in html and view.asked == 3
     assert server.token not in html
