@@ -503,6 +503,8 @@ def test_tasks_that_take_long_begin_first_but_only_so_many_at_a_time_and_those_t
         def units(self, rows: int, workers: int) -> int:
             return 0
 
+        due = units
+
     class Mixed(Numbers):
         def split(self, rows: int) -> list[Any]:
             self.early = {1, 3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import stoker
 from stoker.engine.auto_executor import AutoExecutor
 from stoker.engine.auto_policy import AutoPolicy, Choice, Load, Setting
 from stoker.engine.executor_names import EXECUTORS
-from stoker.loader.auto_watch import AutoWatch, load_between
-from stoker.observe.stats import ExecutorStats, Stats, StepStats
+from stoker.loader.auto_watch import AutoWatch, load_between, slowed
+from stoker.observe.stats import ExecutorStats, LoopStats, Stats, StepStats
 from stoker.storage.scratch import Scratch
 
 from .runs import hash_of, numbers
@@ -102,6 +103,20 @@ def test_more_threads_take_part_when_they_are_wanted(monkeypatch: pytest.MonkeyP
     with stoker.arrays(x=np.arange(4100)).map(x=meet).batch(20).loader(ahead=8) as loader:
         assert sum(len(batch["x"]) for batch in loader) == 4100
         assert loader.stats().executor == ExecutorStats("threads", 0, 5, loader.stats().executor.since, "it was wished for", 1)
+
+
+def test_workers_that_are_not_needed_end_and_the_others_do_all_of_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    wish(monkeypatch, Setting(0, 1))
+    with stoker.arrays(x=np.arange(4100)).map(x=doubled).batch(20).loader(ahead=8) as loader:
+        assert sum(int(batch["x"].sum()) for batch in loader) == 4099 * 4100
+        assert (loader.stats().executor.threads, loader.stats().workers) == (1, 1)
+
+
+def test_steps_beside_busy_workers_are_compared_since_work_last_moved() -> None:
+    before = LoopStats(busy_steps=100, busy_step_s=900.0, calm_steps=100, calm_step_s=1.0)
+    after = replace(before, busy_steps=110, busy_step_s=913.0, calm_steps=110, calm_step_s=11.0)
+    assert slowed(before, after) == pytest.approx(0.3)
+    assert slowed(before, replace(after, calm_steps=103)) is None, "three steps are too few"
 
 
 @pytest.mark.parametrize(

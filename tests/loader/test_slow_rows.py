@@ -18,6 +18,7 @@ from stoker.loader.batch_units import _cuts_around
 from stoker.loader.origin_times import OriginTimes
 from stoker.loader.slow_rows import SlowRows
 from stoker.observe.meters import Meters
+from stoker.observe.stats import OriginStats, Stats, merge
 from stoker.source.arrays import ArraysSource
 
 from ..source.making import sample_tar
@@ -189,3 +190,9 @@ def test_the_shard_that_takes_longest_to_read_comes_first(tmp_path: Path) -> Non
     found = times.slowest()
     assert [(each.name, each.samples) for each in found] == [("2.tar", 32), ("1.tar", 64), ("0.tar", 32)]
     assert found[0].wall_s == pytest.approx(32 * 0.1)
+
+
+def test_the_slowest_shards_of_all_ranks_come_first() -> None:
+    one = Stats(origins=(OriginStats("a", 10, 5.0), OriginStats("b", 10, 1.0)))
+    other = Stats(origins=(OriginStats("c", 1, 0.4), OriginStats("b", 10, 4.0)))
+    assert [(each.name, each.samples) for each in merge([one, other]).origins] == [("a", 10), ("c", 1), ("b", 20)]

@@ -6,8 +6,8 @@ interpreters help; and waiting, for a disk, a network or a sleep, and then more 
 the rate is not better than before, the work goes back, and the choice is not made again until the load is another one.
 
 A consumer that does not wait has what it needs, and then the question is the other one: whether its steps take longer beside
-workers that are busy. If so, others, or fewer, are to do the same work: fast enough, but not faster. That is on trial, too, by the
-consumer's rate; and when it waits again, they all come back.
+workers that are busy. If so, others, or fewer, are to do the same work: fast enough, but not faster. That is on trial, too, by
+the consumer's rate; and when it waits again, they all come back.
 """
 
 from __future__ import annotations

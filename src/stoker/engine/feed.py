@@ -98,6 +98,9 @@ class EarlyTasks(Protocol):
     def units(self, rows: int, workers: int) -> int:
         """How many units of so many rows are to be under way for them."""
 
+    def due(self, rows: int, workers: int) -> int:
+        """In how many of these, the oldest, they are begun in any case."""
+
 
 class Pace:
     """How much work goes into a task, learned from the tasks done so far. Results never depend on it.
@@ -387,9 +390,10 @@ class Feed(Generic[U, C, R]):
     def _begin_early(self) -> None:
         """Begin tasks that take long: a few at a time, and all of those that are due."""
         assert self._early_tasks is not None  # who makes such tasks says how many may run
-        early, oldest = self._early, next(iter(self._units))
-        lanes = self._early_tasks.lanes(self._executor.workers)
-        while early and (len(self._lanes) < lanes or early[0].unit <= oldest + 1):
+        early, workers = self._early, self._executor.workers
+        lanes = self._early_tasks.lanes(workers)
+        due = next(iter(self._units)) + max(1, self._early_tasks.due(self._usual_rows, workers))
+        while early and (len(self._lanes) < lanes or early[0].unit <= due):
             # While the consumer is away nobody begins another, so each lane gets some.
             free = lanes - len(self._lanes)
             count = min(_LANE_TASKS, -(-len(early) // free)) if free > 0 else 1

@@ -25,7 +25,7 @@ _LOOK_S = 0.5
 _FIRST_S, _MOST_S = 2.5, 240.0
 #: there is no pause where the loop waits for this share of its time, or has fewer units ready; or where this many steps were
 #: calm by themselves
-_WAITS, _READY, _ENOUGH = 0.02, 2, 8
+_WAITS, _READY, _ENOUGH = 0.1, 2, 8
 
 Floats = NDArray[np.float64]
 

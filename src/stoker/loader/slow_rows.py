@@ -35,10 +35,8 @@ _MOST = 1 << 16
 _FLAGS = (1 << 20) - 1
 #: rows after which what was measured counts half
 _HALF_ROWS = 50_000
-#: of the workers' time that slow samples take, so much more is given to them: they come in bursts
-_BURSTS = 1.25
-#: how much longer than a slow sample takes batches are offered ahead, and the most batches
-_MARGIN, _MOST_UNITS = 1.5, 256
+#: units that are offered ahead beyond the time that a slow sample takes, because slow ones come in bursts; and the most of all
+_BURSTS, _MOST_UNITS = 12, 256
 #: the most rows of a batch that get tasks of their own: where more are slow, slow is usual
 _SHARE = 4
 
@@ -131,17 +129,20 @@ class SlowRows:
     def lanes(self, workers: int) -> int:
         """How many workers may be at slow samples at a time.
 
-        As many as their share of the work is, and some more. If all of them were, whenever some slow samples come together, no
-        batch would be finished until they are through.
+        As many as their share of the work is. If all of them were, whenever some slow samples come together, no batch would be
+        finished until they are through.
         """
-        share = _BURSTS * self._slow_s / self._task_s if self._task_s else 1.0
+        share = self._slow_s / self._task_s if self._task_s else 1.0
         return max(1, min(workers - 1, math.ceil(share * workers)))
 
     def units(self, rows: int, workers: int) -> int:
         """How many units of so many rows are to be under way, so that the slowest sample is done when its turn comes."""
+        due = self.due(rows, workers)
+        return min(_MOST_UNITS, due + _BURSTS) if due else 0
+
+    def due(self, rows: int, workers: int) -> int:
+        """How many units, the oldest first, have their slow samples begun in any case: they would be late otherwise."""
         if not self._slowest_s or not self._rows:
             return 0
         unit_s = max(1, rows) * self._task_s / self._rows / workers
-        if self._slowest_s < unit_s:
-            return 0
-        return min(_MOST_UNITS, math.ceil(_MARGIN * self._slowest_s / unit_s) + 2)
+        return math.ceil(self._slowest_s / unit_s) + 1 if self._slowest_s > unit_s else 0
