@@ -10,12 +10,14 @@ from typing import Any, cast
 import numpy as np
 
 from stoker.engine.background import Background
+from stoker.observe.advice import Advice
 from stoker.observe.live import _PageServer
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.page_data import page_data
 from stoker.observe.pipeline_graph import GraphNode, graph_svg
 from stoker.observe.report import run_page, sample_pictures
 from stoker.observe.stats import Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from stoker.observe.verdict import Verdict
 
 from .browser import dump, look, needs_browser
 
@@ -69,7 +71,8 @@ def report(**more: Any) -> dict[str, Any]:
         "settings": {"python": "3", ATTACK: ATTACK},
         "plan": f"source   {ATTACK}",
     }
-    return page_data(f"train {ATTACK}", STATS, f"The verdict: {ATTACK}", **{**given, **more})
+    why = Verdict(f"The verdict: {ATTACK}", "decode", (Advice(f"a cache {ATTACK}", "`cache()`", 2.6, "storage"),))
+    return page_data(f"train {ATTACK}", STATS, why, **{**given, **more})
 
 
 def written(folder: Path, data: dict[str, Any]) -> Path:
@@ -86,6 +89,7 @@ def test_a_report_shows_everything_at_every_width_and_asks_for_nothing(tmp_path:
     seen = look(tmp_path, written(tmp_path, report()), [340, 760, 1500])
     for page in seen:
         assert f"The verdict: {ATTACK}" in page["text"] and not page["broken"]
+        assert f"2.6x\na cache {ATTACK}" in page["text"] and "then the limit is: storage" in page["text"]
         assert page["tooWide"] <= 0 and page["fetched"] == []
         assert page["sections"] == [
             "verdict", "graph", "history", "steps", "timeline", "queue", "spread", "lesson", "pictures", "settings",

@@ -53,6 +53,9 @@
   }
   const many = (number, one, several) => `${count(number)} ${number === 1 ? one : several || `${one}s`}`;
 
+  /** Text with what is written in `backticks` as code. */
+  const prose = (text) => text.split(/`([^`]+)`/).map((part, n) => (n % 2 ? h("code", {}, part) : part));
+
   function ticks(most, wanted) {
     if (!(most > 0)) return [0];
     const raw = most / Math.max(1, wanted), power = 10 ** Math.floor(Math.log10(raw));
@@ -168,9 +171,9 @@
   function verdict(data) {
     const why = data.verdict, section = byId("verdict");
     section.classList.toggle("good", ["loop", "handout"].includes(why.limit));
-    const advice = why.advice.map((each) => h("li", {}, h("span", { class: "gain" }, each.gain || "·"),
-      h("div", {}, each.what, each.how ? [" ", h("code", {}, each.how)] : "", each.limit_then ? h("div", { class: "then" }, `then the limit is: ${each.limit_then}`) : "")));
-    show("verdict", h("p", { class: "text" }, why.text), ...(advice.length ? [h("ul", { class: "advice" }, advice)] : []));
+    const advice = why.advice.map((each) => h("li", {}, h("span", { class: "gain" }, each.gain >= 1.05 ? `${each.gain.toFixed(1)}x` : "·"),
+      h("div", {}, prose(each.what), each.how && !each.what.includes(each.how) ? [": ", h("code", {}, each.how)] : "", each.limit_then ? h("div", { class: "then" }, `then the limit is: ${each.limit_then}`) : "")));
+    show("verdict", h("p", { class: "text" }, prose(why.text)), ...(advice.length ? [h("ul", { class: "advice" }, advice)] : []));
   }
 
   function tiles(data) {
