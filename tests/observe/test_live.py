@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 import stoker
@@ -106,6 +107,16 @@ def test_it_can_only_be_looked_at(page: LoaderWatch) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
         assert ask(page, f"/?token={token(page)}", method)[0] == 405
     assert ask(page, "/%2e%2e/%2e%2e/etc/passwd", X_Stoker_Token=token(page))[0] == 404
+
+
+def test_pictures_of_a_batch_are_shown_to_who_looks(page: LoaderWatch) -> None:
+    batch = {"image": np.zeros((2, 8, 8, 3), np.uint8)}
+    page.show(batch)  # nobody looks
+    assert json.loads(ask(page, "/data", X_Stoker_Token=token(page))[2])["pictures"] == []
+    page.show(batch)
+    page.show({})  # too soon to change them
+    shown = json.loads(ask(page, "/data", X_Stoker_Token=token(page))[2])["pictures"]
+    assert len(shown) == 2 and shown[0]["src"].startswith("data:image/")
 
 
 def test_a_tunnel_may_end_at_another_port(page: LoaderWatch) -> None:

@@ -10,12 +10,14 @@ from typing import Any, cast
 import numpy as np
 
 from stoker.engine.background import Background
+from stoker.observe.advice import Advice
 from stoker.observe.live import _PageServer
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.page_data import page_data
 from stoker.observe.pipeline_graph import GraphNode, graph_svg
 from stoker.observe.report import run_page, sample_pictures
 from stoker.observe.stats import Histogram, LoopStats, Moment, SlowSample, Stats, StepStats, WorkerStats
+from stoker.observe.verdict import Verdict
 
 from .browser import dump, look, needs_browser
 
@@ -56,13 +58,21 @@ def report(**more: Any) -> dict[str, Any]:
         "graph": graph_svg([GraphNode("source", ATTACK, "read", 700.0, 1e5), GraphNode("map", ATTACK, "function", 2700.0, 1e5)]),
         "timeline": {"length_s": 0.25, "rows": rows},
         "lesson": [
-            {"epoch": n, "loss": 2 / n, "accuracy": 1 - 1 / n, "images_per_s": 900.0, "wait_share": 0.1} for n in (1, 2, 3)
+            {
+                "epoch": n,
+                "loss": 2 / n if n < 3 else float("nan"),
+                "accuracy": 1 - 1 / n,
+                "images_per_s": 900.0,
+                "wait_share": 0.1,
+            }
+            for n in (1, 2, 3)
         ],
         "pictures": sample_pictures({"image": np.zeros((2, 8, 8, 3), np.uint8), "label": np.arange(2)}),
         "settings": {"python": "3", ATTACK: ATTACK},
         "plan": f"source   {ATTACK}",
     }
-    return page_data(f"train {ATTACK}", STATS, f"The verdict: {ATTACK}", **{**given, **more})
+    why = Verdict(f"The verdict: {ATTACK}", "decode", (Advice(f"a cache {ATTACK}", "`cache()`", 2.6, "storage"),))
+    return page_data(f"train {ATTACK}", STATS, why, **{**given, **more})
 
 
 def written(folder: Path, data: dict[str, Any]) -> Path:
@@ -79,6 +89,7 @@ def test_a_report_shows_everything_at_every_width_and_asks_for_nothing(tmp_path:
     seen = look(tmp_path, written(tmp_path, report()), [340, 760, 1500])
     for page in seen:
         assert f"The verdict: {ATTACK}" in page["text"] and not page["broken"]
+        assert f"2.6x\na cache {ATTACK}" in page["text"] and "then the limit is: storage" in page["text"]
         assert page["tooWide"] <= 0 and page["fetched"] == []
         assert page["sections"] == [
             "verdict", "graph", "history", "steps", "timeline", "queue", "spread", "lesson", "pictures", "settings",
@@ -112,9 +123,11 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
 
         def record(self) -> None: ...
 
-        def data(self) -> dict[str, Any]:
+        def data(self, **more: Any) -> dict[str, Any]:
             self.asked += 1
-            return report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}")
+            recent = [(float(at), 500.0, 0.1, 0.9) for at in range(-12, 1)]
+            data = report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}", recent=recent)
+            return {**data, "stats": {**data["stats"], "elapsed_s": 500.0}}  # so long that one wants to see the end of it
 
     view = View()
     server = _PageServer(cast(LoaderView, view), 0)
@@ -123,5 +136,5 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
         html = dump(tmp_path, f"http://127.0.0.1:{server.server_address[1]}/?token={server.token}")
     finally:
         thread.close()
-    assert "look 3" in html and "closed: this is its last state" in html and view.asked == 3
+    assert "look 3" in html and "Throughput lately" in html and "closed: this is its last state" in html and view.asked == 3
     assert server.token not in html

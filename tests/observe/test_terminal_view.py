@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,6 +48,12 @@ def test_the_view_has_rates_steps_memory_and_the_verdict() -> None:
 def test_without_training_and_before_anything_ran_it_shows_what_there_is() -> None:
     assert "waited" not in shown(GLANCE, training=False)
     assert "0 samples" in shown(Glance(Stats(), "Too little.", True)) and "(closed)" in shown(Glance(Stats(), "", True))
+
+
+def test_names_do_not_steer_the_terminal() -> None:
+    steps = (replace(STATS.steps[0], name="read \x1b[2J\x9b2J\r"),)
+    text = shown(Glance(replace(STATS, steps=steps), "Because \x1b]0;of\x07 it.", False))
+    assert "\x1b" not in text and "\x9b" not in text and "read ?[2J?2J?" in text and "Because ?]0;of? it." in text
 
 
 def test_bars_stay_within_their_rail() -> None:

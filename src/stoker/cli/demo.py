@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: how text is told: `tell`, or not at all
 Say: TypeAlias = Callable[..., None]
+#: who is shown batches
+Show: TypeAlias = Callable[[Any], None]
 
 _SIDE, _BATCH = 64, 32
 _TRAIN, _VALIDATION = 600, 160
@@ -64,8 +66,12 @@ def demo(
         learner = make_learner(len(train.classes), _SIDE)
         with train.loader(threads=threads) as loader, validation.loader(threads=threads) as exam:
             view = watch or (sys.stderr.isatty() and not json)
-            with watching(loader, watch, port, title="Stoker demo", terminal=view), timeline_of(loader, html) as timeline:
-                lesson, last = _train(loader, exam, learner, epochs, say, shown=False if view else None)
+            with (
+                watching(loader, watch, port, title="Stoker demo", terminal=view) as show,
+                timeline_of(loader, html) as timeline,
+            ):
+                say_above = _above_view if view and not json else say
+                lesson, last = _train(loader, exam, learner, epochs, say_above, show, progress=False if view else None)
             stats, why = loader.stats(), loader.why()
             if html:
                 under = f"{learner.name}, {_TRAIN} pictures, {epochs} epochs"
@@ -132,7 +138,7 @@ def _pipelines(folder: Path) -> tuple[Pipeline, Pipeline]:
 
 
 def _train(
-    loader: Loader, exam: Loader, learner: Learner, epochs: int, say: Say, shown: bool | None
+    loader: Loader, exam: Loader, learner: Learner, epochs: int, say: Say, show: Show, progress: bool | None
 ) -> tuple[list[dict[str, float]], Any]:
     """What was learned in each epoch, and the last batch."""
     say("\nTraining", style="bold")
@@ -140,24 +146,25 @@ def _train(
     say("epoch    loss   accuracy   images/s   waited for data", style="dim")
     lesson = []
     for number in range(1, epochs + 1):
-        row, last = _epoch(number, epochs, loader, exam, learner, say, shown)
+        row, last = _epoch(number, epochs, loader, exam, learner, say, show, progress)
         lesson.append(row)
     return lesson, last
 
 
 def _epoch(
-    number: int, epochs: int, loader: Loader, exam: Loader, learner: Learner, say: Say, shown: bool | None
+    number: int, epochs: int, loader: Loader, exam: Loader, learner: Learner, say: Say, show: Show, progress: bool | None
 ) -> tuple[dict[str, float], Any]:
     """Train one epoch, then check on pictures the model has not seen; the last batch is given back, for its pictures."""
     before, begun = loader.stats(), time.monotonic()
     losses: list[float] = []
     samples = 0
-    with Progress(f"epoch {number} of {epochs}", len(loader), shown, unit="batches") as progress:
+    with Progress(f"epoch {number} of {epochs}", len(loader), progress, unit="batches") as shown:
         for batch in loader:
+            show(batch)
             images, labels = batch
             losses.append(learner.learn(images, labels))
             samples += len(labels)
-            progress.move(len(losses), f"loss {losses[-1]:.3f}, {samples / (time.monotonic() - begun):,.0f} images/s")
+            shown.move(len(losses), f"loss {losses[-1]:.3f}, {samples / (time.monotonic() - begun):,.0f} images/s")
     spent, after = time.monotonic() - begun, loader.stats()
     waited = after.waited_s - before.waited_s + after.first_batch_s - before.first_batch_s
     right = total = 0
@@ -198,6 +205,11 @@ def _resume(train: Pipeline, epoch: int, threads: int | None, say: Say) -> dict[
     say("\nResume", style="bold")
     say(f"resumed at step {step} of epoch {epoch + 1}, in a new loader without threads: the next batch is identical, bit for bit")
     return {"epoch": epoch, "step": step, "identical": identical, "state": json.loads(saved)}
+
+
+def _above_view(text: str = "", style: str = "") -> None:
+    """In the place of `tell`, while the terminal shows a view: whoever draws it takes what goes to standard output."""
+    sys.stdout.write(f"{text}\n")
 
 
 def _silent(text: str = "", style: str = "") -> None:

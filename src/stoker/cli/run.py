@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,8 +59,11 @@ def run(
         raise ConfigError(f"{pipeline} repeats without end; say where to stop, as in --limit 1000")
     with chosen.loader(threads=threads, processes=processes, ahead=ahead) as loader:
         recorded = observe.trace(loader, trace) if trace else None
-        with watching(loader, watch, port, title=pipeline, terminal=watch, training=False), timeline_of(loader, html) as timeline:
-            last = _iterate(loader, epochs, limit, shown=False if watch else None)
+        with (
+            watching(loader, watch, port, title=pipeline, terminal=watch, training=False) as show,
+            timeline_of(loader, html) as timeline,
+        ):
+            last = _iterate(loader, epochs, limit, show, progress=None if not watch else False)
         stats, why = loader.stats(), loader.why(training=False)
         if html:
             more = {"timeline": timeline(), "command": command_line()}
@@ -76,17 +80,18 @@ def run(
             tell(f"{path}: {what}", style="dim")
 
 
-def _iterate(loader: Loader, epochs: int, limit: int | None, shown: bool | None) -> Any:
+def _iterate(loader: Loader, epochs: int, limit: int | None, show: Callable[[Any], None], progress: bool | None) -> Any:
     """All batches, one after another; the last one is given back, for its pictures."""
     batch = None
-    with Progress("running", _total(loader, epochs, limit), shown, unit="batches") as progress:
+    with Progress("running", _total(loader, epochs, limit), progress, unit="batches") as shown:
         batches = samples = 0
         begun = time.monotonic()
         for _ in range(epochs):
             for batch in loader:
                 batches += 1
                 samples += getattr(batch, "rows", 1)
-                progress.move(batches, f"{samples / (time.monotonic() - begun):,.0f} samples/s")
+                show(batch)
+                shown.move(batches, f"{samples / (time.monotonic() - begun):,.0f} samples/s")
                 if batches == limit:
                     return batch
     return batch

@@ -25,21 +25,32 @@ Port = Annotated[
 
 
 @contextmanager
-def watching(loader: Loader, page: bool, port: int, *, title: str, terminal: bool, training: bool = True) -> Iterator[None]:
-    """Show a loader while the ``with`` block runs, as far as that is wanted; where there is no terminal, the page's address."""
+def watching(
+    loader: Loader, page: bool, port: int, *, title: str, terminal: bool, training: bool = True
+) -> Iterator[Callable[[Any], None]]:
+    """Show a loader while the ``with`` block runs, as far as that is wanted; where there is no terminal, the page's address.
+
+    What is given is to be called with every batch, for its pictures.
+    """
     from ..observe.live import watch
     from ..observe.loader_view import LoaderView
     from ..observe.terminal_view import shown_in_terminal
 
+    url, show = "", _nothing
     with ExitStack() as stack:
         if page:
-            url = stack.enter_context(watch(loader, port=port, terminal=terminal, title=title, training=training)).url
+            served = stack.enter_context(watch(loader, port=port, title=title, training=training))
+            url, show = served.url, served.show
             if not sys.stderr.isatty():
                 sys.stderr.write(f"watch it at {url}\n")
                 sys.stderr.flush()
-        elif terminal:
-            stack.enter_context(shown_in_terminal(LoaderView(loader, "watch", title, training)))
-        yield
+        if terminal:
+            stack.enter_context(shown_in_terminal(LoaderView(loader, "watch", title, training), url))
+        yield show
+
+
+def _nothing(batch: Any) -> None:
+    """Nobody looks."""
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from ..engine.daemons import Daemons
 from ..errors import ConfigError
 from .loader_view import LoaderView
 from .page_data import finite
-from .report import page_policy, run_page
+from .report import page_policy, run_page, sample_pictures
 
 if TYPE_CHECKING:
     from ..loader import Loader
@@ -45,6 +45,8 @@ _CONNECTIONS, _SILENT_S = 16, 5.0
 _TURN_S = 0.25
 #: after that, who looked so lately is given so long to see how it ended
 _LOOKED_S, _LINGER_S = 5.0, 3.0
+#: how long pictures of a batch are shown before those of another
+_PICTURES_S = 5.0
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -81,6 +83,7 @@ class LoaderWatch:
         self._server = _PageServer(view, port)
         self.url = f"http://{_HOST}:{self._server.server_address[1]}/?token={self._server.token}"
         self._threads: list[Background] = []
+        self._next_s = 0.0
         _serving[id(self._server)] = self._server
         try:
             # Their threads hold server and view: what nobody holds any more goes on until the loader is closed.
@@ -93,6 +96,13 @@ class LoaderWatch:
             self.close()
             raise
         _log.info("watch the loader at %s", self.url)
+
+    def show(self, batch: Any) -> None:
+        """Show the first pictures of a batch on the page, if somebody looks; may be called with every batch."""
+        now = time.monotonic()
+        if now >= self._next_s and now - self._server.looked_s < _LOOKED_S:
+            self._next_s = now + _PICTURES_S
+            self._server.pictures = sample_pictures(batch)
 
     def close(self) -> None:
         """Stop serving, and leave the terminal; idempotent."""
@@ -132,6 +142,7 @@ class _PageServer(socketserver.TCPServer):
     def __init__(self, view: LoaderView, port: int) -> None:
         self.view, self.token = view, secrets.token_urlsafe(24)
         self.looked_s = float("-inf")
+        self.pictures: list[dict[str, str]] = []
         self._open = threading.BoundedSemaphore(_CONNECTIONS)
         try:
             super().__init__((_HOST, port), _PageAnswer)
@@ -201,13 +212,16 @@ class _PageAnswer(BaseHTTPRequestHandler):
         if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self.server.token.encode()):
             self._refuse(403, "the token is missing or wrong: open the whole address that watch() gave")
         elif asked.path == "/":
-            self._send(200, "text/html; charset=utf-8", run_page(self.server.view.data(), live=True))
+            self._send(200, "text/html; charset=utf-8", run_page(self._data(), live=True))
         elif asked.path == "/data":
             self.server.looked_s = time.monotonic()
             self.server.view.record()
-            self._send(200, "application/json", json.dumps(finite(self.server.view.data()), allow_nan=False))
+            self._send(200, "application/json", json.dumps(finite(self._data()), allow_nan=False))
         else:
             self._refuse(404, "there is no such page")
+
+    def _data(self) -> dict[str, Any]:
+        return self.server.view.data(pictures=self.server.pictures)
 
     def _no_such_method(self) -> None:
         self._refuse(405, "this page can only be looked at")

@@ -60,14 +60,10 @@ def page_data(
 def verdict_data(why: str) -> dict[str, Any]:
     """A verdict as plain values: its text, what the limit is in a word, and what would help."""
     advice = [
-        {"what": each.what, "how": each.how, "gain": _gain(each.gain), "limit_then": each.limit_then or ""}
+        {"what": each.what, "how": each.how, "gain": each.gain, "limit_then": each.limit_then or ""}
         for each in getattr(why, "advice", ())
     ]
     return {"text": str(why), "limit": getattr(why, "limit", ""), "advice": advice}
-
-
-def _gain(gain: Any) -> str:
-    return f"{gain:.1f}x" if isinstance(gain, (int, float)) else str(gain or "")
 
 
 def recent_timeline(meters: Meters, seconds: float = _SECONDS, most: int = _MOST) -> dict[str, Any] | None:

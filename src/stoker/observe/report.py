@@ -43,12 +43,6 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .tiles .note { margin: 0; }
 .figure { font-size: 27px; font-weight: 650; font-variant-numeric: tabular-nums; }
 .note { color: var(--faint); font-size: 13px; margin-top: 6px; }
-.verdict { border-left: 5px solid var(--main); font-size: 16px; }
-.bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: 8px 14px; align-items: center; }
-.rail { background: var(--rail); border-radius: 4px; height: 18px; overflow: hidden; display: flex; }
-.rail i { display: block; height: 100%; background: var(--main); }
-.rail i.calm { background: var(--calm); }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
 table { margin-top: 12px; border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: right; color: var(--faint); font-weight: 500; font-size: 13px; }
 td { text-align: right; padding: 3px 0; border-top: 1px solid var(--line); }

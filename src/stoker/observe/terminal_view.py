@@ -31,8 +31,8 @@ _WAYS = (
 
 @contextmanager
 def shown_in_terminal(view: LoaderView, url: str = "") -> Iterator[None]:
-    """Draw a view while the ``with`` block runs."""
-    thread = Background(TerminalView(view, url).run, 1, "stoker-terminal")
+    """Draw a view while the ``with`` block runs, and nothing after that."""
+    thread = Background(TerminalView(view, url, stays=False).run, 1, "stoker-terminal")
     try:
         yield
     finally:
@@ -40,24 +40,25 @@ def shown_in_terminal(view: LoaderView, url: str = "") -> Iterator[None]:
 
 
 class TerminalView:
-    """Draws until it is told to stop, or the loader is closed; then the last state stays."""
+    """Draws until it is to stop, or the loader is closed; then the last state stays, or goes."""
 
-    def __init__(self, view: LoaderView, url: str = "") -> None:
-        self._view, self._url = view, url
+    def __init__(self, view: LoaderView, url: str = "", stays: bool = True) -> None:
+        self._view, self._url, self._stays = view, url, stays
 
     def run(self, stop: threading.Event) -> None:
         """For a thread of its own."""
         from rich.console import Console
 
         console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-        (self._draw if console.is_terminal else self._write)(console, stop)
+        (self._draw if console.is_terminal and not console.is_dumb_terminal else self._write)(console, stop)
 
     def _draw(self, console: Console, stop: threading.Event) -> None:
         from rich.live import Live
 
         # What a program prints to this terminal meanwhile appears above the view; what goes to a file goes there.
         printed = sys.stdout.isatty()
-        with Live(console=console, auto_refresh=False, redirect_stdout=printed, get_renderable=self._frame) as live:
+        options: dict[str, Any] = {"auto_refresh": False, "redirect_stdout": printed, "transient": not self._stays}
+        with Live(console=console, get_renderable=self._frame, **options) as live:
             console.show_cursor(True)  # a program that is killed cannot bring it back
             _drawing[id(live)] = (sys.stdout, sys.stderr, live)
             try:
@@ -106,12 +107,14 @@ def frame(glance: Glance, title: str, training: bool = True, url: str = "") -> R
     steps = [step for step in stats.steps if step.samples]
     if steps:
         parts += [Text(), _steps(steps)]
-    parts += [Text(), Text(str(glance.why))]
+    parts += [Text(), Text(_clean(glance.why))]
     if url:
         parts += [Text(), Text(url, style="dim", no_wrap=True, overflow="fold")]
     amount = f"{counted(stats.samples, 'sample')}, {counted(stats.batches, 'batch', 'batches')}"
     state = " (closed)" if glance.closed else ""
-    return Panel(Group(*parts), title=Text(f"{title}{state}"), subtitle=Text(amount), title_align="left", subtitle_align="right")
+    return Panel(
+        Group(*parts), title=Text(_clean(f"{title}{state}")), subtitle=Text(amount), title_align="left", subtitle_align="right"
+    )
 
 
 def _rates(glance: Glance, training: bool) -> Iterable[tuple[RenderableType, ...]]:
@@ -154,8 +157,13 @@ def _steps(steps: list[StepStats]) -> RenderableType:
         for way, style, _ in _WAYS:
             begun, end = end, end + getattr(step, way) / step.samples
             drawn.append("█" * (round(end / most * _BAR) - round(begun / most * _BAR)), style)
-        table.add_row(step.name, f"{step.sample_s * 1e6:,.1f}", drawn)
+        table.add_row(_clean(step.name), f"{step.sample_s * 1e6:,.1f}", drawn)
     return table
+
+
+def _clean(text: str) -> str:
+    """Text that steers no terminal: names may come from data."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text.replace("\n", " "))
 
 
 def sparks(values: list[float], most: float = 0.0) -> str:

@@ -34,7 +34,7 @@
     if (size >= 1e4) return `${+(value / 1e3).toPrecision(3)}k`;
     return value.toLocaleString("en-US", { maximumFractionDigits: size < 10 ? 2 : size < 100 ? 1 : 0 });
   }
-  const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+  const percent = (share) => !Number.isFinite(share) ? "–" : `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
   function bytes(value) {
     for (const unit of ["B", "kB", "MB", "GB"]) {
       if (Math.abs(value) < 1000) return `${value < 10 && unit !== "B" ? value.toFixed(1) : value.toFixed(0)} ${unit}`;
@@ -52,6 +52,9 @@
     return `${+(value / 3600).toPrecision(3)} h`;
   }
   const many = (number, one, several) => `${count(number)} ${number === 1 ? one : several || `${one}s`}`;
+
+  /** Text with what is written in `backticks` as code. */
+  const prose = (text) => text.split(/`([^`]+)`/).map((part, n) => (n % 2 ? h("code", {}, part) : part));
 
   function ticks(most, wanted) {
     if (!(most > 0)) return [0];
@@ -168,9 +171,9 @@
   function verdict(data) {
     const why = data.verdict, section = byId("verdict");
     section.classList.toggle("good", ["loop", "handout"].includes(why.limit));
-    const advice = why.advice.map((each) => h("li", {}, h("span", { class: "gain" }, each.gain || "·"),
-      h("div", {}, each.what, each.how ? [" ", h("code", {}, each.how)] : "", each.limit_then ? h("div", { class: "then" }, `then the limit is: ${each.limit_then}`) : "")));
-    show("verdict", h("p", { class: "text" }, why.text), ...(advice.length ? [h("ul", { class: "advice" }, advice)] : []));
+    const advice = why.advice.map((each) => h("li", {}, h("span", { class: "gain" }, each.gain >= 1.05 ? `${each.gain.toFixed(1)}x` : "·"),
+      h("div", {}, prose(each.what), each.how && !each.what.includes(each.how) ? [": ", h("code", {}, each.how)] : "", each.limit_then ? h("div", { class: "then" }, `then the limit is: ${each.limit_then}`) : "")));
+    show("verdict", h("p", { class: "text" }, prose(why.text)), ...(advice.length ? [h("ul", { class: "advice" }, advice)] : []));
   }
 
   function tiles(data) {
@@ -203,7 +206,11 @@
     const waited = parts.map((part) => 100 * Math.min(1, part.waited_s / part.length_s));
     const shares = [{ name: "workers busy", colour: "cpu", values: busy, unit: "%", line: true }];
     if (data.training) shares.unshift({ name: "loop waited", colour: "loop-wait", values: waited, unit: "%" });
+    const latest = data.recent.length > 9 && data.stats.elapsed_s > 240 ? data.recent : [], begun = latest.length ? latest[0][0] : 0;
+    const since = latest.map((row) => row[0] - begun), between = since.map((at, n) => at - (since[n - 1] || 0));
     show("history", h("div", { class: "charts" },
+      latest.length ? overTime("Throughput lately", "samples/s", since, between, [{ name: "throughput", colour: "hue-0", values: latest.map((row) => row[1]), unit: "samples/s" }], short,
+        { height: 140, across: `the last ${seconds(Math.round(-begun))}` }) : "",
       overTime("Throughput", "samples/s", times, lengths, [{ name: "throughput", colour: "hue-0", values: rate, unit: "samples/s" }], short),
       h("div", {}, overTime(data.training ? "Time the training loop waited, and workers were busy" : "Time workers were busy", "% of time", times, lengths, shares, short, { top: 100, height: 140 }),
         shares.length > 1 ? legend(shares.map((each) => [each.colour, each.name])) : "")),
@@ -326,7 +333,8 @@
       const height = 170, inner = { x: MARGIN.left, y: MARGIN.top, w: width - MARGIN.left - MARGIN.right - 8, h: height - MARGIN.top - MARGIN.bottom };
       const x = (n) => inner.x + (rows.length > 1 ? (n / (rows.length - 1)) * inner.w : inner.w / 2), y = (value) => inner.y + inner.h - (value / top) * inner.h, nodes = [];
       for (const value of ticks(top, 4)) nodes.push(s("line", { class: "grid", x1: inner.x, x2: inner.x + inner.w, y1: y(value), y2: y(value) }), s("text", { x: inner.x - 8, y: y(value) + 4, "text-anchor": "end" }, told(value)));
-      const points = rows.map((row, n) => [x(n), y(Math.min(top, unit === "%" ? 100 * row[key] : row[key]))]);
+      const points = rows.map((row, n) => [row[key], x(n)]).filter(([value]) => Number.isFinite(value))
+        .map(([value, px]) => [px, y(Math.min(top, unit === "%" ? 100 * value : value))]);
       nodes.push(s("path", { d: points.map(([px, py], n) => `${n ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`).join(""), fill: "none", "stroke-width": 2, style: { stroke: `var(--${colour})` } }));
       points.forEach(([px, py]) => nodes.push(s("circle", { cx: px, cy: py, r: 3.4, style: { fill: `var(--${colour})` } })));
       const every = Math.ceil((rows.length * 34) / inner.w);
@@ -336,7 +344,7 @@
       return { svg: picture(name, width, height, nodes) };
     });
     show("lesson", h("div", { class: "pair" }, drawing("Accuracy on samples not trained on", "accuracy", "%", 100, "hue-0", short), drawing("Loss", "loss", "loss", most, "hue-1", short)),
-      table(["epoch", "loss", "accuracy", "images/s", "waited"], rows.map((row) => [row.epoch, row.loss.toFixed(3), percent(row.accuracy), count(row.images_per_s), percent(row.wait_share)])));
+      table(["epoch", "loss", "accuracy", "images/s", "waited"], rows.map((row) => [row.epoch, Number.isFinite(row.loss) ? row.loss.toFixed(3) : "–", percent(row.accuracy), count(row.images_per_s), percent(row.wait_share)])));
   }
 
   function pictures(data) {
@@ -361,7 +369,9 @@
     document.title = byId("title").textContent = data.title;
     byId("under").textContent = data.under;
     state(...STATES[data.state]);
-    for (const part of [verdict, tiles, graph, history, steps, timeline, queue, spread, lesson, pictures, settings]) part(data);
+    for (const part of [verdict, tiles, graph, history, steps, timeline, queue, spread, lesson, pictures, settings]) {
+      try { part(data); } catch (error) { console.error(error); } // what else there is to see is shown all the same
+    }
     redraw();
   }
 
