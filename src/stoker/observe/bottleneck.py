@@ -330,7 +330,7 @@ def _lock(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         )
     if balance.lock < _MOSTLY:
         return None
-    if sum(step.cpu_s for step in functions) >= 0.3 * stats.cpu_s:
+    if functions and sum(step.cpu_s for step in functions) >= _MOSTLY * stats.cpu_s:
         top = max(functions, key=lambda step: step.cpu_s)
         told = f"Python code that holds the interpreter lock is the limit: {top.name} ({_share_of(top, stats)}), while other "
         return Limit("python", f"{told}threads wait for the lock {balance.lock:.0%} of their time", "python", top.name)
