@@ -237,10 +237,16 @@ def _larger_batches(case: _Case) -> Iterator[Advice]:
     yield Advice("larger batches cost less for each sample")
 
 
+def _near_shard(case: _Case) -> Iterator[Advice]:
+    stats, costs = case.stats, case.costs
+    saved_s = case.limit.excess * stats.task_s / made_samples(stats)
+    changed = replace(costs, wait_s=max(0.0, costs.wait_s - saved_s))
+    yield from case.gives("a copy of that shard on the storage of the others", "", changed)
+
+
 def _without_slow(case: _Case) -> Iterator[Advice]:
     where = {
         "tail": "without the slow samples (made smaller beforehand, or left out by a `filter`) the same workers",
-        "shard": "a copy of that shard on the storage of the others",
         "cold": "the next epochs, which find them in the cache,",
         "cache": "a larger cache",
     }
@@ -288,7 +294,7 @@ _ADVICE: dict[str, tuple[_Find, ...]] = {
     "handover": (_lighter_batches,),
     "handout": (_larger_batches,),
     "tail": (_without_slow,),
-    "shard": (_without_slow,),
+    "shard": (_near_shard,),
     "cold": (_without_slow,),
     "cache": (_without_slow,),
     "slowed": (_step_back,),
