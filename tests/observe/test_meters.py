@@ -218,3 +218,17 @@ def test_what_waits_for_the_loop_is_in_the_history(monkeypatch: pytest.MonkeyPat
         history = loader.stats().history
     assert {moment.budget for moment in history} == {1_000_000} and all(moment.nbytes <= moment.budget for moment in history)
     assert any(moment.in_flight for moment in history)
+
+
+def test_who_waits_while_the_device_is_at_work_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(1)
+    for starved in (True, False, True, False):
+        asked = meters.request()
+        clock.sleep(1.0)
+        meters.delivered(asked, 1, 1, starved)
+        clock.sleep(2.0)
+    stats = meters.snapshot()
+    assert (stats.waited_s, stats.hidden_s, stats.elapsed_s) == (1.0, 2.0, 9.0)
+    assert stats.loop.step_s == 8.0, "what is hidden is a part of the device's steps"
