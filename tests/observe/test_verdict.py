@@ -116,6 +116,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         stats(READ, step("image('jpg')", cpu=3.0, lock=15.0), cores=16), PHOTOS, "interpreter",
         "elsewhere in this program.*`processes=1`",
     ),
+    "arrays beside a training loop in Python": (
+        stats(step("read", "read", cpu=2.0, wait=16.0), cores=16), replace(PHOTOS, stored="memory"), "interpreter", "for it 89%",
+    ),
+    "page-cached files beside a training loop in Python": (
+        stats(step("read", "read", cpu=1.0, wait=12.0), step("image('jpg')", cpu=3.0, lock=3.0), cores=16, process_s=13.0),
+        PHOTOS, "interpreter", "elsewhere in this program",
+    ),
     "a function that waits": (
         stats(READ, step("map f", "function", cpu=0.5, wait=18.0), cores=16), PHOTOS, "waiting",
         r"map f, 92%.*`threads=20` would give 10\.0x, then the training loop",

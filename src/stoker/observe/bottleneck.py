@@ -339,12 +339,12 @@ def _lock(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
             f"{pillow_told(stats)}, which holds the interpreter lock part of the time: threads wait for it {balance.lock:.0%} of"
         )
         return Limit("python", f"The interpreter lock is the limit: {told} their time", "python", _top(stats).name)
-    return Limit(
-        "interpreter",
-        f"The interpreter lock is the limit: workers wait for it {balance.lock:.0%} of their time, while Python code elsewhere "
-        "in this program holds it",
-        "python",
-    )
+    return _held_elsewhere(balance.lock)
+
+
+def _held_elsewhere(share: float) -> Limit:
+    told = f"The interpreter lock is the limit: workers wait for it {share:.0%} of their time, while Python code elsewhere"
+    return Limit("interpreter", f"{told} in this program holds it", "python")
 
 
 def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -355,6 +355,9 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if top.kind != "read":
         told = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name}, {share}, off the cores"
         return Limit("waiting", told, "workers", top.name)
+    # Reading from memory waits for nothing but the lock; and where a loop in Python makes other steps wait for it, so does reading.
+    if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
+        return _held_elsewhere(balance.lock + balance.wait)
     each = f"{_ms(top.wait_s / max(1, top.samples))} a sample"
     speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
