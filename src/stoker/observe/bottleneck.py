@@ -355,7 +355,7 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if top.kind != "read":
         told = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name}, {share}, off the cores"
         return Limit("waiting", told, "workers", top.name)
-    # Reading from memory waits for nothing but the lock; and where a loop in Python makes other steps wait for it, so does reading.
+    # Reading from memory waits for nothing but the lock; where a loop in Python makes other steps wait for it, reading does too.
     if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
         return _held_elsewhere(balance.lock + balance.wait)
     each = f"{_ms(top.wait_s / max(1, top.samples))} a sample"
