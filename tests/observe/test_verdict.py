@@ -100,7 +100,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     ),
     "a function that holds the lock": (
         stats(READ, step("map f", "function", cpu=9.0, lock=9.5)), PHOTOS, "python",
-        r"map f \(90%\).*wait for the lock 49%.*`processes=2, threads=1` would give 2\.0x.*map f made cheaper",
+        r"map f \(90%\).*compute 51% of their time.*`processes=2, threads=1` would give 2\.0x.*map f made cheaper",
+    ),
+    "a function that holds the lock, and has no core now and then": (
+        stats(READ, step("map f", "function", cpu=7.0, lock=1.0, queued=10.0, wait=0.9)), PHOTOS, "python", "map f",
+    ),
+    "a function that lets go of the lock, and has no core now and then": (
+        stats(READ, step("map f", "function", cpu=7.0, lock=0.1, queued=10.0, wait=1.8)), PHOTOS, "cores", "no core",
     ),
     "a function over batches that holds the lock": (
         stats(READ, step("map_batch f", "function", cpu=9.0, lock=9.5)), PHOTOS, "python", "map_batch f made cheaper would",

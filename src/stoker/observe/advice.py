@@ -196,7 +196,7 @@ def _threads_for_cores(case: _Case) -> Iterator[Advice]:
     threads = max(1, case.stats.cores)
     if case.costs.alone:  # and what it waits for, it could wait for at the same time
         threads = max(threads, wanted_threads(replace(case.costs, alone=False)))
-    yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
+    yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads), always=True)
 
 
 def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
