@@ -92,14 +92,14 @@ def mapped(fn: Callable[[Any], Any], batch: int = BATCH, count: int = 1 << 20) -
 
 
 #: seconds after which servers answer
-LATENCIES = {"quick": 0.001, "slow": 0.03, "far": 0.2}
+LATENCIES = {"quick": 0.001, "slow": 0.03, "far": 0.1}
 
 
 def slow_storage(folder: Path, servers: dict[str, str]) -> Trial:
     """Shards on a server that answers after 30 ms."""
     shards = [f"{servers['slow']}/{name}" for name in sorted(path.name for path in Path(servers["folder"]).glob("*.tar"))]
     pipeline = stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(8)
-    return Trial(pipeline, {"threads": 2})
+    return Trial(pipeline, {"threads": 2}, sleeps(0.004))
 
 
 def slow_decode(folder: Path, servers: dict[str, str]) -> Trial:

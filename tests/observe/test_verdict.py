@@ -100,7 +100,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     ),
     "a function that holds the lock": (
         stats(READ, step("map f", "function", cpu=9.0, lock=9.5)), PHOTOS, "python",
-        r"map f \(90%\).*wait for the lock 49%.*`processes=2, threads=1` would give 2\.0x.*map f made cheaper",
+        r"map f \(90%\).*compute 51% of their time.*`processes=2, threads=1` would give 2\.0x.*map f made cheaper",
+    ),
+    "a function that holds the lock, and has no core now and then": (
+        stats(READ, step("map f", "function", cpu=7.0, lock=1.0, queued=10.0, wait=0.9)), PHOTOS, "python", "map f",
+    ),
+    "a function that lets go of the lock, and has no core now and then": (
+        stats(READ, step("map f", "function", cpu=7.0, lock=0.1, queued=10.0, wait=1.8)), PHOTOS, "cores", "no core",
     ),
     "a function over batches that holds the lock": (
         stats(READ, step("map_batch f", "function", cpu=9.0, lock=9.5)), PHOTOS, "python", "map_batch f made cheaper would",
@@ -115,6 +121,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     "a training loop in Python": (
         stats(READ, step("image('jpg')", cpu=3.0, lock=15.0), cores=16), PHOTOS, "interpreter",
         "elsewhere in this program.*`processes=1`",
+    ),
+    "arrays beside a training loop in Python": (
+        stats(step("read", "read", cpu=2.0, wait=16.0), cores=16), replace(PHOTOS, stored="memory"), "interpreter", "for it 89%",
+    ),
+    "page-cached files beside a training loop in Python": (
+        stats(step("read", "read", cpu=1.0, wait=12.0), step("image('jpg')", cpu=3.0, lock=3.0), cores=16, process_s=13.0),
+        PHOTOS, "interpreter", "elsewhere in this program",
     ),
     "a function that waits": (
         stats(READ, step("map f", "function", cpu=0.5, wait=18.0), cores=16), PHOTOS, "waiting",

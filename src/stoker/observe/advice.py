@@ -63,11 +63,13 @@ class _Case:
     costs: Costs
     training: bool
 
-    def gives(self, what: str, how: str, changed: Costs) -> Iterator[Advice]:
-        """An advice with what it gives, unless that is not worth saying."""
+    def gives(self, what: str, how: str, changed: Costs, *, always: bool = False) -> Iterator[Advice]:
+        """An advice with what it gives, unless that is not worth saying; `always`: then it is said without a number."""
         found = predict(self.stats, self.costs, changed, self.limit.resource)
         if found.gain >= _WORTH and math.isfinite(found.gain):
             yield Advice(what, how, found.gain, self._then(found))
+        elif always:
+            yield Advice(f"{what} may help", how)
 
     def saves(self, what: str, share: float) -> Iterator[Advice]:
         """An advice that saves a share of all time in tasks, whatever that is spent on."""
@@ -194,7 +196,7 @@ def _threads_for_cores(case: _Case) -> Iterator[Advice]:
     threads = max(1, case.stats.cores)
     if case.costs.alone:  # and what it waits for, it could wait for at the same time
         threads = max(threads, wanted_threads(replace(case.costs, alone=False)))
-    yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
+    yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads), always=True)
 
 
 def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
@@ -205,7 +207,8 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
         return
     threads = wanted_threads(case.costs)
     if threads > stats.workers:
-        yield from case.gives(f"`threads={threads}`", f"threads={threads}", case.costs.with_workers(threads))
+        changed = case.costs.with_workers(threads)
+        yield from case.gives(f"`threads={threads}`", f"threads={threads}", changed, always=True)
 
 
 def _more_memory(case: _Case) -> Iterator[Advice]:
@@ -237,10 +240,16 @@ def _larger_batches(case: _Case) -> Iterator[Advice]:
     yield Advice("larger batches cost less for each sample")
 
 
+def _near_shard(case: _Case) -> Iterator[Advice]:
+    stats, costs = case.stats, case.costs
+    saved_s = case.limit.excess * stats.task_s / made_samples(stats)
+    changed = replace(costs, wait_s=max(0.0, costs.wait_s - saved_s))
+    yield from case.gives("a copy of that shard on the storage of the others", "", changed, always=True)
+
+
 def _without_slow(case: _Case) -> Iterator[Advice]:
     where = {
         "tail": "without the slow samples (made smaller beforehand, or left out by a `filter`) the same workers",
-        "shard": "a copy of that shard on the storage of the others",
         "cold": "the next epochs, which find them in the cache,",
         "cache": "a larger cache",
     }
@@ -288,7 +297,7 @@ _ADVICE: dict[str, tuple[_Find, ...]] = {
     "handover": (_lighter_batches,),
     "handout": (_larger_batches,),
     "tail": (_without_slow,),
-    "shard": (_without_slow,),
+    "shard": (_near_shard,),
     "cold": (_without_slow,),
     "cache": (_without_slow,),
     "slowed": (_step_back,),

@@ -22,6 +22,8 @@ _STEPS = 5
 _FULL = 0.85
 #: workers that have nothing to do for this share of the time, while the loop waits, are not what it waits for
 _IDLE = 0.25
+#: where functions compute for this share of the time, and others find the lock taken, it is always held
+_HELD = 0.6
 #: a share of the time in tasks that explains them
 _MOSTLY = 0.3
 #: tasks that take so many times as long as most, for a sample, have slow ones in them; the second: without other evidence
@@ -328,23 +330,32 @@ def _lock(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
             "python",
             name,
         )
-    if balance.lock < _MOSTLY:
+    if balance.lock < max(_MOSTLY, balance.queued) and not _always_held(stats, functions, balance):
         return None
-    if sum(step.cpu_s for step in functions) >= 0.3 * stats.cpu_s:
+    if functions and sum(step.cpu_s for step in functions) >= _MOSTLY * stats.cpu_s:
         top = max(functions, key=lambda step: step.cpu_s)
-        told = f"Python code that holds the interpreter lock is the limit: {top.name} ({_share_of(top, stats)}), while other "
-        return Limit("python", f"{told}threads wait for the lock {balance.lock:.0%} of their time", "python", top.name)
+        told = f"Python code that holds the interpreter lock is the limit: {top.name} ({_share_of(top, stats)}), one thread at a "
+        return Limit("python", f"{told}time, so that workers compute {balance.cpu:.0%} of their time", "python", top.name)
     if by_pillow(stats):
         told = (
             f"{pillow_told(stats)}, which holds the interpreter lock part of the time: threads wait for it {balance.lock:.0%} of"
         )
         return Limit("python", f"The interpreter lock is the limit: {told} their time", "python", _top(stats).name)
-    return Limit(
-        "interpreter",
-        f"The interpreter lock is the limit: workers wait for it {balance.lock:.0%} of their time, while Python code elsewhere "
-        "in this program holds it",
-        "python",
-    )
+    return _held_elsewhere(balance.lock)
+
+
+def _always_held(stats: Stats, functions: list[StepStats], balance: Balance) -> bool:
+    """Whether functions hold the lock nearly always, also while they have no core, as far as can be seen."""
+    off_s = sum(step.lock_s + step.wait_s for step in functions)
+    taken = sum(step.lock_s for step in functions) / off_s if off_s else 0.0
+    costs = costs_of(stats, Facts())
+    held = costs.python_s * stats.samples_per_s / costs.interpreters
+    return held >= _HELD and taken >= _MOSTLY and stats.workers > costs.interpreters and balance.cpu < 1 - _MOSTLY
+
+
+def _held_elsewhere(share: float) -> Limit:
+    told = f"The interpreter lock is the limit: workers wait for it {share:.0%} of their time, while Python code elsewhere"
+    return Limit("interpreter", f"{told} in this program holds it", "python")
 
 
 def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -355,6 +366,9 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if top.kind != "read":
         told = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name}, {share}, off the cores"
         return Limit("waiting", told, "workers", top.name)
+    # Reading from memory waits for nothing but the lock; where a loop in Python makes other steps wait for it, reading does too.
+    if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
+        return _held_elsewhere(balance.lock + balance.wait)
     each = f"{_ms(top.wait_s / max(1, top.samples))} a sample"
     speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
@@ -389,7 +403,7 @@ def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 _SATISFIED: tuple[_Test, ...] = (_slowed, _loop)
 _EMPTY_LOOP: tuple[_Test, ...] = (_hand_out,)
 _WAITING: tuple[_Test, ...] = (
-    _cold, _shard, _tail, _memory, _late, _full, _no_cores, _lock, _wait, _few_workers, _computing,
+    _cold, _shard, _tail, _memory, _late, _full, _lock, _no_cores, _wait, _few_workers, _computing,
 )  # fmt: skip
 
 

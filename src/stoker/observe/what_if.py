@@ -57,7 +57,7 @@ class Costs:
 
     def with_cores(self, more: int) -> Costs:
         """The same with so many more cores, and a worker for each."""
-        return replace(self, cores=self.cores + more, workers=max(self.workers, self.cores + more))
+        return replace(self, cores=self.cores + more, workers=self.workers + more)
 
 
 def _rate(there: float, taken_s: float) -> float:
