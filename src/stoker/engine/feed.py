@@ -397,8 +397,8 @@ class Feed(Generic[U, C, R]):
         lanes = self._early_tasks.lanes(workers)
         due = next(iter(self._units)) + max(1, self._early_tasks.due(self._usual_rows, workers))
         while early and (len(self._lanes) < lanes or early[0].unit <= due):
-            # While the consumer is away nobody begins another, so each lane gets some. Where it waits they go one by one: outcomes
-            # of a group come together.
+            # While the consumer is away nobody begins another, so each lane gets some. Where it waits they go one by one, because
+            # outcomes of a group come together.
             free = lanes - len(self._lanes)
             count = min(_LANE_TASKS, -(-len(early) // free)) if free > 0 and not self._waits else 1
             group = [early.popleft() for _ in range(count)]
