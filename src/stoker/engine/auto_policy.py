@@ -143,6 +143,8 @@ class AutoPolicy:
     def __init__(self, cores: int, threads: int, *, beside_device: bool = False) -> None:
         self.setting = self._home = Setting(0, threads)
         self.reason = "one worker for each core" if cores > 1 else "there is one core: nothing to gain elsewhere"
+        if threads > cores:
+            self.reason = f"one worker for each core, and {threads - cores} more because reads wait for a network"
         self._cores = cores
         self._processes = True  # whether there can be any
         self._beside_device = beside_device and cores >= _FEEDER_CORES
