@@ -33,6 +33,8 @@ from workloads import compute
 #: a prediction may be off by so much
 ASKED = 0.25
 BATCH = 32
+#: samples of the plant with a cache: more than a run can make
+CACHED = 4000
 #: what a hand-over takes that is slow
 HANDED_S = 0.03
 
@@ -195,7 +197,7 @@ def costs_much(x: Any) -> Any:
 
 def cold_cache(folder: Path, servers: dict[str, str]) -> Trial:
     """The first epoch, which fills the cache."""
-    numbers = stoker.arrays(x=np.arange(2000)).shuffle(seed=SEED).map(x=costs_much)
+    numbers = stoker.arrays(x=np.arange(CACHED)).shuffle(seed=SEED).map(x=costs_much)
     return Trial(numbers.cache("memory").repeat().batch(BATCH), {"threads": 8}, sleeps(0.005))
 
 
@@ -235,10 +237,9 @@ class Ran:
     text: str
     advice: tuple[Advice, ...]
 
-    @property
-    def best(self) -> Advice | None:
-        """The first advice that predicts something."""
-        return next((each for each in self.advice if each.gain is not None), None)
+    def best(self, settable: bool) -> Advice | None:
+        """The first advice that predicts something; with `settable`, one that is an option of the loader."""
+        return next((each for each in self.advice if each.gain is not None and (settings(each.how) or not settable)), None)
 
 
 def run(name: str, how: str | None, folder: Path, servers: dict[str, str], seconds: float) -> Ran:
@@ -252,7 +253,7 @@ def run(name: str, how: str | None, folder: Path, servers: dict[str, str], secon
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: trial.cores])
     with trial.pipeline.loader(**trial.options) as loader:
         batches = iter(loader)
-        for _ in range(trial.epochs_before * 2000 // BATCH):
+        for _ in range(trial.epochs_before * CACHED // BATCH):
             next(batches)
         before = loader.stats()
         begun = time.monotonic()
@@ -304,7 +305,7 @@ def measure(name: str, folder: Path, servers: dict[str, str], options: argparse.
     first = apart(name, None, folder, servers, options.seconds)
     found: dict[str, Any] = {"named": first.limit, "right": first.limit in plant.limits, "verdict": first.text}
     note(f"{name:22} named {first.limit}: {first.text}")
-    best = first.best
+    best = first.best(plant.follow is as_advised)
     if plant.follow is None or best is None or not found["right"]:
         return found
     ratios = []

@@ -2,7 +2,7 @@
 
     python examples/cifar_tfrecord.py [TRAIN TEST] [--trace cifar.json]
 
-TRAIN and TEST are TFRecords with the features `image` (32 x 32 x 3 raw bytes) and `label`; without them, small ones are made.
+TRAIN and TEST are TFRecords with the features `image` (32 x 32 x 3 pixels) and `label`; without them, small ones are made.
 The trace has every task of the workers and every wait of the loop: open it in https://ui.perfetto.dev. It is written while the
 program runs, so a long run takes no more memory than a short one.
 """
@@ -24,15 +24,15 @@ from stoker.image import Cutout, HorizontalFlip, Normalize, RandomCrop, Rotate
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 GRAY = tuple(round(255 * level) for level in MEAN)  # what Normalize makes zero of
-FEATURES = {"image": stoker.Feature(bytes, (32, 32, 3), dtype="uint8"), "label": int}  # PNG or JPEG in them: "image": bytes
+RAW = stoker.Feature(bytes, (32, 32, 3), dtype="uint8")
 
 
-def make_pipelines(train: Path, test: Path, batch: int) -> tuple[stoker.Pipeline, stoker.Pipeline]:
-    augment = RandomCrop(32, pad=4), HorizontalFlip(), Rotate(5), Cutout(8, fill=GRAY), Normalize(MEAN, STD)
-    return (
-        stoker.tfrecord(train, FEATURES).shuffle(seed=7).image("image", *augment, layout="chw").batch(batch),
-        stoker.tfrecord(test, FEATURES).image("image", Normalize(MEAN, STD), layout="chw").batch(batch, drop_last=False),
-    )
+def make_pipelines(given: argparse.Namespace) -> tuple[stoker.Pipeline, stoker.Pipeline]:
+    features = {"image": bytes if given.encoded else RAW, "label": int}
+    augment = RandomCrop(32, pad=4), HorizontalFlip(), Rotate(5), Cutout(8, fill=GRAY)
+    train = stoker.tfrecord(given.train, features).shuffle(seed=7).image("image", *augment, Normalize(MEAN, STD), layout="chw")
+    test = stoker.tfrecord(given.test, features).image("image", Normalize(MEAN, STD), layout="chw")
+    return train.batch(given.batch), test.batch(given.batch, drop_last=False)
 
 
 def make_model(classes: int) -> nn.Module:
@@ -75,7 +75,7 @@ def accuracy(model: nn.Module, test: stoker.Pipeline) -> float:
 
 def run(name: str, given: argparse.Namespace, executor: str, trace: Path | None = None) -> None:
     """Train; a line for every epoch."""
-    train, test = make_pipelines(given.train, given.test, given.batch)
+    train, test = make_pipelines(given)
     torch.manual_seed(0)
     model = make_model(given.classes)
     optimizer = make_optimizer(model)
@@ -95,6 +95,7 @@ if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("train", nargs="?", help="TFRecords to train on: 'cifar/train-*.tfrecord'")
     words.add_argument("test", nargs="?", help="TFRecords to test with")
+    words.add_argument("--encoded", action="store_true", help="the images are PNG or JPEG, not raw pixels")
     words.add_argument("--classes", type=int, default=10, help="(default: 10)")
     words.add_argument("--epochs", type=int, default=3, help="(default: 3)")
     words.add_argument("--batch", type=int, default=100, help="(default: 100)")

@@ -15,6 +15,7 @@ import os
 import signal
 import statistics
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -23,8 +24,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import stoker
+from stoker import observe
 from stoker.image import HorizontalFlip, RandomResizedCrop
-from stoker.observe import gather
 
 
 def make_pipeline(data: str, size: int, batch: int) -> stoker.Pipeline:
@@ -177,16 +178,15 @@ def main(given: argparse.Namespace) -> None:
         if given.checkpoint and given.checkpoint.exists():
             training.load(given.checkpoint)
             say(f"resumed after step {training.step}")
-        profiler = make_profiler(given.profile / name) if given.profile and dist.get_rank() == 0 else None
-        if profiler:
-            profiler.start()
-        with training.batches:
+        profiler = None
+        if given.profile and dist.get_rank() == 0:
+            profiler = make_profiler(given.profile / name)
+            observe.tensorboard(given.profile, training.batches, name=name)  # rates, waits, pictures, the verdict
+        with training.batches, profiler or nullcontext():
             training.run(profiler)
-        if profiler:
-            profiler.stop()
         rates = training.rates[given.warmup :]
         if len(rates) > 1:
-            waited = gather(training.batches.stats()).wait_share
+            waited = observe.gather(training.batches.stats()).wait_share
             table.append(f"{name:10} {statistics.mean(rates):15,.0f} {statistics.stdev(rates):15,.0f} {waited:16.0%}")
         say(training.batches.why())
     say("\n".join(table))
@@ -212,7 +212,7 @@ if __name__ == "__main__":
         "--save", type=int, default=1000, metavar="STEPS", help="save after so many (default: 1000), and at the end"
     )
     words.add_argument("--compare", action="store_true", help="train twice, with a serial and a parallel pipeline")
-    words.add_argument("--profile", type=Path, metavar="LOGDIR", help="write a profile for TensorBoard")
+    words.add_argument("--profile", type=Path, metavar="LOGDIR", help="write a profile, rates and pictures for TensorBoard")
     given = words.parse_args()
     if given.compare and given.checkpoint:
         words.error("--compare trains two models and saves none: give it without --checkpoint")

@@ -59,6 +59,7 @@ def test_ctrl_c_stops_two_ranks_after_the_same_step_and_saves_it(image_folder: P
 
 
 def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(image_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
     options = [image_folder, "--size", "32", "--batch", "4", "--every", "1", "--warmup", "1", "--steps"]
     saved = ["--checkpoint", tmp_path / "run.pt"]
     runs = (
@@ -74,6 +75,7 @@ def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(i
     tables = re.findall(r"^(serial|parallel) +[\d,]+ +[\d,]+ +\d+%$", out, re.MULTILINE)
     assert tables == ["parallel", "parallel", "serial", "parallel"]
     for name in ("serial", "parallel"):
+        assert list((tmp_path / "logs" / name).glob("events.out.tfevents.*"))
         (profile,) = (tmp_path / "logs" / name).glob("*.pt.trace.json")  # where TensorBoard looks
         names = {event.get("name") for event in json.loads(profile.read_text())["traceEvents"]}
         assert {"stoker: wait for batch", "ProfilerStep#2"} <= names

@@ -17,7 +17,7 @@ import pytest
 import stoker
 from stoker.errors import ConfigError
 from stoker.loader import Loader
-from stoker.observe import Watch, live, watch
+from stoker.observe import LoaderWatch, live, watch
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.meters import Meters
 from stoker.observe.stats import ExecutorStats
@@ -33,12 +33,12 @@ def loader() -> Iterator[Loader]:
 
 
 @pytest.fixture
-def page(loader: Loader) -> Iterator[Watch]:
+def page(loader: Loader) -> Iterator[LoaderWatch]:
     with watch(loader, title="mine") as served:
         yield served
 
 
-def ask(page: Watch, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+def ask(page: LoaderWatch, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
     """A request as a browser makes it; header names with _ for -."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     connection = HTTPConnection("127.0.0.1", urlsplit(page.url).port or 0, timeout=30)
@@ -50,15 +50,15 @@ def ask(page: Watch, path: str, method: str = "GET", **headers: str) -> tuple[in
         connection.close()
 
 
-def token(page: Watch) -> str:
+def token(page: LoaderWatch) -> str:
     return page.url.partition("token=")[2]
 
 
-def serving(page: Watch) -> threading.Thread:
+def serving(page: LoaderWatch) -> threading.Thread:
     return page._threads[0]._daemons._threads[0]
 
 
-def test_who_has_the_address_sees_the_page_and_its_data(page: Watch) -> None:
+def test_who_has_the_address_sees_the_page_and_its_data(page: LoaderWatch) -> None:
     status, headers, text = ask(page, page.url.partition(str(urlsplit(page.url).port))[2])
     assert status == 200 and "<title>mine</title>" in text and "connect-src 'self'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
@@ -71,7 +71,7 @@ def test_who_has_the_address_sees_the_page_and_its_data(page: Watch) -> None:
     assert "Access-Control-Allow-Origin" not in headers
 
 
-def test_it_listens_on_loopback_alone(page: Watch) -> None:
+def test_it_listens_on_loopback_alone(page: LoaderWatch) -> None:
     assert page._server.server_address[0] == "127.0.0.1" and page.url.startswith("http://127.0.0.1:")
     assert len(token(page)) >= 32
 
@@ -96,29 +96,29 @@ def test_it_listens_on_loopback_alone(page: Watch) -> None:
         ("/../../etc/passwd", {}),
     ],
 )
-def test_nobody_else_sees_anything(page: Watch, path: str, headers: dict[str, str]) -> None:
+def test_nobody_else_sees_anything(page: LoaderWatch, path: str, headers: dict[str, str]) -> None:
     filled = {name: value.replace("{token}", token(page)) for name, value in headers.items()}
     status, _, text = ask(page, path.replace("{token}", token(page)), **filled)
     assert status == 403 and "samples" not in text and token(page) not in text
 
 
-def test_it_can_only_be_looked_at(page: Watch) -> None:
+def test_it_can_only_be_looked_at(page: LoaderWatch) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
         assert ask(page, f"/?token={token(page)}", method)[0] == 405
     assert ask(page, "/%2e%2e/%2e%2e/etc/passwd", X_Stoker_Token=token(page))[0] == 404
 
 
-def test_a_tunnel_may_end_at_another_port(page: Watch) -> None:
+def test_a_tunnel_may_end_at_another_port(page: LoaderWatch) -> None:
     given = {"X_Stoker_Token": token(page), "Host": "localhost:9999", "Origin": "http://localhost:9999"}
     assert ask(page, "/data", **given)[0] == 200
 
 
-def test_those_who_say_nothing_keep_nobody_waiting(page: Watch) -> None:
+def test_those_who_say_nothing_keep_nobody_waiting(page: LoaderWatch) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(page.url).port)):
         assert ask(page, "/data", X_Stoker_Token=token(page))[0] == 200
 
 
-def test_who_looks_sees_that_the_loader_was_closed(loader: Loader, page: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_looks_sees_that_the_loader_was_closed(loader: Loader, page: LoaderWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_LINGER_S", 600.0)
     ask(page, "/data", X_Stoker_Token=token(page))
     loader.close()
@@ -126,7 +126,7 @@ def test_who_looks_sees_that_the_loader_was_closed(loader: Loader, page: Watch, 
     assert json.loads(ask(page, "/data", X_Stoker_Token=token(page))[2])["state"] == "closed"
 
 
-def test_the_page_ends_with_the_loader(loader: Loader, page: Watch) -> None:
+def test_the_page_ends_with_the_loader(loader: Loader, page: LoaderWatch) -> None:
     thread = serving(page)
     loader.close()
     thread.join(60)
@@ -183,7 +183,7 @@ def test_a_port_that_is_none_is_refused(loader: Loader, port: Any) -> None:
         watch(loader, port=port)
 
 
-def test_a_notebook_shows_a_link(page: Watch) -> None:
+def test_a_notebook_shows_a_link(page: LoaderWatch) -> None:
     assert str(page) == page.url and f'href="{page.url}"' in page._repr_html_()
 
 

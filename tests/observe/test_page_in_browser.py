@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from stoker.engine.background import Background
-from stoker.observe.live import _Server
+from stoker.observe.live import _PageServer
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.page_data import page_data
 from stoker.observe.pipeline_graph import GraphNode, graph_svg
@@ -88,7 +88,7 @@ def test_a_report_shows_everything_at_every_width_and_asks_for_nothing(tmp_path:
         for chart in charts.values():
             assert chart["ticks"] >= 2 and all(chart["units"]) and chart["units"]
         assert charts["Throughput"]["units"] == ["samples/s", "since the first batch (s)"]
-        assert charts["Memory"]["units"][0] == "GB"
+        assert charts["Memory"]["units"][0] == "MB" and "2.0 GB allowed" in page["text"]
         assert "41 %" in page["text"] and "per sample" in page["text"] and page["state"] == "finished"
         assert brightness(page["colours"][1]) > 600 > 200 > brightness(page["colours"][0])
     assert seen[0]["charts"][0]["width"] < 340 < seen[1]["charts"][0]["width"] < seen[2]["charts"][0]["width"]
@@ -117,7 +117,7 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
             return report(state="running" if self.asked < 3 else "closed", under=f"look {self.asked}")
 
     view = View()
-    server = _Server(cast(LoaderView, view), 0)
+    server = _PageServer(cast(LoaderView, view), 0)
     thread = Background(server.serve, 1, "serving")
     try:
         html = dump(tmp_path, f"http://127.0.0.1:{server.server_address[1]}/?token={server.token}")

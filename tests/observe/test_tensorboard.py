@@ -92,6 +92,7 @@ def test_a_log_that_can_no_longer_be_written_ends_and_training_goes_on(tmp_path:
     with numbers(400).batch(4).loader(executor="inline") as loader:
         log = stoker.observe.tensorboard(tmp_path, loader, every_s=1e-6, trace_s=0)
         assert isinstance(log, TensorBoardLog)
+        assert log._file is not None
         full = os.open("/dev/full", os.O_WRONLY)
         os.dup2(full, log._file.fileno())
         os.close(full)
@@ -106,6 +107,11 @@ def test_what_cannot_be_logged_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with numbers().batch(4).loader(executor="inline") as loader:
         with pytest.raises(WriteError, match="not a folder"):
             stoker.observe.tensorboard(tmp_path / "file", loader)
+        (tmp_path / "log" / "stoker" / "plugins").mkdir(parents=True)
+        (tmp_path / "log" / "stoker" / "plugins" / "profile").touch()
+        with pytest.raises(WriteError, match="cannot be written"):
+            stoker.observe.tensorboard(tmp_path / "log", loader)
+        assert not loader._meters.endings
         for options in ({"every_s": 0}, {"trace_s": -1}, {"name": "../up"}):
             with pytest.raises(ConfigError, match="must be"):
                 stoker.observe.tensorboard(tmp_path, loader, **options)  # type: ignore[arg-type]

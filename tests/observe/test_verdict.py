@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
+import random
 import re
 from dataclasses import replace
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from stoker.observe.facts import Facts
-from stoker.observe.stats import ExecutorStats, Histogram, LoopStats, OriginStats, SlowSample, Stats, StepStats, merge
+from stoker.observe.stats import ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, merge
 from stoker.observe.verdict import Verdict, verdict
 from stoker.observe.what_if import Costs, costs_of, predict
 
@@ -63,6 +65,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
             stats(READ, step("image('jpg')", cpu=4.0), waited=0.1, workers=16), loop=LoopStats(100, 9.9, 50, 5.2, 50, 4.0)
         ),
         PHOTOS, "slowed", r"30% longer.*2 cores and the interpreter with 16 threads.*`threads=1`.* 1\.2x",
+    ),
+    "a loop that is slowed, and waits for the lock when it asks": (
+        replace(
+            stats(READ, step("image('jpg')", cpu=4.0), waited=1.5, workers=16),
+            loop=LoopStats(100, 8.5, 50, 5.2, 50, 4.0), history=(Moment(5.0, 5.0, 50, 5000, 0.7, 2.0, 16, ready=9),),
+        ),
+        PHOTOS, "slowed", "30% longer",
     ),
     "a loop that is not slowed": (
         replace(stats(READ, step("image('jpg')", cpu=4.0), waited=0.1), loop=LoopStats(100, 9.9, 50, 4.1, 50, 4.0)),
@@ -191,7 +200,7 @@ def test_where_nothing_is_trained_no_verdict_speaks_of_training(name: str) -> No
     found, facts, limit, _ = CASES[name]
     text = verdict(found, facts, training=False)
     assert not re.search("training|loop", text), text
-    assert text.limit == ("handout" if limit in ("loop", "slowed") else limit)
+    assert text.limit != "slowed" and (limit in ("loop", "slowed") or text.limit == limit)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -242,6 +251,45 @@ def test_a_verdict_is_a_text_with_its_limit_and_advice_and_shows_itself() -> Non
     assert text.advice[0].gain and text.advice[0].gain > 1
     shown = verdict(stats(READ, step("map <f>", "function", cpu=9.0, lock=9.5)))._repr_html_()
     assert "<b>python</b>" in shown and "map &lt;f&gt;" in shown and "<f>" not in shown
+
+
+def test_whatever_was_measured_there_is_a_verdict_and_gains_are_gains() -> None:
+    some = random.Random(7)
+
+    def seconds() -> float:
+        return some.choice([0.0, 0.0, some.uniform(0, 1), some.uniform(0, 40)])
+
+    for _ in range(400):
+        names = some.sample(
+            [("read", "read"), ("image('jpg')", "native"), ("map f", "function"), ("cache", "native")], some.randint(0, 4)
+        )
+        steps = [step(*name, cpu=seconds(), lock=seconds(), queued=seconds(), wait=seconds()) for name in names]
+        found = stats(
+            *steps,
+            waited=some.uniform(0, 10),
+            loop=seconds(),
+            workers=some.choice([1, 2, 16]),
+            cores=some.choice([0, 1, 2, 16]),
+            handed_s=some.choice([0.0, some.uniform(0, 10)]),
+            process_s=seconds(),
+            bytes=some.choice([0, 10**9]),
+            pillow=some.choice([0, 9_000]),
+            draws=some.choice([0, 5]),
+            cache_misses=some.choice([0, 5_000]),
+            executor=some.choice(
+                [ExecutorStats("inline", 0, 0), ExecutorStats("threads", 0, 2), ExecutorStats("processes", 2, 1)]
+            ),
+            sample_costs=some.choice([Histogram(), histogram(ms1=900, ms100=100)]),
+            origins=some.choice([(), (OriginStats("a", 10, 1.0), OriginStats("b", 900, 1.0))]),
+        )
+        found = replace(found, loop=replace(found.loop, busy_steps=9, busy_step_s=seconds(), calm_steps=9, calm_step_s=seconds()))
+        facts = replace(
+            PHOTOS, idle_cores=some.choice([None, 0.0, 1.0]), ahead=some.choice([None, 1]), stored=some.choice(["", "files"])
+        )
+        for training in (True, False):
+            text = verdict(found, facts, training=training)
+            assert text.endswith(".") and "inf" not in text and "nan" not in text, text
+            assert all(advice.gain is None or 1.0 <= advice.gain < math.inf for advice in text.advice), text.advice
 
 
 # ---- what if -------------------------------------------------------------------------------------------------------------

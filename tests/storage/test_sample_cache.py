@@ -39,6 +39,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return made
 
 
+def write(cache: SampleCache, number: int, value: Any) -> bool:
+    return bool(cache.write(np.array([number]), [[value]]))
+
+
 def read(cache: SampleCache, *numbers: int) -> list[bytes | None]:
     scratch = Scratch()
     try:
@@ -51,7 +55,8 @@ def test_what_was_written_is_read_here_and_by_who_got_it_by_pickle(make: Make) -
     cache = make()
     other = pickle.loads(pickle.dumps(cache))  # noqa: S301  as in a worker: files of its own
     assert read(cache, 0, 1) == [None, None]
-    assert cache.write(3, [b"three"]) and other.write(4, [b"fo", np.frombuffer(b"ur", np.uint8)]) and cache.write(5, [LARGE])
+    assert write(cache, 3, b"three") and write(cache, 5, LARGE)
+    assert other.write(np.array([4]), [[b"fo", np.frombuffer(b"ur", np.uint8)]])
     for each in (cache, other):
         assert read(each, 5, 4, 3, 2) == [LARGE, b"four", b"three", None]
     assert cache.missing(np.arange(6)).tolist() == [True, True, True, False, False, False]
@@ -59,19 +64,19 @@ def test_what_was_written_is_read_here_and_by_who_got_it_by_pickle(make: Make) -
 
 def test_the_limit_holds_and_room_comes_back(make: Make) -> None:
     cache = make(limit=5 * PAGES)
-    assert [cache.write(number, [LARGE]) for number in range(7)] == [True] * 5 + [False] * 2
+    assert [write(cache, number, LARGE) for number in range(7)] == [True] * 5 + [False] * 2
     assert cache.used == 5 * PAGES
     cache.remove(np.array([1, 3]))
     assert cache.used == 3 * PAGES
     assert read(cache, 0, 1, 2, 3, 4) == [LARGE, None, LARGE, None, LARGE]
-    assert [cache.write(number, [LARGE]) for number in (1, 6, 7)] == [True, True, False]
+    assert [write(cache, number, LARGE) for number in (1, 6, 7)] == [True, True, False]
     assert os.fstat(cache._values).st_blocks * 512 <= 5 * PAGES
 
 
 def test_a_value_that_is_written_again_takes_the_room_of_one(make: Make) -> None:
     cache = make()
     for _ in range(3):
-        assert cache.write(2, [LARGE])
+        assert write(cache, 2, LARGE)
     assert cache.kept()[1].tolist() == [PAGES]
     assert cache.used - (cache._end - cache._at) == PAGES
 
@@ -79,7 +84,7 @@ def test_a_value_that_is_written_again_takes_the_room_of_one(make: Make) -> None
 @pytest.mark.parametrize("damage", ["values", "cut values", "entry"])
 def test_damage_is_not_read(damage: str, tmp_path: Path) -> None:
     cache = SampleCache.in_folder(str(tmp_path), 4, 1 << 20)
-    assert cache.write(0, [LARGE]) and cache.write(1, [LARGE])
+    assert write(cache, 0, LARGE) and write(cache, 1, LARGE)
     if damage == "values":
         with (tmp_path / "values").open("r+b") as file:
             file.seek(PAGES + 5)
@@ -89,14 +94,14 @@ def test_damage_is_not_read(damage: str, tmp_path: Path) -> None:
     else:
         cache._entries["offset"][1] += 1
     assert read(cache, 0, 1) == [LARGE, None]
-    assert cache.write(1, [LARGE]) and read(cache, 1) == [LARGE]
+    assert write(cache, 1, LARGE) and read(cache, 1) == [LARGE]
 
 
 def test_a_folder_is_found_again_and_its_room_counted(tmp_path: Path) -> None:
     cache = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
     for number in range(4):
-        cache.write(number, [LARGE])
-    cache.write(4, [b"small"])
+        write(cache, number, LARGE)
+    write(cache, 4, b"small")
     cache._head[1] = -7  # as if whoever counted was killed
     cache._entries["length"][8] = 5
     second = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
@@ -106,21 +111,22 @@ def test_a_folder_is_found_again_and_its_room_counted(tmp_path: Path) -> None:
     third = SampleCache.in_folder(str(tmp_path), 9, None)
     assert third.used == 4 * PAGES + 5 and third.limit > third.used
     assert read(third, 0, 3, 4, 8) == [LARGE, LARGE, b"small", None]
-    assert third.write(5, [LARGE]) and read(third, 3, 4, 5) == [LARGE, b"small", LARGE]
+    assert write(third, 5, LARGE) and read(third, 3, 4, 5) == [LARGE, b"small", LARGE]
 
 
 KILLED = """
 import os, signal, sys
+import numpy as np
 from stoker.storage import sample_cache
 from stoker.storage.sample_cache import SampleCache
 cache = SampleCache.in_folder(sys.argv[1], 10, 1 << 20)
 value = bytes(range(256)) * 80
-cache.write(0, [value])
+cache.write(np.array([0]), [[value]])
 def half(fd, value, offset):
     os.pwrite(fd, value[:100], offset)
     os.kill(os.getpid(), signal.SIGKILL)
 sample_cache._pwrite = half
-cache.write(1, [value])
+cache.write(np.array([1]), [[value]])
 """
 
 
@@ -129,21 +135,21 @@ def test_a_process_killed_while_it_writes_leaves_what_was_whole(tmp_path: Path) 
     assert ended.returncode == -signal.SIGKILL
     cache = SampleCache.in_folder(str(tmp_path), 10, 1 << 20)
     assert read(cache, 0, 1) == [LARGE, None]
-    assert cache.write(1, [LARGE]) and read(cache, 1) == [LARGE]
+    assert write(cache, 1, LARGE) and read(cache, 1) == [LARGE]
 
 
 def test_a_full_disk_ends_storing_with_one_warning(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = make()
-    assert cache.write(0, [b"there"])
+    assert write(cache, 0, b"there")
 
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
     with caplog.at_level(logging.WARNING, "stoker"):
-        assert not cache.write(1, [LARGE]) and not cache.write(2, [LARGE])
+        assert not write(cache, 1, LARGE) and not write(cache, 2, LARGE)
     assert ["there is no room" in record.message for record in caplog.records] == [True]
     assert read(cache, 0, 1) == [b"there", None]
 
@@ -157,9 +163,9 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 def test_memory_and_descriptors_go_back(make: Make) -> None:
     before = len(os.listdir("/proc/self/fd"))
     cache = make()
-    cache.write(0, [LARGE])
+    write(cache, 0, LARGE)
     cache.release()
-    assert not cache.write(1, [LARGE])
+    assert not write(cache, 1, LARGE)
     if cache._names[0].startswith("/proc/"):
         assert os.fstat(cache._values).st_blocks == 0 and read(cache, 0) == [None]
     del cache

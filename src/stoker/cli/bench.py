@@ -32,6 +32,7 @@ from .sources import SourceName, stored_in
 
 if TYPE_CHECKING:
     from ..observe.stats import Stats, StepStats
+    from ..pipeline import Pipeline
 
 #: forms of samples that are measured beside the one they have
 STRATEGIES = {
@@ -39,7 +40,7 @@ STRATEGIES = {
     "tar": "in tar shards",
     "seek": "in tar shards with seek indices",
     "no_seek": "without their seek indices",
-    "cache": "decoded, in a memory cache",
+    "cache": "kept in memory, decoded",
 }
 
 
@@ -185,7 +186,7 @@ class _Bench:
             work = PeerWork(copies.paths, shards, extension, size, batch, workers)
             self._peers.append(PeerLoader(name, peer, work))
 
-    def _form(self, name: str, copies: Copies) -> Any:
+    def _form(self, name: str, copies: Copies) -> Pipeline | None:
         """A pipeline over the same samples in another form; None where it does not differ, or cannot be."""
         found, size, batch = self._found, self._size, self._batch
         if name == "cache":
@@ -203,10 +204,10 @@ class _Bench:
             return None  # no JPEGs
         return batches_of(shards, copies.field, size, batch)
 
-    def _cached(self) -> Any:
+    def _cached(self) -> Pipeline:
         samples, field = self._found.samples, self._found.field
-        cache = getattr(samples if field is None else samples.decode(field), "cache", None)
-        return None if cache is None else batches_of(cache("memory"), field, self._size, self._batch)
+        kept = (samples if field is None else samples.decode(field)).cache("memory")
+        return batches_of(kept, field, self._size, self._batch)
 
     @property
     def contenders(self) -> list[Contender]:

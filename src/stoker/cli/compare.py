@@ -17,14 +17,17 @@ from ..observe.measured_speed import Speed, joined, speed
 from ..observe.report import page
 from ..observe.timeline import STEP, TASK, WAIT, Timeline, recorded
 from ..observe.timeline_svg import time_text, timeline_svg
+from ..observe.verdict import Verdict, verdict
 from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text
 from .bench_samples import BenchSamples
 from .contenders import ROUNDS, warm_up
 from .progress import Progress
+from .run import tell_verdict
 from .screen import out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
+    from ..observe.facts import Facts
     from ..pipeline import Pipeline
 
 #: steps of the serial loop that the timelines show
@@ -43,13 +46,14 @@ class Side:
         self._rounds: list[Speed] = []
         self.timeline = Timeline()
         self.workers = 0
+        self._facts: Facts | None = None
 
     def round(self, seconds: float, step_s: float) -> Speed:
         """Run the loop for a while."""
         train = partial(_train, step_s) if step_s else None
         with self._pipeline.loader(**self._arguments) as loader, recorded(loader) as recorder:
             measured = speed(loader, seconds, rounds=1, warm_s=warm_up(seconds), step=train)
-            self.workers = loader.stats().workers
+            self.workers, self._facts = loader.stats().workers, loader.facts()
         self.timeline = recorder.timeline()
         return measured
 
@@ -59,6 +63,13 @@ class Side:
     @property
     def speed(self) -> Speed:
         return joined(self._rounds)
+
+    @property
+    def why(self) -> Verdict:
+        """What limits it."""
+        stats = self.speed.stats
+        assert stats is not None  # it is a loader of ours
+        return verdict(stats, self._facts)
 
     @property
     def stall_s(self) -> float:
@@ -133,6 +144,7 @@ class Comparison:
             "serial": self.serial.facts(),
             "parallel": self.parallel.facts(),
             "times": self.times,
+            "verdict": str(self.parallel.why),
         }
 
 
@@ -176,6 +188,7 @@ def compare_loaders(
         print_json(result.facts())
         return
     _tell(result)
+    tell_verdict(parallel.why)
     if html is not None:
         tell(f"{html}: the two timelines", style="dim")
 

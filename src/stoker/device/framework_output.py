@@ -28,6 +28,10 @@ class Output:
         """Memory for a slab that workers in other processes see, made fit for this hand-over."""
         return memory
 
+    def starved(self) -> bool:
+        """Whether the training has nothing to do until it gets a batch: so who waits for one loses time."""
+        return True
+
     def hand_over(self, batch: Batch) -> Batch:
         """The batch in the form the user asked for."""
         return batch

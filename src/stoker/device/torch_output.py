@@ -97,6 +97,10 @@ class CudaOutput(TorchOutput):
         unpin.atexit = False
         return memory
 
+    def starved(self) -> bool:
+        # The program runs ahead of the device: while that has work in the stream of the model, nobody waits.
+        return bool(self._torch.cuda.current_stream(self._device).query())
+
     def hand_over(self, batch: Batch) -> Batch:
         torch = self._torch
         while self._copying and self._copying[0][0].query():

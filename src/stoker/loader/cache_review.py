@@ -10,9 +10,9 @@ from ..plan.next_use import MOST, NextUse, soonest
 from ..plan.order import Order, Places
 from ..storage.sample_cache import SampleCache
 
-#: how much of a cache is taken when it is looked at first, and how much of it is filled: workers have begun blocks
-_CROWDED, _FILLED = 31 / 32, 63 / 64
-#: and then it is looked at so many times while as many samples as there are were dealt out
+#: how much of a cache is filled: workers have begun blocks
+_FILLED = 63 / 64
+#: once it is full, it is looked at so many times while as many samples as there are were dealt out
 _LOOKS = 32
 
 
@@ -25,7 +25,6 @@ class CacheReview:
 
     def __init__(self, cache: SampleCache, order: Order) -> None:
         self._cache, self._order = cache, order
-        self._crowded = int(cache.limit * _CROWDED)
         self._stretch = max(1, order.source_length // _LOOKS)
         self._sees = NextUse.reach(order) <= MOST
         self._uses: NextUse | None = None
@@ -34,7 +33,7 @@ class CacheReview:
 
     def coming(self, places: Places) -> Places:
         """The same places, and which of them to keep."""
-        if not self._sees or (self._uses is None and self._cache.used < self._crowded) or not len(places):
+        if not self._sees or (self._uses is None and not self._cache.full) or not len(places):
             return places
         first, last = int(places.positions[0]), int(places.positions[-1])
         if self._uses is None or not self._uses.covers(places.epoch, first):

@@ -752,9 +752,10 @@ class _Portions:
         batch = unit.batch()
         for view in loader._meters.viewers:
             view(batch)
-        begun = time.monotonic()
+        self._starved, begun = loader._output.starved(), time.monotonic()
         self._batch = within("hand over", loader._output.hand_over, batch)
-        loader._meters.handed_over(time.monotonic() - begun)
+        if self._starved:
+            loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
         self._size = 1 if self._single else loader._deal.size
         rows = self._batch.rows
@@ -781,12 +782,12 @@ class _Portions:
         if (forerunner := loader._forerunner) is not None:
             forerunner.reached(loader._cursor)
         if self._single:
-            self._loader._meters.delivered(asked, 1, 0)
+            loader._meters.delivered(asked, 1, 0, self._starved)
             sample = Sample.of(batch._fields, [column[step] for column in batch], self._keys[step])
             return sample._asdict() if loader._dicts else sample
         if self._steps > 1:
             batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
-        loader._meters.delivered(asked, batch.rows, int(batch.rows * self._row_bytes))
+        loader._meters.delivered(asked, batch.rows, int(batch.rows * self._row_bytes), self._starved)
         if last:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
         return batch._asdict() if loader._dicts else batch

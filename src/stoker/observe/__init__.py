@@ -14,7 +14,7 @@ from ..registry import Registry
 if TYPE_CHECKING:
     from .advice import Advice
     from .facts import Facts
-    from .live import Watch, watch
+    from .live import LoaderWatch, watch
     from .measured_speed import Speed, speed
     from .nvtx_ranges import nvtx
     from .prometheus_page import prometheus
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Facts",
+    "LoaderWatch",
     "Speed",
     "Stats",
     "Verdict",
-    "Watch",
     "gather",
     "merge",
     "nvtx",
@@ -49,10 +49,10 @@ _LATER: Registry[Any] = Registry(
     {
         "Advice": ("stoker.observe.advice", "Advice", ""),
         "Facts": ("stoker.observe.facts", "Facts", ""),
+        "LoaderWatch": ("stoker.observe.live", "LoaderWatch", ""),
         "Speed": ("stoker.observe.measured_speed", "Speed", ""),
         "Stats": ("stoker.observe.stats", "Stats", ""),
         "Verdict": ("stoker.observe.verdict", "Verdict", ""),
-        "Watch": ("stoker.observe.live", "Watch", ""),
         "gather": ("stoker.observe.rank_stats", "gather", ""),
         "merge": ("stoker.observe.stats", "merge", ""),
         "nvtx": ("stoker.observe.nvtx_ranges", "nvtx", ""),

@@ -50,7 +50,7 @@ class Advice:
         if self.gain is None:
             return self.what
         then = f", then {self.limit_then} is the limit" if self.limit_then else ""
-        return f"{self.what} would give {self.gain:.1f}x{then}"
+        return f"{self.what} would give {'more than 20' if self.gain > 20 else f'{self.gain:.1f}'}x{then}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ def find_advice(stats: Stats, facts: Facts, limit: Limit, training: bool = True)
 
 
 def _more_cores(case: _Case) -> Iterator[Advice]:
-    """As many as let the loop be the limit, or twice as many."""
+    """As many as let the loop be the limit, but no more than there are."""
     costs, stats = case.costs, case.stats
     loop = costs.rates().get("loop", math.inf)
     cores = max(1, stats.cores)
     needed = math.ceil(loop / stats.samples_per_s * cores) - cores if case.training and math.isfinite(loop) else cores
-    more = max(1, min(needed, 2 * cores))
+    more = max(1, min(needed, cores))
     there = case.facts.machine_cores
     of = f" (this machine has {there}, and this process may use {stats.cores})" if there >= stats.cores + more else ""
     yield from case.gives(f"{counted(more, 'more core')}{of}", "", costs.with_cores(more))
@@ -257,14 +257,14 @@ def _without_others(case: _Case) -> Iterator[Advice]:
 
 def _step_back(case: _Case) -> Iterator[Advice]:
     """Fewer threads than cores, as many as keep up with the loop; or threads that have another interpreter."""
-    stats, loop = case.stats, case.stats.loop
-    keep_up = max(1, math.ceil(1.2 * used_cores(stats)))
-    threads = max(1, min(keep_up, stats.cores - 1))
+    stats, costs, loop = case.stats, case.costs, case.stats.loop
     calm_s = loop.calm_step_s / max(1, loop.calm_steps)
-    step_s = loop.step_s / max(1, loop.steps)
-    gain = step_s / calm_s if calm_s and step_s else None
+    step_s = stats.elapsed_s * stats.ranks / max(1, loop.steps)  # with its waits: batches were ready
+    gain = step_s / calm_s if calm_s else 1.0
+    threads = max(1, min(math.ceil(1.2 * gain * used_cores(stats)), stats.cores - 1))
+    gain = min(gain, costs.with_workers(threads).rates()["workers"] / stats.samples_per_s)
     if threads < stats.workers and not stats.executor.processes:
-        yield Advice(f"`threads={threads}`, which keeps up,", f"threads={threads}", gain)
+        yield Advice(f"`threads={threads}`, which keeps up,", f"threads={threads}", max(1.0, gain))
     if not stats.executor.processes:
         yield Advice("`processes=1` takes the workers' Python out of the loop's interpreter", "processes=1")
 

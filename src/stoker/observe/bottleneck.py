@@ -16,6 +16,8 @@ SHORT_S = 1.0
 _CALM, _CALM_BUSY = 0.1, 0.05
 #: steps that take longer by this share beside busy workers are slowed by them
 SLOWED = 0.1
+#: so many of them are needed to say so, of each kind
+_STEPS = 5
 #: cores of which this share is busy are all busy
 _FULL = 0.85
 #: workers that have nothing to do for this share of the time, while the loop waits, are not what it waits for
@@ -28,8 +30,10 @@ _SLOW, _SLOW_ALONE = 2.5, 5.0
 _FEW, _SLOW_SHARE = 0.4, 0.25
 #: a shard whose samples take so many times as long to read as others, and what it must cost of all time in tasks
 _SLOW_SHARD, _SLOW_SHARD_SHARE = 2.0, 0.15
-#: from this share of samples on that were not in a cache it is cold
-_COLD = 0.2
+#: from this share of samples on that were not in a cache it may be cold
+_COLD = 0.05
+#: where so many units are ready nearly always, the loop does not wait for them
+_READY, _NEARLY = 2, 0.8
 #: bytes in and out per second on a core from which on moving them is the work
 _BANDWIDTH = 2e9
 #: from this share of the images on it matters who decodes them
@@ -102,7 +106,10 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
     """The limit of a run that was measured for long enough."""
     balance = balance_of(stats)
     calm = balance.waited < (_CALM if balance.busy < 0.9 else _CALM_BUSY)
-    tests = (_SATISFIED if training else _EMPTY_LOOP) if calm else _WAITING
+    if training:
+        tests = _SATISFIED if calm else (_alone, _handover, _slowed_asking, *_WAITING)
+    else:
+        tests = _EMPTY_LOOP if calm else (_alone, _handover, *_WAITING)
     found = (test(stats, facts, balance) for test in tests)
     return next(limit for limit in found if limit is not None)
 
@@ -111,8 +118,8 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    more = stats.loop.interference
-    if more is None or more < SLOWED or balance.busy * stats.workers < 0.1:
+    more = slowed_by(stats)
+    if more < SLOWED or balance.busy * stats.workers < 0.1:
         return None
     return Limit(
         "slowed",
@@ -120,6 +127,18 @@ def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_told(stats)}",
         "loop",
     )
+
+
+def slowed_by(stats: Stats) -> float:
+    """How much longer steps take while workers are busy, where enough of them were seen; 0: not at all, or not known."""
+    loop = stats.loop
+    return loop.interference or 0.0 if min(loop.busy_steps, loop.calm_steps) >= _STEPS else 0.0
+
+
+def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    """Batches are ready, and the loop needs the interpreter, or a core, to take them."""
+    ready = sum(moment.ready >= _READY for moment in stats.history)
+    return _slowed(stats, facts, balance) if stats.history and ready >= _NEARLY * len(stats.history) else None
 
 
 def _and_interpreter(stats: Stats) -> str:
@@ -370,7 +389,7 @@ def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 _SATISFIED: tuple[_Test, ...] = (_slowed, _loop)
 _EMPTY_LOOP: tuple[_Test, ...] = (_hand_out,)
 _WAITING: tuple[_Test, ...] = (
-    _alone, _handover, _cold, _shard, _tail, _memory, _late, _full, _no_cores, _lock, _wait, _few_workers, _computing,
+    _cold, _shard, _tail, _memory, _late, _full, _no_cores, _lock, _wait, _few_workers, _computing,
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ _HEADERS = {
 }
 
 
-def watch(loader: Loader, *, port: int = 0, terminal: bool = False, title: str = "", training: bool = True) -> Watch:
+def watch(loader: Loader, *, port: int = 0, terminal: bool = False, title: str = "", training: bool = True) -> LoaderWatch:
     """Show a loader in a browser while it runs, and with `terminal` in this terminal too.
 
     The page is served on this machine alone, at a port that is free unless `port` names one, to whoever has its address: print
@@ -71,14 +71,14 @@ def watch(loader: Loader, *, port: int = 0, terminal: bool = False, title: str =
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 1 << 16:
         raise ConfigError(f"watch(port={port!r}): must be an integer from 0 (any that is free) to 65,535")
     view = LoaderView(loader, "watch(loader)", title, training)
-    return Watch(view, port, terminal)
+    return LoaderWatch(view, port, terminal)
 
 
-class Watch:
+class LoaderWatch:
     """A loader that is being watched; `url` is where. Ends with its loader, or by `close`, or as a context manager."""
 
     def __init__(self, view: LoaderView, port: int, terminal: bool) -> None:
-        self._server = _Server(view, port)
+        self._server = _PageServer(view, port)
         self.url = f"http://{_HOST}:{self._server.server_address[1]}/?token={self._server.token}"
         self._threads: list[Background] = []
         _serving[id(self._server)] = self._server
@@ -104,7 +104,7 @@ class Watch:
             thread.close()
         self._server.end()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LoaderWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,14 +114,14 @@ class Watch:
         return self.url
 
     def __repr__(self) -> str:
-        return f"Watch({self.url!r})"
+        return f"LoaderWatch({self.url!r})"
 
     def _repr_html_(self) -> str:
         """A link, for notebooks."""
         return f'<a href="{escape(self.url)}" target="_blank" rel="noopener noreferrer">Watch the loader</a>'
 
 
-class _Server(socketserver.TCPServer):
+class _PageServer(socketserver.TCPServer):
     """Serves one view; every connection has a thread, because browsers open some and say nothing."""
 
     allow_reuse_address = True
@@ -134,7 +134,7 @@ class _Server(socketserver.TCPServer):
         self.looked_s = float("-inf")
         self._open = threading.BoundedSemaphore(_CONNECTIONS)
         try:
-            super().__init__((_HOST, port), _Answer)
+            super().__init__((_HOST, port), _PageAnswer)
         except OSError as error:
             why = {errno.EADDRINUSE: "the port is in use", errno.EACCES: "this user may not use that port"}.get(error.errno or 0)
             raise ConfigError(
@@ -183,10 +183,10 @@ class _Server(socketserver.TCPServer):
         _log.debug("watch: a connection failed", exc_info=True)
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _PageAnswer(BaseHTTPRequestHandler):
     """One request, and its answer: the page, or the data it shows."""
 
-    server: _Server
+    server: _PageServer
     timeout = _SILENT_S
 
     def do_GET(self) -> None:
@@ -258,7 +258,7 @@ def _hang_up(request: socket.socket) -> None:
 
 
 #: servers of this process; changed and copied in single steps, because a fork may come at any time
-_serving: dict[int, _Server] = {}
+_serving: dict[int, _PageServer] = {}
 
 
 def _stop_serving() -> None:

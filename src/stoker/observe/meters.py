@@ -194,7 +194,7 @@ class Meters:
         self._away_s = 0.0  # between epochs
         # Sums that change with every task; the rest is in `_stats`.
         self._worked = 0
-        self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
+        self._hidden_s = self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
         self._steps: dict[StepName, _Step] = {}
         self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
@@ -277,14 +277,20 @@ class Meters:
             self.watch(self, now)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
-    def delivered(self, asked_s: float | None, samples: int, nbytes: int) -> None:
-        """The loop gets a batch; with None it came with the one before, and was not waited for."""
+    def delivered(self, asked_s: float | None, samples: int, nbytes: int, starved: bool = True) -> None:
+        """The loop gets a batch; with None it came with the one before, and was not waited for.
+
+        Unless it `starved`, it is as if the loop had asked only now: the device was at work with earlier batches meanwhile.
+        """
         if asked_s is None:
             self._along += 1
             self._along_samples += samples
             self._along_bytes += nbytes
             return
         now = time.monotonic()
+        if not starved:
+            self._hidden_s += now - asked_s
+            asked_s = now
         self._handed.append((asked_s, now, samples, nbytes))
         if now >= self._next_cpu or self._handed.count - self._sums.folded >= self.MOST_SPANS:
             self._sum_up(now, samples)
@@ -445,6 +451,7 @@ class Meters:
             bytes=sums.nbytes + self._along_bytes,
             elapsed_s=sums.got_s - self._first if self._first is not None else 0.0,
             waited_s=sums.waited_s,
+            hidden_s=self._hidden_s,
             handed_s=self._handed_s,
             task_s=self._task_s,
             cpu_s=self._cpu_s,

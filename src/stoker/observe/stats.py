@@ -169,7 +169,8 @@ class Stats:
     skipped_by: Mapping[str, int] = field(default_factory=dict)  # of these, by step and error: {"map resize: FunctionError": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
     elapsed_s: float = 0.0  # from the first batch to the last one handed out
-    waited_s: float = 0.0  # of that, time the consumer waited for a batch
+    waited_s: float = 0.0  # of that, time the training waited for a batch
+    hidden_s: float = 0.0  # time the program waited for a batch while its device was still at work with earlier ones
     handed_s: float = 0.0  # of that, time it took to hand batches over to a device or another library
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core
@@ -276,9 +277,9 @@ _LISTS: dict[str, type[Any]] = {
 }
 #: what adds up as a loader runs
 _COUNTS = (
-    "batches", "samples", "first_samples", "bytes", "epochs", "skipped", "elapsed_s", "waited_s", "handed_s", "task_s", "cpu_s",
-    "process_s", "earlier_worker_s", "resized_s", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits",
-    "cache_misses", "lost", "draws", "worked",
+    "batches", "samples", "first_samples", "bytes", "epochs", "skipped", "elapsed_s", "waited_s", "hidden_s", "handed_s",
+    "task_s", "cpu_s", "process_s", "earlier_worker_s", "resized_s", "pillow", "retried", "damaged", "seeks_used",
+    "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws", "worked",
 )  # fmt: skip
 #: of these, what ranks have in common
 _TOGETHER = ("epochs", "elapsed_s", "resized_s", "first_batch_s")

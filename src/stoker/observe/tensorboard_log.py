@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..batch.batch_pictures import batch_pictures
-from ..errors import ConfigError
+from ..errors import ConfigError, WriteError
 from ..kernel.records import crc32c, mask_crc
 from ..registry import needed
 from ..storage.atomic import write_error
@@ -87,12 +87,15 @@ class TensorBoardLog(Follower):
         self._every_s, self._due_s, self._verdict_s = every_s, time.monotonic() + every_s, 0.0
         self._seen, self._why, self._pictured = self._meters.snapshot(look=False), "", -1
         self.folder = _folder(logdir, name if not self.rank else f"{name}-rank-{self.rank}")
+        self._file: BinaryIO | None = None
         try:
             self._file = self._open()
+            self._trace = Trace(loader, self._timeline(), trace_s, _MOST_TRACE) if trace_s else None
         except OSError as error:
-            _in_use.discard(self.folder)
+            self._let_go()
+            if isinstance(error, WriteError):
+                raise
             raise write_error(error, str(self.folder), None, 0, 0) from error
-        self._trace = Trace(loader, self._timeline(), trace_s, _MOST_TRACE) if trace_s else None
         self._begin(loader)
         self._meters.viewers += (self._view,)
 
@@ -134,30 +137,32 @@ class TensorBoardLog(Follower):
         self._write(self._meters.snapshot(look=False).batches, values)
 
     def _write(self, step: int, values: list[Any]) -> None:
-        if not values or self._file.closed:
+        if not values or self._file is None:
             return
         summary = self._summaries.Summary(value=values)
         try:
-            self._put(self._events.Event(wall_time=seconds_since_1970(), step=step, summary=summary))
+            self._put(self._file, self._events.Event(wall_time=seconds_since_1970(), step=step, summary=summary))
         except OSError as error:
             _log.warning("%s: the log for TensorBoard ends here, and training goes on: %s", self.folder, error.strerror or error)
-            self._file.close()
+            self._let_go()
             self.close()
 
-    def _put(self, event: Any) -> None:
+    def _put(self, file: BinaryIO, event: Any) -> None:
         """One record, in TFRecord's frame."""
         data = event.SerializeToString()
         head = struct.pack("<Q", len(data))
-        record = head + _crc(head) + data + _crc(data)
-        self._file.write(record)
+        file.write(head + _crc(head) + data + _crc(data))
 
     def _open(self) -> BinaryIO:
         self.folder.mkdir(parents=True, exist_ok=True)
         # The time comes first: TensorBoard reads a run's files in the order of their names.
         name = f"events.out.tfevents.{seconds_since_1970():017.6f}.{socket.gethostname()}.{os.getpid()}.stoker"
         file = open(self.folder / name, "xb", buffering=0)  # noqa: SIM115  closed by `_finish`
-        self._file = file
-        self._put(self._events.Event(wall_time=seconds_since_1970(), file_version="brain.Event:2"))
+        try:
+            self._put(file, self._events.Event(wall_time=seconds_since_1970(), file_version="brain.Event:2"))
+        except OSError:
+            file.close()
+            raise
         return file
 
     def _timeline(self) -> Path:
@@ -186,13 +191,18 @@ class TensorBoardLog(Follower):
         return self._summaries.Summary.Value(tag=f"stoker/pictures/{number:02}", image=picture)
 
     def _finish(self) -> None:
-        _in_use.discard(self.folder)
         self._meters.viewers = tuple(view for view in self._meters.viewers if view != self._view)
-        if not self._file.closed:
+        if self._file is not None:
             self._write_numbers(True)
-            self._file.close()
+        self._let_go()
         if self._trace is not None:
             self._trace.close()
+
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+        _in_use.discard(self.folder)
 
 
 class TensorBoardLogs:

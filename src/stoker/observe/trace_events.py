@@ -160,6 +160,8 @@ class TraceEvents:
             lines.append(f'{row}{name},"ts":{at},"dur":{stop - at}}}')
             return
         lines.append(f'{row}{name},"ts":{at},"dur":{stop - at},"args":{{"rows":{costs.rows}}}}}')
+        if not costs.weight:
+            return  # its steps were not looked at
         known = self._labels.get(id(steps))
         if known is None:
             known = self._labels[id(steps)] = steps, [json.dumps(step.name) for step in steps]

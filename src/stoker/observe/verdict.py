@@ -6,7 +6,7 @@ from html import escape
 
 from ..sizes import counted, show_bytes
 from .advice import Advice, find_advice
-from .bottleneck import SHORT_S, SLOWED, find_limit, workers_told
+from .bottleneck import SHORT_S, SLOWED, find_limit, slowed_by, workers_told
 from .facts import Facts
 from .stats import Stats
 
@@ -52,17 +52,20 @@ def verdict(stats: Stats, facts: Facts | None = None, *, training: bool = True) 
     advice = find_advice(stats, facts, limit, training)
     helps = "; ".join(map(str, advice[:_TOLD]))
     helps = f" {helps[0].upper()}{helps[1:]}." if helps else ""
-    return Verdict(f"{limit.told}. {_rate(stats, training)}.{helps}{notes}", limit.name, advice)
+    slowed = _slowed(stats) if training and limit.name not in ("slowed", "loop") else ""
+    return Verdict(f"{limit.told}. {_rate(stats, training)}{slowed}.{helps}{notes}", limit.name, advice)
 
 
 def _rate(stats: Stats, training: bool) -> str:
     bytes_per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
     size = f" ({show_bytes(bytes_per_s)}/s)" if stats.bytes else ""
     waited = f"; the training loop waited {stats.wait_share:.0%} of that time" if training else ""
-    more = stats.loop.interference or 0.0
-    if training and more >= SLOWED and stats.wait_share >= 0.1:
-        waited += f", and its steps take {more:.0%} longer while workers are busy"
     return f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{waited}"
+
+
+def _slowed(stats: Stats) -> str:
+    more = slowed_by(stats)
+    return f", and its steps take {more:.0%} longer while workers are busy" if more >= SLOWED else ""
 
 
 def _notes(stats: Stats) -> str:

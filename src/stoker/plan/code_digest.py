@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from .nodes import Filter, FlatMap, Map, MapFields, Node, describe, describe_function
 
+#: how far is looked into values that hold others
+_DEPTH = 8
 #: values whose text says all of them
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -25,7 +30,7 @@ def node_text(node: Node) -> str:
 
 def function_text(fn: Callable[..., Any]) -> str:
     """A function as text: its name, code, defaults and what it encloses. What it calls or reads elsewhere is not part of it."""
-    return f"{describe_function(fn)} {_value(fn, 4)}"
+    return f"{describe_function(fn)} {_value(fn, _DEPTH)}"
 
 
 def _value(value: Any, depth: int) -> str:
@@ -37,12 +42,14 @@ def _value(value: Any, depth: int) -> str:
         return f"{value.co_code.hex()} {value.co_names} {_value(value.co_consts, depth)}"
     if isinstance(value, partial):
         return _value((value.func, value.args, value.keywords), depth)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f"{value.dtype.str} {value.shape} {sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(_value(each, depth) for each in value)})"
+        return f"({', '.join(_value(each, depth - 1) for each in value)})"
     if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(_value(each, depth) for each in value))}}}"
+        return f"{{{', '.join(sorted(_value(each, depth - 1) for each in value))}}}"
     if isinstance(value, dict):
-        return _value(list(value.items()), depth)
+        return _value(tuple(value.items()), depth)
     code = getattr(value, "__code__", None)
     if isinstance(code, CodeType):
         cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _filled(cell)]

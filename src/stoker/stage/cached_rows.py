@@ -94,10 +94,12 @@ class RowCache:
         for index in bad:
             stored[places.indices == index] = False
         slots = np.flatnonzero(stored)
+        slots = slots[np.sort(np.unique(places.indices[slots], return_index=True)[1])]  # a task may have a sample twice
         starts, stops = np.searchsorted(chunk.slots, slots), np.searchsorted(chunk.slots, slots, "right")
         keyed = not isinstance(chunk.names, SourceNames)
-        for slot, first, last in zip(slots.tolist(), starts.tolist(), stops.tolist()):
-            self.store.write(int(places.indices[slot]), _value_of(chunk, range(first, last), int(places.positions[slot]), keyed))
+        bounds = zip(starts.tolist(), stops.tolist(), places.positions[slots].tolist())
+        values = (_value_of(chunk, range(first, last), position, keyed) for first, last, position in bounds)
+        self.store.write(places.indices[slots], values)
 
     def narrowed(self, chunk: Chunk) -> Chunk:
         """The chunk without columns that nobody looks at later, as it will be when it is found."""

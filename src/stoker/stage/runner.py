@@ -384,13 +384,13 @@ def _lap(report: Report, step: int, clock: Clock) -> Clock:
 
 def _bytes_of(chunk: Chunk) -> int:
     """About the bytes of a chunk's columns: the values of a list are taken to be as large as its first."""
-    total = 0
-    for column in chunk.columns.values():
-        if isinstance(column, list):
-            total += len(column) * getattr(column[0], "nbytes", 0) if column else 0
-        else:
-            total += getattr(column, "nbytes", 0)
-    return total
+    try:
+        return sum(
+            column.nbytes if not isinstance(column, list) else len(column) * getattr(column[0], "nbytes", 0) if column else 0
+            for column in chunk.columns.values()
+        )
+    except Exception:  # noqa: BLE001  sparse tensors do not know it
+        return 0
 
 
 def _try_lock(scratch: Scratch) -> float:

@@ -20,7 +20,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -39,8 +39,9 @@ Ints = NDArray[np.int64]
 #: of the files; a cache of another format lies in another folder
 FORMAT = 1
 _ENTRY = np.dtype([("offset", "<i8"), ("length", "<i8"), ("crc", "<u4"), ("check", "<u4")])
-#: the first page of an index: the number of entries, bytes of values that are taken, where the next block begins
-_HEAD_BYTES, _COUNT, _USED, _TAIL = 4096, 0, 1, 2
+#: the first page of an index: the number of entries, bytes of values that are taken, where the next block begins, and whether
+#: there was no room for a value
+_HEAD_BYTES, _USED, _TAIL, _REFUSED = 4096, 1, 2, 3
 _PAGE = 4096
 #: values of at least so many bytes begin at a page
 _ALONE = 4 * _PAGE
@@ -143,30 +144,41 @@ class SampleCache:
         """Bytes that are taken."""
         return int(self._head[_USED])
 
+    @property
+    def full(self) -> bool:
+        """Whether some value has found no room."""
+        return bool(self._head[_REFUSED])
+
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
-    def write(self, number: int, parts: Sequence[Any]) -> bool:
-        """Keep the value of a sample, given as several byte strings or arrays of bytes; False: it was not stored."""
+    def write(self, numbers: Ints, values: Iterable[Sequence[Any]]) -> int:
+        """Keep the values of some samples, each given as byte strings or arrays of bytes; returns how many were stored."""
         if self._ended or os.getpid() != self._process:  # a forked child has the lock of its parent
-            return False
-        value = b"".join(parts)
-        offset = self._place(len(value))
-        if offset is None:
-            return False
+            return 0
+        rows: list[tuple[int, int, int, int]] = []
+        stored: list[int] = []
         try:
-            _pwrite(self._values, value, offset)
+            for number, parts in zip(numbers.tolist(), values):
+                value = b"".join(parts)
+                offset = self._place(len(value))
+                if offset is not None:
+                    _pwrite(self._values, value, offset)
+                    rows.append((offset, len(value), crc32c(value), 0))
+                    stored.append(number)
         except OSError as error:
             self._stop(error)
-            return False
-        entry = np.array([(offset, len(value), crc32c(value), 0)], _ENTRY)
-        entry["check"] = _checks(np.array([number]), entry)
-        before = self._entries[number].copy()
-        self._entries[number] = entry[0]
-        if before["length"] > 0:  # its value was damaged, or somebody was quicker
+        if rows:
+            self._enter(np.array(stored), np.array(rows, _ENTRY))
+        return len(rows)
+
+    def _enter(self, indices: Ints, entries: NDArray[Any]) -> None:
+        entries["check"] = _checks(indices, entries)
+        before = self._entries[indices]
+        self._entries[indices] = entries
+        if (before["length"] > 0).any():  # a value was damaged, or somebody was quicker
             with self._lock, self._locked() as locked:
                 if locked:
-                    self._give_back(before.reshape(1))
-        return True
+                    self._give_back(before)
 
     def remove(self, indices: Ints) -> None:
         """Forget some samples, and give their room back; nothing happens where the lock is not to be had."""
@@ -198,7 +210,7 @@ class SampleCache:
 
     def _place(self, length: int) -> int | None:
         """Where a value of so many bytes goes; None: nowhere."""
-        size = int(_sizes(np.array([length]))[0])
+        size = -(-length // _PAGE) * _PAGE if length >= _ALONE else length
         with self._lock:
             at = -(-self._at // _PAGE) * _PAGE if size >= _ALONE else self._at
             if at + size > self._end:
@@ -215,6 +227,7 @@ class SampleCache:
         if self.used + block > self.limit:
             block = -(-size // _PAGE) * _PAGE
             if self.used + block > self.limit:
+                self._head[_REFUSED] = 1
                 return False
         with self._locked() as locked:
             left = self._end - self._at
@@ -245,7 +258,7 @@ class SampleCache:
         good = (entries["length"] > 0) & (entries["check"] == _checks(every, entries))
         entries[np.flatnonzero(~good & (entries["length"] != 0))] = np.zeros((), _ENTRY)
         sizes = _sizes(entries["length"][good])
-        self._head[_USED] = sizes.sum()
+        self._head[_USED], self._head[_REFUSED] = sizes.sum(), 0
         # Never back: what lies after the last value may be half of one.
         end = max(int((entries["offset"][good] + sizes).max(initial=0)), os.fstat(self._values).st_size)
         self._head[_TAIL] = -(-end // _PAGE) * _PAGE

@@ -32,7 +32,7 @@
     if (size >= 1e9) return `${+(value / 1e9).toPrecision(3)}G`;
     if (size >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
     if (size >= 1e4) return `${+(value / 1e3).toPrecision(3)}k`;
-    return value.toLocaleString("en-US", { maximumFractionDigits: size < 10 ? 2 : 0 });
+    return value.toLocaleString("en-US", { maximumFractionDigits: size < 10 ? 2 : size < 100 ? 1 : 0 });
   }
   const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
   function bytes(value) {
@@ -121,7 +121,7 @@
       s("line", { class: "grid", x1: inner.x, x2: inner.x + inner.w, y1: y(value), y2: y(value) }),
       s("text", { x: inner.x - 8, y: y(value) + 4, "text-anchor": "end" }, told(value))]);
     const scale = length >= 7200 ? [3600, "h"] : length >= 120 ? [60, "min"] : length >= 0.5 ? [1, "s"] : [1e-3, "ms"];
-    for (const value of ticks(length / scale[0], Math.max(2, inner.w / 110))) {
+    for (const value of ticks(length / scale[0], Math.max(2, inner.w / 85))) {
       const place = x(value * scale[0]);
       nodes.push(s("line", { class: "axis", x1: place, x2: place, y1: inner.y + inner.h, y2: inner.y + inner.h + 4 }),
         s("text", { class: "tick", x: place, y: inner.y + inner.h + 16, "text-anchor": "middle" }, `${short(value)}`));
@@ -258,7 +258,7 @@
         for (const [name, d] of Object.entries(paths)) nodes.push(s("path", { d, style: { fill: `var(--${colour(name)})` } }, s("title", {}, `${row.name}: ${told[name] || name}`)));
       });
       const scale = found.length_s >= 0.5 ? [1, "s"] : [1e-3, "ms"];
-      for (const value of ticks(found.length_s / scale[0], Math.max(2, inner / 110))) {
+      for (const value of ticks(found.length_s / scale[0], Math.max(2, inner / 85))) {
         const place = x(value * scale[0]);
         nodes.push(s("line", { class: "axis", x1: place, x2: place, y1: floor, y2: floor + 4 }), s("text", { class: "tick", x: place, y: floor + 16, "text-anchor": "middle" }, short(value)));
       }
@@ -274,11 +274,13 @@
     if (parts.length < 2) { show("queue"); return; }
     const times = parts.map((part) => part.at_s), lengths = parts.map((part) => part.length_s), budget = Math.max(...parts.map((part) => part.budget));
     const units = [{ name: "in the making or ready", colour: "hue-6", values: parts.map((part) => part.in_flight) }, { name: "ready", colour: "loop-step", values: parts.map((part) => part.ready) }];
-    const scale = budget >= 1e9 ? [1e9, "GB"] : [1e6, "MB"], size = parts.map((part) => part.nbytes / scale[0]);
+    const most = Math.max(...parts.map((part) => part.nbytes)), scale = most >= 1e9 ? [1e9, "GB"] : [1e6, "MB"], size = parts.map((part) => part.nbytes / scale[0]);
     const used = [{ name: "batches in flight", colour: "hue-2", values: size, unit: scale[1] }, { name: "allowed", colour: "wait", values: parts.map((part) => part.budget / scale[0]), unit: scale[1], line: true, dashed: true }];
+    const little = Math.max(...size) * scale[0] < budget / 5;
+    if (little) used.pop();
     show("queue", h("div", { class: "pair" },
       h("div", {}, overTime("Batches ahead", "units", times, lengths, units, short, { least: 2 }), legend(units.map((each) => [each.colour, each.name]))),
-      h("div", {}, overTime("Memory", scale[1], times, lengths, used, short), legend(used.map((each) => [each.colour, each.name])))),
+      h("div", {}, overTime("Memory", scale[1], times, lengths, used, short), legend([...used.map((each) => [each.colour, `${each.name}${little ? `; ${bytes(budget)} allowed` : ""}`])]))),
       h("p", { class: "note" }, "a unit is a batch, or several small ones; the table under \u201cOver time\u201d has these figures"));
   }
 
