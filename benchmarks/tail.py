@@ -28,7 +28,7 @@ SHAPE = (160, 160, 3)
 #: workers that sleep need no core
 SLEEPERS = 8
 #: what a usual sample takes: seconds of sleep, bytes to hash
-SLEEP_S, HASHED = 0.001, 200_000
+SLEEP_S, HASHED = 0.001, 1_500_000
 #: of the ideal rate; and the 99th percentile of the waits over their median
 ASKED_RATE, ASKED_WAIT = 0.95, 2.0
 

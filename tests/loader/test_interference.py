@@ -69,7 +69,8 @@ def test_where_workers_are_always_busy_pauses_show_how_much_they_slow_the_loop(m
     run.steps(4000)
     loop = run.meters.snapshot(look=False).loop
     assert loop.interference == pytest.approx(0.5, abs=0.02)
-    assert len(run.pauses) == 4 and np.all(np.diff(np.diff(run.pauses)) > 0), "at first soon, then rarely"
+    gaps = np.diff(run.pauses)
+    assert len(run.pauses) == 6 and np.all(np.diff(gaps) > -1e-9) and gaps[-1] > 4 * gaps[0], "at first often, then rarely"
 
 
 @pytest.mark.parametrize(("ready", "wait_s"), [(0, 0.0), (5, 0.002)], ids=["nothing ready", "the loop waits"])

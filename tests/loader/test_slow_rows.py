@@ -72,6 +72,9 @@ def test_time_without_a_core_and_tasks_that_are_a_little_late_accuse_nobody() ->
     slow, queued = learned(), report(120 * USUAL_S)
     queued.queued_s = 112 * USUAL_S
     slow.see(np.arange(8), queued)
+    named = report(120 * USUAL_S, (2, 113 * USUAL_S))
+    named.queued_s = 112 * USUAL_S
+    slow.see(np.arange(8), named)
     slow.see(np.arange(8), report(14 * USUAL_S))
     assert slow.slots(np.arange(20)) == []
 

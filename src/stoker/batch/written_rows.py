@@ -15,6 +15,10 @@ from ..source.chunk import Column, Ints
 from ..source.sample_names import Names
 from ..storage.scratch import NO_NOTES, Notes
 
+#: a row is slow that takes so many times as long as usual, and so many seconds at least: about as long as a task, and longer than
+#: threads that compete for the interpreter lock mostly wait for it
+SLOW_TIMES, SLOW_S = 8.0, 0.02
+
 #: the time, and this thread's time on a core
 Clock = tuple[float, float]
 

@@ -50,8 +50,8 @@ _AGAIN_S = 60.0
 _IN_THE_WAY = 0.05
 #: workers that are busy for this share of their time are enough for a consumer that does not wait
 _ENOUGH = 0.75
-#: what giving way to the consumer must gain to stay
-_WORTH = 1.02
+#: what a process must gain that is there to give way to the consumer; and fewer workers, which cost nothing
+_WORTH, _SAME = 1.02, 0.99
 #: ways to give way: another process does the work, or fewer workers do
 FEEDER, FEWER = "feeder", "fewer"
 
@@ -143,6 +143,8 @@ class AutoPolicy:
     def __init__(self, cores: int, threads: int, *, beside_device: bool = False) -> None:
         self.setting = self._home = Setting(0, threads)
         self.reason = "one worker for each core" if cores > 1 else "there is one core: nothing to gain elsewhere"
+        if threads > cores:
+            self.reason = f"one worker for each core, and {threads - cores} more because reads wait for a network"
         self._cores = cores
         self._processes = True  # whether there can be any
         self._beside_device = beside_device and cores >= _FEEDER_CORES
@@ -267,7 +269,7 @@ class AutoPolicy:
         if not now.processes and self._cores >= _FEEDER_CORES and FEEDER not in self._in_vain:
             yield Choice(Setting(1, min(needed, self._cores - 1)), f"{why}: it gets its interpreter for itself", _WORTH, FEEDER)
         if now.processes < 2 and needed < now.workers and FEWER not in self._in_vain:
-            yield Choice(Setting(now.processes, needed), f"{why}: {counted(needed, 'worker')} can do the work", _WORTH, FEWER)
+            yield Choice(Setting(now.processes, needed), f"{why}: {counted(needed, 'worker')} can do the work", _SAME, FEWER)
 
     def _wishes(self, load: Load) -> Iterator[Choice]:
         """What might help a consumer that waits, the likeliest first."""

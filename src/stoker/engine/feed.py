@@ -191,6 +191,7 @@ class Feed(Generic[U, C, R]):
         self._first = first  # its tasks go before those of other feeds, because it takes what these give
         self._early_tasks = early
         self._early: deque[Task[C]] = deque()  # that wait for their turn to be early
+        self._waits = False  # the consumer did when it last asked
         self._lanes: set[tuple[int, int]] = set()  # groups of these that are under way: the last task of each
         self._resume_at: int | None = None  # no unit is begun until so few are ready; None: as there is room
         self._units: dict[int, U] = {}
@@ -204,7 +205,7 @@ class Feed(Generic[U, C, R]):
 
     def take(self, block: bool = True) -> U | None:
         """The next unit; None only when `block` is False and it is not complete. Raises Exhausted at the end."""
-        quiet_since = time.monotonic()
+        quiet_since, waited = time.monotonic(), False
         while True:
             if self._closed or self._executor.stopped:
                 raise ended()
@@ -216,11 +217,13 @@ class Feed(Generic[U, C, R]):
             if waits:
                 quiet_since = time.monotonic()  # what the supply waits for is the supply's to watch
             if self._ready:
+                self._waits = waited
                 return self._hand_over(self._ready.pop(0))
             if self._ended and not self._schedule.in_flight:
                 raise self._failure or Exhausted
             if not block:
                 return None
+            waited = self._waits = True
             left = quiet_since + self._watchdog_s - time.monotonic()
             self._awaits |= TURNS.wait()
             with TURNS.aside():
@@ -394,9 +397,10 @@ class Feed(Generic[U, C, R]):
         lanes = self._early_tasks.lanes(workers)
         due = next(iter(self._units)) + max(1, self._early_tasks.due(self._usual_rows, workers))
         while early and (len(self._lanes) < lanes or early[0].unit <= due):
-            # While the consumer is away nobody begins another, so each lane gets some.
+            # While the consumer is away nobody begins another, so each lane gets some. Where it waits they go one by one, because
+            # outcomes of a group come together.
             free = lanes - len(self._lanes)
-            count = min(_LANE_TASKS, -(-len(early) // free)) if free > 0 else 1
+            count = min(_LANE_TASKS, -(-len(early) // free)) if free > 0 and not self._waits else 1
             group = [early.popleft() for _ in range(count)]
             self._lanes.add((group[-1].unit, group[-1].number))
             self._channel.submit(group, first=True)

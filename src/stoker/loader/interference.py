@@ -21,7 +21,7 @@ _BUSY, _CALM = 0.3, 0.1
 _ODD = 4.0
 #: how often steps are compared; by then what ran beside them has come home
 _LOOK_S = 0.5
-#: the first pause comes after so many seconds, and each later one after twice as many, but no more than the last
+#: the first pauses come after so many seconds; when there are steps to compare, after twice as many each time, up to the last
 _FIRST_S, _MOST_S = 2.5, 240.0
 #: there is no pause where the loop waits for this share of its time, or has fewer units ready; or where this many steps were
 #: calm by themselves
@@ -70,7 +70,7 @@ class Interference:
         self._looked = 0.0
         self._upto = 0.0  # steps that began until then have been compared
         self._pause_at = self._every_s = 0.0
-        self._calm = 0  # steps since the last pause
+        self._calm = self._all_calm = 0  # steps since the last pause, and ever
 
     def look(self, meters: Meters, now: float) -> None:
         if not self._looked:
@@ -85,6 +85,7 @@ class Interference:
         if beside.busy[0] or beside.calm[0]:
             meters.beside_workers(*beside)
         self._calm += beside.calm[0]
+        self._all_calm += beside.calm[0]
         lately = handed[handed[:, 1] >= self._looked]
         waits = float((lately[:, 1] - lately[:, 0]).sum()) > _WAITS * (now - self._looked)
         self._upto, self._looked = self._looked, now
@@ -97,5 +98,6 @@ class Interference:
                 return
             self.pause()
         self._calm = 0
-        self._every_s = min(2 * self._every_s, _MOST_S)
+        if self._all_calm >= _ENOUGH:
+            self._every_s = min(2 * self._every_s, _MOST_S)
         self._pause_at = now + self._every_s

@@ -15,14 +15,12 @@ import math
 
 import numpy as np
 
-from ..batch.written_rows import Report
+from ..batch.written_rows import SLOW_S, SLOW_TIMES, Report
 from ..observe.meters import Meters
 from ..observe.stats import SlowSample
 from ..source.chunk import Ints
 from ..source.source import Source
 
-#: a sample is slow that takes so many times as long as usual, and so many seconds at least
-TIMES, LEAST_S = 8.0, 0.004
 #: a task has a slow sample in it where it takes so many times as long as usual for its rows
 _TASK_TIMES = 2.0
 #: tasks that are seen before any is suspected: the first ones import things, and fill caches
@@ -75,19 +73,26 @@ class SlowRows:
                 if not self._judge(int(indices[0]), spent_s):
                     return
             elif report.slow:
+                # Whoever had no core for a while looks slow, too.
+                on_time = 1 - report.queued_s / sum(seconds for _, seconds in report.slow)
                 for slot, seconds in report.slow:
-                    self._note(int(indices[slot]), seconds)
+                    if on_time * seconds > self._limit_s:
+                        self._note(int(indices[slot]), on_time * seconds)
                 return
-            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > max(TIMES * usual_s, LEAST_S):
+            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > self._limit_s:
                 self._slow_s += spent_s - rows * usual_s
                 for index in indices.tolist():
                     self._suspect(index)
                 return
         self._usual_s = each_s if not usual_s else usual_s + 0.1 * (min(each_s, 4 * usual_s) - usual_s)
 
+    @property
+    def _limit_s(self) -> float:
+        return max(SLOW_TIMES * self._usual_s, SLOW_S)
+
     def _judge(self, index: int, spent_s: float) -> bool:
         """A sample that had a task of its own: whether it is like others."""
-        if spent_s > max(TIMES * self._usual_s, LEAST_S):
+        if spent_s > self._limit_s:
             self._note(index, spent_s)
             return False
         if index in self._known or index in self._suspects:

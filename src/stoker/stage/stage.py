@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..batch.written_rows import SLOW_S, SLOW_TIMES
 from ..errors import FunctionError, SampleError, message_of
 from ..plan.columns import Step
 from ..plan.nodes import Function, describe_function
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: a function that usually takes so long for a row is timed row by row: that costs 0.2 us
 _WORTH_TIMING_S = 40e-6
-#: a row is slow that takes so many times as long as usual, and so many seconds at least
-_SLOW_TIMES, _SLOW_S = 8.0, 0.004
 
 
 class Stage(ABC):
@@ -66,7 +65,7 @@ class Stage(ABC):
 
 def _timed(act: Callable[[int], Any], chunk: Chunk, usual_s: float, scratch: Scratch) -> Callable[[int], Any]:
     """The same, and rows that take much longer than others are noted."""
-    slow, limit_s, clock = scratch.slow, max(_SLOW_TIMES * usual_s, _SLOW_S), time.perf_counter
+    slow, limit_s, clock = scratch.slow, max(SLOW_TIMES * usual_s, SLOW_S), time.perf_counter
 
     def timed(row: int) -> Any:
         begun = clock()
