@@ -25,6 +25,10 @@ from ..source.source import Source
 _TASK_TIMES = 2.0
 #: tasks that are seen before any is suspected: the first ones import things, and fill caches
 _WARM_TASKS = 16
+#: in a task of more rows than this each is so quick that a slow task is an accident
+_TASK_ROWS = 256
+#: where more than this share of the samples that were seen are suspects, none is: then something else was slow
+_MOST_SUSPECTS = 0.05
 #: a sample that is stored in so many times the usual bytes is a suspect
 _TIMES_STORED = 16.0
 #: samples that are remembered
@@ -50,7 +54,7 @@ class SlowRows:
         self._flags: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None  # where anything is known, or suspected
         self._usual_s, self._tasks = 0.0, 0  # of a row that is not slow
         self._task_s = self._slow_s = 0.0  # of all rows lately, and of slow ones
-        self._rows = 0
+        self._rows = self._seen = 0
         for index in source.outsized(_TIMES_STORED, _MOST).tolist():
             self._suspect(index)
 
@@ -64,6 +68,7 @@ class SlowRows:
         self._tasks += 1
         self._task_s += spent_s
         self._rows += rows
+        self._seen += rows
         if self._rows > _HALF_ROWS:
             self._rows, self._task_s, self._slow_s = self._rows // 2, self._task_s / 2, self._slow_s / 2
         usual_s = self._usual_s
@@ -79,10 +84,8 @@ class SlowRows:
                     if on_time * seconds > self._limit_s:
                         self._note(int(indices[slot]), on_time * seconds)
                 return
-            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > self._limit_s:
-                self._slow_s += spent_s - rows * usual_s
-                for index in indices.tolist():
-                    self._suspect(index)
+            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > self._limit_s and rows <= _TASK_ROWS:
+                self._suspect_all(indices, spent_s - rows * usual_s)
                 return
         self._usual_s = each_s if not usual_s else usual_s + 0.1 * (min(each_s, 4 * usual_s) - usual_s)
 
@@ -115,6 +118,15 @@ class SlowRows:
         if index not in self._known and len(self._suspects) < _MOST:
             self._suspects.add(index)
             self._flag(index)
+
+    def _suspect_all(self, indices: Ints, excess_s: float) -> None:
+        """One of these may be slow."""
+        if len(self._suspects) + len(indices) > max(_TASK_ROWS, _MOST_SUSPECTS * self._seen):
+            self._suspects.clear()
+            return
+        self._slow_s += excess_s
+        for index in indices.tolist():
+            self._suspect(index)
 
     def _flag(self, index: int) -> None:
         if self._flags is None:

@@ -25,6 +25,8 @@ from .what_if import (
 
 #: what gives less is not worth saying
 _WORTH = 1.15
+#: so many times as many threads are advised at once
+_AT_ONCE = 4
 #: the share of the free memory that a cache may take
 _ROOM = 0.8
 #: how a resource is called as the next limit
@@ -205,7 +207,8 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
     if stats.executor.processes:
         yield Advice("more threads per process may help")
         return
-    threads = wanted_threads(case.costs)
+    # Not more than some times as many: what they wait for may have a limit of its own, which shows when it is reached.
+    threads = min(wanted_threads(case.costs), _AT_ONCE * stats.workers)
     if threads > stats.workers:
         changed = case.costs.with_workers(threads)
         yield from case.gives(f"`threads={threads}`", f"threads={threads}", changed, always=True)
@@ -272,8 +275,8 @@ def _step_back(case: _Case) -> Iterator[Advice]:
     gain = step_s / calm_s if calm_s else 1.0
     threads = max(1, min(math.ceil(1.2 * gain * used_cores(stats)), stats.cores - 1))
     gain = min(gain, costs.with_workers(threads).rates()["workers"] / stats.samples_per_s)
-    if threads < stats.workers and not stats.executor.processes:
-        yield Advice(f"`threads={threads}`, which keeps up,", f"threads={threads}", max(1.0, gain))
+    if threads < stats.workers and not stats.executor.processes and gain >= 1.05:
+        yield Advice(f"`threads={threads}`", f"threads={threads}", gain)
     if not stats.executor.processes:
         yield Advice("`processes=1` takes the workers' Python out of the loop's interpreter", "processes=1")
 

@@ -34,6 +34,8 @@ _FEW, _SLOW_SHARE = 0.4, 0.25
 _SLOW_SHARD, _SLOW_SHARD_SHARE = 2.0, 0.15
 #: from this share of samples on that were not in a cache it may be cold
 _COLD = 0.05
+#: a loop that waits for more than this share of its time does not only wait for the interpreter to take what is ready
+_ASKING = 0.5
 #: where so many units are ready nearly always, the loop does not wait for them
 _READY, _NEARLY = 2, 0.8
 #: bytes in and out per second on a core from which on moving them is the work
@@ -139,6 +141,8 @@ def slowed_by(stats: Stats) -> float:
 
 def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     """Batches are ready, and the loop needs the interpreter, or a core, to take them."""
+    if balance.waited > _ASKING:
+        return None
     ready = sum(moment.ready >= _READY for moment in stats.history)
     return _slowed(stats, facts, balance) if stats.history and ready >= _NEARLY * len(stats.history) else None
 
