@@ -232,3 +232,14 @@ def test_all_workers_come_back_when_the_loop_waits_for_the_few_and_they_do_not_g
 @pytest.mark.parametrize("load", [replace(SLOWED, slowed=None), replace(SLOWED, slowed=0.03)], ids=["not known", "hardly"])
 def test_workers_that_are_in_nobodys_way_stay(load: Load) -> None:
     assert first_choice(AutoPolicy(16, 16), load) is None
+
+
+def test_a_consumer_that_is_elsewhere_for_a_while_tells_nothing_of_a_move() -> None:
+    policy = AutoPolicy(2, 2)
+    choice = first_choice(policy, LOCKED)
+    assert choice is not None
+    policy.moved(choice)
+    away = replace(CALM, samples=10)
+    assert [policy.see(load) for load in (LOCKED, away, away)] == [None] * 3
+    back = [policy.see(faster(LOCKED, 0.5)) for _ in range(2)][-1]
+    assert back is not None and back.setting == Setting(0, 2), "it was slower, and goes back"

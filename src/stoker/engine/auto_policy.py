@@ -155,6 +155,7 @@ class AutoPolicy:
         self._in_vain: set[str] = set()  # ways to give way that gained nothing, with samples that cost what the next line says
         self._way_cpu_s = 0.0
         self._judged: list[Load] = []  # loads since a move
+        self._elsewhere = 0  # of these, in which the consumer did not wait and took fewer samples
         self._skip = 0
         self._seconds = 0.0  # in which the consumer waited for what it had
         self._failed: dict[Setting, tuple[float, float]] = {}  # when it may be tried again, and after how long that was
@@ -197,7 +198,7 @@ class AutoPolicy:
         if choice.gives_way and self._agreed:
             self._gave_way, self._way_cpu_s = (self.setting, choice.gives_way), self._agreed[-1].sample_cpu_s
         self.setting, self.reason = choice.setting, choice.reason
-        self._agreed, self._judged, self._wished, self._skip = [], [], None, 1
+        self._agreed, self._judged, self._wished, self._skip, self._elsewhere = [], [], None, 1, 0
         self.settled = self._trial is None
 
     def refused(self, choice: Choice, why: str) -> None:
@@ -212,8 +213,14 @@ class AutoPolicy:
         """Whether what is on trial stays."""
         trial = self._trial
         assert trial is not None
+        calm = load.wait_share < _CALM
+        if calm and not trial.gives_way and load.rate < trial.rate:
+            # It was busy elsewhere, with a validation say, and that tells nothing; unless it stays so.
+            self._elsewhere += 1
+            if self._elsewhere < _PATIENCE:
+                return None
         self._judged.append(load)
-        calm, rate = load.wait_share < _CALM, _rate(self._judged)
+        rate = _rate(self._judged)
         gains, late = rate >= trial.gain * trial.rate, len(self._judged) >= _PATIENCE
         stays = gains and calm if trial.gives_way else gains or calm
         lost = rate < _CLEAR * trial.rate

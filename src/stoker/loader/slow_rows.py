@@ -12,12 +12,14 @@ of a sample makes it a suspect before anything is read.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..batch.written_rows import SLOW_S, SLOW_TIMES, Report
 from ..observe.meters import Meters
 from ..observe.stats import SlowSample
+from ..source.arrays import ArraysSource
 from ..source.chunk import Ints
 from ..source.source import Source
 
@@ -46,8 +48,10 @@ _SHARE = 4
 class SlowRows:
     """What is known about the slow samples of one source. Used by the consumer's thread alone."""
 
-    def __init__(self, source: Source, meters: Meters | None = None) -> None:
+    def __init__(self, source: Source, meters: Meters | None = None, kinds: Sequence[str] = ()) -> None:
         self._source, self._meters = source, meters
+        # Steps that may wait for something of the sample's own. Others are on a core, or wait for the interpreter lock.
+        self._waiting = [kind == "function" or (kind == "read" and not isinstance(source, ArraysSource)) for kind in kinds]
         self._known: dict[int, float] = {}  # seconds, by source index
         self._slowest_s = 0.0  # of these
         self._suspects: set[int] = set()
@@ -62,7 +66,7 @@ class SlowRows:
 
     def see(self, indices: Ints, report: Report) -> None:
         """Learn from a task that is done."""
-        rows, spent_s = len(indices), sum(report.seconds) - report.queued_s
+        rows, spent_s = len(indices), self._spent(report)
         if not rows or spent_s <= 0:
             return
         self._tasks += 1
@@ -88,6 +92,14 @@ class SlowRows:
                 self._suspect_all(indices, spent_s - rows * usual_s)
                 return
         self._usual_s = each_s if not usual_s else usual_s + 0.1 * (min(each_s, 4 * usual_s) - usual_s)
+
+    def _spent(self, report: Report) -> float:
+        """What a task took because of its samples."""
+        if not self._waiting:
+            return sum(report.seconds) - report.queued_s
+        steps = zip(self._waiting, report.seconds, report.cpu_s)
+        spent_s = sum(seconds if waiting else min(seconds, cpu_s) for waiting, seconds, cpu_s in steps)
+        return max(sum(report.cpu_s), spent_s - report.queued_s)
 
     @property
     def _limit_s(self) -> float:
