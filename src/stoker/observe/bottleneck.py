@@ -16,6 +16,8 @@ SHORT_S = 1.0
 _CALM, _CALM_BUSY = 0.1, 0.05
 #: steps that take longer by this share beside busy workers are slowed by them
 SLOWED = 0.1
+#: and by this share in all, because not all steps are beside busy workers
+_IN_ALL = 0.05
 #: so many of them are needed to say so, of each kind
 _STEPS = 5
 #: cores of which this share is busy are all busy
@@ -122,8 +124,8 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    more = slowed_by(stats)
-    if more < SLOWED or balance.busy * stats.workers < 0.1:
+    more, loop = slowed_by(stats), stats.loop
+    if more < SLOWED or more * loop.busy_steps / max(1, loop.busy_steps + loop.calm_steps) < _IN_ALL:
         return None
     return Limit(
         "slowed",
