@@ -25,6 +25,8 @@ from .what_if import (
 
 #: what gives less is not worth saying
 _WORTH = 1.15
+#: the share of their time that workers are in tasks where nothing keeps them from it
+_BUSY = 0.95
 #: so many times as many threads are advised at once
 _AT_ONCE = 4
 #: the share of the free memory that a cache may take
@@ -248,10 +250,9 @@ def _larger_batches(case: _Case) -> Iterator[Advice]:
 
 
 def _near_shard(case: _Case) -> Iterator[Advice]:
-    stats, costs = case.stats, case.costs
-    saved_s = case.limit.excess * stats.task_s / made_samples(stats)
-    changed = replace(costs, wait_s=max(0.0, costs.wait_s - saved_s))
-    yield from case.gives("a copy of that shard on the storage of the others", "", changed, always=True)
+    # Batches come in order: while all wait for that shard, workers have less and less to do.
+    left = (1 - case.limit.excess) * min(1.0, balance_of(case.stats).busy / _BUSY)
+    yield from case.saves("a copy of that shard on the storage of the others", 1 - left)
 
 
 def _without_slow(case: _Case) -> Iterator[Advice]:
