@@ -80,6 +80,7 @@ class _Case:
 
     def _then(self, found: Prediction) -> str:
         same = found.limit == self.limit.resource or (found.limit == "loop" and not self.training)
+        same = same or (found.limit == "workers" and self.limit.name == "cores")  # each has a core then
         return "" if same else _NAMES.get(found.limit, "")
 
 
