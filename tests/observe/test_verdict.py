@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         stats(READ, step("image('jpg')", cpu=8.9), cores=1, workers=1), replace(PHOTOS, machine_cores=16), "decode",
         "this machine has 16, and this process may use 1",
     ),
-    "Pillow on all cores": (stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "9,000 images of 10,000 samples.*Pillow"),
+    "Pillow on all cores": (stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "9,000 images of.*Pillow.*and JPEG"),
     "Pillow and its lock": (
         stats(READ, step("image('png')", cpu=60.0, lock=90.0), workers=16, cores=16, pillow=10_000), PHOTOS, "python",
         "Pillow.*interpreter lock.*`processes=16, threads=1` would give",
@@ -249,6 +249,14 @@ def test_who_runs_the_work_is_said_last_where_nobody_chose_it() -> None:
     moved = replace(DECODING, executor=ExecutorStats("threads", 0, 2, 30, "they wait for storage", 1))
     assert verdict(moved).endswith(" Work runs in 2 threads since batch 30: they wait for storage.")
     assert "Work runs" not in verdict(DECODING)
+
+
+def test_samples_that_a_cache_did_not_have_yet_are_not_called_slow() -> None:
+    costs = histogram(ms1=9_900, ms100=100)
+    steps = (step("image('jpg')", cpu=9.0), step("cache", cpu=1.0), step("image('jpg') #2", cpu=8.0))
+    filling = stats(READ, *steps, sample_costs=costs, cache_hits=9_900, cache_misses=100)
+    assert verdict(filling, PHOTOS).limit == "decode"
+    assert verdict(replace(filling, steps=(READ, *steps[2:])), PHOTOS).limit == "tail"
 
 
 def test_a_cache_is_advised_where_it_fits_and_would_help() -> None:

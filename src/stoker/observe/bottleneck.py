@@ -237,6 +237,8 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     read = next((step for step in stats.steps if step.kind == "read"), None)
     if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
         return None  # who waits for a core or the lock now and then takes longer, too
+    if excess - _before_cache(stats) < _SLOW_SHARE:
+        return None  # those that were not in the cache yet are the slow ones
     if read is not None and read.wait_s > 0.5 * stats.task_s:
         return None
     worst = next(iter(stats.slowest), None)
