@@ -41,7 +41,7 @@ def verdict(stats: Stats, facts: Facts | None = None, *, training: bool = True) 
     `facts` are what the loader knows of its data and machine; with them it says more. Without `training` whoever takes the
     batches does nothing with them, so that waiting for them means nothing.
     """
-    longer = "take more batches" if training else "run longer, with a larger `--epochs` or `--limit`"
+    longer = "take more batches" if training else "run it for longer (`--epochs` of `stoker run`, `--seconds` of `stoker bench`)"
     if not stats.measured:
         return Verdict(f"Too little has run to say anything: {longer}.", "short")
     notes = f"{_notes(stats)}{_chosen(stats)}"
