@@ -128,6 +128,7 @@ def load_between(before: Stats, after: Stats, loop: LoopStats | None = None, rem
         task_s=after.task_s - before.task_s,
         cpu_s=after.cpu_s - before.cpu_s,
         function_s=functions_s + by_pillow_s,
+        pillow_s=by_pillow_s,
         process_s=after.process_s - before.process_s,
         draws=after.draws > before.draws,
         slowed=None if loop is None else slowed(loop, after.loop),

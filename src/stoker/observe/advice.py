@@ -86,6 +86,7 @@ class _Case:
 
     def _then(self, found: Prediction) -> str:
         same = found.limit == self.limit.resource or (found.limit == "loop" and not self.training)
+        same = same or (found.limit == "workers" and self.limit.name == "cores")  # each has a core then
         return "" if same else _NAMES.get(found.limit, "")
 
 
@@ -172,8 +173,10 @@ def _shards(case: _Case) -> Iterator[Advice]:
 
 def _no_pillow(case: _Case) -> Iterator[Advice]:
     if by_pillow(case.stats):
-        told = "" if case.limit.name == "python" else f" ({pillow_told(case.stats)})"
-        yield Advice(f"JPEG is decoded several times as fast as what Pillow decodes{told}")
+        if case.limit.name == "python":  # which says it already
+            yield Advice("JPEG is decoded several times as fast as what Pillow decodes")
+        else:
+            yield Advice(f"{pillow_told(case.stats)}, and JPEG is decoded several times as fast")
 
 
 def _step_free(case: _Case) -> Iterator[Advice]:

@@ -158,7 +158,7 @@ def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     rates = costs_of(stats, facts).rates()
     able = min(rate for name, rate in rates.items() if name != "loop") / stats.samples_per_s
     if balance.busy < 0.8 and able > 1.2:
-        spare += f": they could feed a loop {'more than 10' if able > 10 else f'{able:.1f}'} times as fast"
+        spare += f": they could feed a loop {'more than 10' if able > 10 else f'at least {able:.1f}'} times as fast"
     return Limit("loop", f"Fast enough: the training loop itself is the limit ({spare})", "loop")
 
 
@@ -243,6 +243,8 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     read = next((step for step in stats.steps if step.kind == "read"), None)
     if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
         return None  # who waits for a core or the lock now and then takes longer, too
+    if excess - _before_cache(stats) < _SLOW_SHARE:
+        return None  # those that were not in the cache yet are the slow ones
     if read is not None and read.wait_s > 0.5 * stats.task_s:
         return None
     worst = next(iter(stats.slowest), None)
@@ -302,8 +304,8 @@ def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
         told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
         return Limit("handout", told, "loop")
-    told = f"Workers were idle {balance.idle:.0%} of the time although batches were waited for: they were asked for too late"
-    return Limit("ahead", told, "memory")
+    told = f"Too few batches are prepared ahead: workers were idle {balance.idle:.0%} of the time, and batches were waited for"
+    return Limit("ahead", f"{told} at others", "memory")
 
 
 def _per_batch(stats: Stats) -> str:
@@ -375,7 +377,7 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     # Reading from memory waits for nothing but the lock; where a loop in Python makes other steps wait for it, reading does too.
     if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
         return _held_elsewhere(balance.lock + balance.wait)
-    each = f"{_ms(top.wait_s / max(1, top.samples))} a sample"
+    each = f"{_ms(top.wait_s / max(1, top.samples))} per sample"
     speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
         return Limit("network", f"The network is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
