@@ -158,6 +158,8 @@ class _PageServer(socketserver.TCPServer):
         try:
             while not stop.is_set() and not self.view.closed:
                 self.handle_request()
+                if time.monotonic() - self.looked_s >= _LOOKED_S:
+                    self.view.stop_recording()  # nobody looks any more
             lingers_s = time.monotonic() + (_LINGER_S if time.monotonic() - self.looked_s < _LOOKED_S else 0.0)
             while not stop.is_set() and time.monotonic() < lingers_s:
                 self.handle_request()
@@ -168,6 +170,7 @@ class _PageServer(socketserver.TCPServer):
         """Free the port; idempotent."""
         _serving.pop(id(self), None)
         self.server_close()
+        self.view.stop_recording()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._open.acquire(blocking=False):
@@ -215,7 +218,8 @@ class _PageAnswer(BaseHTTPRequestHandler):
             self._send(200, "text/html; charset=utf-8", run_page(self._data(), live=True))
         elif asked.path == "/data":
             self.server.looked_s = time.monotonic()
-            self.server.view.record()
+            if id(self.server) in _serving:
+                self.server.view.record()
             self._send(200, "application/json", json.dumps(finite(self._data()), allow_nan=False))
         else:
             self._refuse(404, "there is no such page")

@@ -135,7 +135,7 @@ class Runner:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report(len(self.steps))
         if self._functions:
-            scratch.again = isinstance(rows, Places)
+            scratch.again, scratch.slow = isinstance(rows, Places), []  # a task before may have failed in the middle
         report.weight = scratch.weight(self)
         clock, queued_s = (clocks(), scratch.queued_s()) if report.weight else NOT_LOOKED_AT
         record = recorder()
@@ -154,7 +154,7 @@ class Runner:
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
             if scratch.slow:
-                report.slow, scratch.slow = tuple(scratch.slow), []
+                report.slow = tuple(scratch.slow)
             if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
                 report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
