@@ -23,6 +23,8 @@ def open_cache(plan: Plan, parts: int = 1) -> SampleCache | None:
     at = next((at for at, step in enumerate(work.steps) if isinstance(step.node, Cached)), None)
     if at is None:
         return None
+    from .. import __version__
+
     node, source = work.steps[at].node, plan.source
     assert isinstance(node, Cached) and isinstance(source, Source)
     if node.where == "memory":
@@ -31,7 +33,7 @@ def open_cache(plan: Plan, parts: int = 1) -> SampleCache | None:
     folder = digest(
         "cache",
         FORMAT,
-        _version(),
+        __version__,  # another one may make other pixels
         source.version(),
         *plan.wanted,
         "" if needed is None else "\n".join(sorted(needed)),
@@ -45,13 +47,3 @@ def _memory_share(parts: int) -> int:
     left, neighbours = Machine.read().memory_left, local_processes()
     processes = parts * (1 if neighbours is None else max(1, neighbours.count))
     return max(1 << 20, (_UNKNOWN if left is None else left) // 2 // processes)
-
-
-def _version() -> str:
-    """Of this package: another one may make other pixels."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("stoker")
-    except PackageNotFoundError:  # run from its sources
-        return ""

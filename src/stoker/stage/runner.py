@@ -266,10 +266,7 @@ class Runner:
                         chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
                     )
             if report.weight:
-                now = clocks()
-                report.seconds[at] += now[0] - clock[0]
-                report.cpu_s[at] += now[1] - clock[1]
-                clock = now
+                clock = _lap(report, at, clock)
                 if isinstance(rows, Chunk):
                     report.nbytes[at] = _bytes_of(rows)
             at += 1
