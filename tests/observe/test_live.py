@@ -58,7 +58,9 @@ def token(page: LoaderWatch) -> str:
 
 
 def serving(page: LoaderWatch) -> threading.Thread:
-    return page._threads[0]._daemons._threads[0]
+    background = page._server._thread
+    assert background is not None
+    return background._daemons._threads[0]
 
 
 def test_who_has_the_address_sees_the_page_and_its_data(page: LoaderWatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..engine.machine import Machine
+from ..observe.run_settings import package_version
 from ..plan.code_digest import node_text
 from ..plan.columns import columns_before
 from ..plan.nodes import Cached
@@ -23,8 +24,6 @@ def open_cache(plan: Plan, parts: int = 1) -> SampleCache | None:
     at = next((at for at, step in enumerate(work.steps) if isinstance(step.node, Cached)), None)
     if at is None:
         return None
-    from .. import __version__
-
     node, source = work.steps[at].node, plan.source
     assert isinstance(node, Cached) and isinstance(source, Source)
     if node.where == "memory":
@@ -33,7 +32,7 @@ def open_cache(plan: Plan, parts: int = 1) -> SampleCache | None:
     folder = digest(
         "cache",
         FORMAT,
-        __version__,  # another one may make other pixels
+        package_version("stoker"),  # another one may make other pixels
         source.version(),
         *plan.wanted,
         "" if needed is None else "\n".join(sorted(needed)),

@@ -25,9 +25,9 @@ def run_settings(stats: Stats, arguments: Mapping[str, Any] | None = None, comma
         told["loader"] = ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "as it is by default"
     executor = stats.executor
     told["workers"] = f"{workers_told(stats)} ({executor.name}){f': {executor.reason}' if executor.reason else ''}"
-    told["stoker"] = _version("stoker") or "not installed"
+    told["stoker"] = package_version("stoker") or "not installed"
     told["python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    told |= {name: version for name in _PACKAGES if (version := _version(name))}
+    told |= {name: version for name in _PACKAGES if (version := package_version(name))}
     told["system"] = f"{platform.system()} {platform.release()}, {platform.machine()}"
     told["processor"] = f"{_processor()}; {stats.cores} cores for this process"
     told["host"] = stats.host
@@ -40,7 +40,8 @@ def command_line() -> str:
 
 
 @cache
-def _version(package: str) -> str:
+def package_version(package: str) -> str:
+    """Nothing where it is not installed, but run from its sources."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
