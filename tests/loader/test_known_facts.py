@@ -46,6 +46,9 @@ def test_seek_indices_are_missed_where_crops_are_decoded(photos: stoker.Pipeline
         assert not whole.facts().seekless
     with photos.image("image", RandomResizedCrop(16)).batch(2).loader() as crops:
         assert crops.facts().seekless
+    made = stoker.mix([photos, photos]).map(lambda sample: {"made": sample["image"]})
+    with made.image("made", RandomResizedCrop(16)).batch(2).loader() as loader:
+        assert not loader.facts().seekless, "what a function makes has no index"
 
 
 def test_facts_say_where_samples_are_and_what_the_user_chose(photos: stoker.Pipeline, tmp_path: Path) -> None:

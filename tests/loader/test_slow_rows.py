@@ -15,11 +15,14 @@ import stoker
 from stoker.batch.written_rows import Report
 from stoker.engine.feed import Feed
 from stoker.loader.batch_units import _cuts_around
+from stoker.loader.build import see_rows
 from stoker.loader.origin_times import OriginTimes
 from stoker.loader.slow_rows import SlowRows
-from stoker.observe.meters import Meters
+from stoker.observe.meters import Meters, StepName
 from stoker.observe.stats import OriginStats, Stats, merge
+from stoker.plan.order import Places
 from stoker.source.arrays import ArraysSource
+from stoker.storage.scratch import Scratch
 
 from ..source.making import sample_tar
 from .runs import hash_of
@@ -193,6 +196,29 @@ def test_the_shard_that_takes_longest_to_read_comes_first(tmp_path: Path) -> Non
     found = times.slowest()
     assert [(each.name, each.samples) for each in found] == [("2.tar", 32), ("1.tar", 64), ("0.tar", 32)]
     assert found[0].wall_s == pytest.approx(32 * 0.1)
+
+
+def test_tasks_that_nobody_looked_at_say_nothing_about_a_shard(tmp_path: Path) -> None:
+    for shard in range(2):
+        (tmp_path / f"{shard}.tar").write_bytes(sample_tar((f"{shard}-{n}", {"bin": b"x"}) for n in range(40)))
+    source = stoker.tar(sorted(tmp_path.glob("*.tar"))).plan.source
+    assert isinstance(source, stoker.source.source.Source)
+    times = OriginTimes(source)
+    see = see_rows(None, times, [StepName("read", "read")])
+    assert see is not None
+    for weight in (1, 0, 0, 0) * 32:
+        made = report(0.1 * weight)
+        made.weight = weight
+        see(Places(rows(0), rows(0), 0), made)
+    assert [each.wall_s / each.samples for each in times.slowest()] == [pytest.approx(0.1)]
+
+
+def test_what_was_slow_in_a_task_that_failed_is_not_said_of_the_next() -> None:
+    scratch = Scratch()
+    scratch.slow.append((3, 1.0))  # of a task of more rows, which then found no memory
+    with stoker.arrays(x=np.arange(4)).map(x=lambda x: x).batch(4).loader(executor="inline") as loader:
+        assert loader._work.runner.run(Places(rows(0), rows(0), 0), {}, scratch)[1].slow == ()
+    scratch.close()
 
 
 def test_the_slowest_shards_of_all_ranks_come_first() -> None:

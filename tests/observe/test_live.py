@@ -6,6 +6,7 @@ import gc
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -22,6 +23,7 @@ from stoker.observe import LoaderWatch, live, watch
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.meters import Meters
 from stoker.observe.stats import ExecutorStats
+from stoker.storage.scratch import Looks
 
 from ..loader.runs import numbers, run_python
 
@@ -56,7 +58,9 @@ def token(page: LoaderWatch) -> str:
 
 
 def serving(page: LoaderWatch) -> threading.Thread:
-    return page._threads[0]._daemons._threads[0]
+    background = page._server._thread
+    assert background is not None
+    return background._daemons._threads[0]
 
 
 def test_who_has_the_address_sees_the_page_and_its_data(page: LoaderWatch) -> None:
@@ -154,6 +158,22 @@ def test_closing_it_frees_the_port_and_the_loader_goes_on(loader: Loader) -> Non
     page.close()
     with watch(loader, port=port):
         assert len(list(loader)) == 10
+
+
+def test_steps_are_recorded_only_while_somebody_looks(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    with watch(loader) as page:
+        assert ask(page, "/data", X_Stoker_Token=token(page))[0] == 200
+        assert loader._meters.sinks and Looks.everything
+        monkeypatch.setattr(live, "_LOOKED_S", 0.0)  # a while later
+        until = time.monotonic() + 60
+        while loader._meters.sinks and time.monotonic() < until:
+            serving(page).join(0.01)
+        assert not loader._meters.sinks
+    monkeypatch.undo()
+    with watch(loader) as page:
+        assert ask(page, "/data", X_Stoker_Token=token(page))[0] == 200
+        assert loader._meters.sinks
+    assert not loader._meters.sinks and not Looks.everything
 
 
 def test_a_loader_that_nobody_uses_is_not_kept() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
+import warnings
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
@@ -74,3 +76,17 @@ def test_a_wrong_port_and_a_missing_package_are_named(monkeypatch: pytest.Monkey
         monkeypatch.setitem(sys.modules, "prometheus_client", None)  # type: ignore[arg-type]
         with pytest.raises(MissingExtra, match=r"pip install 'stoker\[prometheus\]'"):
             stoker.observe.prometheus(loader)
+
+
+def test_those_who_say_nothing_keep_nobody_waiting_and_a_forked_child_does_not_serve() -> None:
+    with numbers().batch(4).loader(executor="inline") as loader:
+        page = stoker.observe.prometheus(loader, port=0)
+        with socket.create_connection(("127.0.0.1", page.port)):
+            assert "stoker_batches_total" in scrape(page.address)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there are threads
+            child = os.fork()
+        if not child:
+            os._exit(0 if page._server.socket.fileno() == -1 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert "stoker_batches_total" in scrape(page.address)

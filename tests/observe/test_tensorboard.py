@@ -67,6 +67,13 @@ def test_without_a_loader_all_those_made_from_then_on_are_logged(tmp_path: Path)
     assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".stoker"], "no timeline was asked for"
 
 
+def test_a_loader_whose_log_cannot_be_written_runs_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with stoker.observe.tensorboard(tmp_path / "taken"), caplog.at_level(logging.WARNING, "stoker"):
+        assert len(list(pictures().loader(threads=1))) == 10
+    assert "not logged for TensorBoard" in caplog.text
+
+
 def test_a_program_that_ends_and_a_child_that_is_forked_leave_a_whole_log(tmp_path: Path) -> None:
     script = f"""
 import os, numpy as np, stoker

@@ -97,6 +97,15 @@ def test_damage_is_not_read(damage: str, tmp_path: Path) -> None:
     assert write(cache, 1, LARGE) and read(cache, 1) == [LARGE]
 
 
+def test_room_that_a_damaged_entry_names_is_not_given_back(tmp_path: Path) -> None:
+    cache = SampleCache.in_folder(str(tmp_path), 4, 1 << 20)
+    assert write(cache, 0, LARGE) and write(cache, 1, LARGE) and write(cache, 2, LARGE)
+    used = cache.used
+    cache._entries["offset"][1:3] = 0, -PAGES  # where another's value lies, and where none can
+    cache.remove(np.array([1, 2]))
+    assert read(cache, 0) == [LARGE] and cache.used == used
+
+
 def test_a_folder_is_found_again_and_its_room_counted(tmp_path: Path) -> None:
     cache = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
     for number in range(4):

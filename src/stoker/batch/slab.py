@@ -175,6 +175,7 @@ class SlabPool:
         self.layout = layout or self.layout
         self._kind += 1
         self._free.clear()
+        self._earlier.clear()
 
     def take(self) -> Slab:
         if self._earlier:

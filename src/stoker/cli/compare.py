@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..engine.resources import usable_cores
-from ..observe.measured_speed import Speed, joined, speed
+from ..observe.measured_speed import Speed, speed
 from ..observe.report import page
 from ..observe.timeline import STEP, TASK, WAIT, Timeline, recorded
 from ..observe.timeline_svg import time_text, timeline_svg
@@ -21,13 +21,12 @@ from ..observe.verdict import Verdict, verdict
 from ..sizes import counted, show_bytes
 from ..storage.text_files import write_text
 from .bench_samples import BenchSamples
-from .contenders import ROUNDS, warm_up
+from .contenders import ROUNDS, OwnLoader, warm_up
 from .progress import Progress
 from .run import tell_verdict
 from .screen import out, print_json, tell, tell_table
 
 if TYPE_CHECKING:
-    from ..observe.facts import Facts
     from ..pipeline import Pipeline
 
 #: steps of the serial loop that the timelines show
@@ -37,39 +36,27 @@ _LOOKS = {STEP: ("█", "green"), WAIT: ("·", "red"), "read": ("▒", "blue"), 
 _DECODING, _OTHER = ("▓", "yellow"), ("▚", "magenta")
 
 
-class Side:
+class Side(OwnLoader):
     """One way to feed the loop, measured in rounds."""
 
     def __init__(self, title: str, pipeline: Pipeline, **arguments: Any) -> None:
-        self.title = title
-        self._pipeline, self._arguments = pipeline, arguments
-        self._rounds: list[Speed] = []
+        super().__init__(title, pipeline, **arguments)
         self.timeline = Timeline()
-        self.workers = 0
-        self._facts: Facts | None = None
+        self.workers, self.step_s = 0, 0.0
 
-    def round(self, seconds: float, step_s: float) -> Speed:
+    def measure(self, seconds: float) -> Speed:
         """Run the loop for a while."""
-        train = partial(_train, step_s) if step_s else None
+        train = partial(_train, self.step_s) if self.step_s else None
         with self._pipeline.loader(**self._arguments) as loader, recorded(loader) as recorder:
             measured = speed(loader, seconds, rounds=1, warm_s=warm_up(seconds), step=train)
             self.workers, self._facts = loader.stats().workers, loader.facts()
         self.timeline = recorder.timeline()
         return measured
 
-    def measure(self, seconds: float, step_s: float) -> None:
-        self._rounds.append(self.round(seconds, step_s))
-
-    @property
-    def speed(self) -> Speed:
-        return joined(self._rounds)
-
     @property
     def why(self) -> Verdict:
         """What limits it."""
-        stats = self.speed.stats
-        assert stats is not None  # it is a loader of ours
-        return verdict(stats, self._facts)
+        return verdict(self.stats, self._facts)
 
     @property
     def stall_s(self) -> float:
@@ -167,11 +154,12 @@ def compare_loaders(
     with Progress("measuring", 2 * ROUNDS + 1, unit="turns") as shown:
         if step_s is None:
             shown.move(0, "how long a batch takes")
-            step_s = parallel.round(seconds / ROUNDS, 0.0).batch_s
+            step_s = parallel.measure(seconds / ROUNDS).batch_s
+        serial.step_s = parallel.step_s = step_s
         for turn in range(ROUNDS):
             for number, side in enumerate((serial, parallel)):
                 shown.move(1 + 2 * turn + number, f"round {turn + 1} of {ROUNDS}: {side.title}")
-                side.measure(seconds / ROUNDS, step_s)
+                side.round(seconds / ROUNDS)
     length_s = min(_STEPS * serial.speed.batch_s, serial.timeline.length_s, parallel.timeline.length_s)
     for side in (serial, parallel):
         side.timeline = side.timeline.last(length_s)

@@ -212,7 +212,7 @@ def see_rows(slow: SlowRows | None, origins: OriginTimes | None, steps: Sequence
             return
         if slow is not None:
             slow.see(rows.indices, report)
-        if origins is not None:
+        if origins is not None and report.weight:
             origins.see(rows.indices, report.seconds[0])
 
     return see

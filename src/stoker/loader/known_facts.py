@@ -76,10 +76,11 @@ def stored_in(source: AnySource) -> str:
 def _seekless(plan: Plan) -> bool:
     """Whether crops of stored pictures are decoded without a seek index."""
     source = plan.source
-    if not isinstance(source, Source):
+    if not isinstance(source, Source) or stored_in(source) == "memory":
         return False
-    images = [step for work in plan.works for step in work.steps if isinstance(step.node, Image)]
-    return any(_random(step.node, False) and not source.seeks(step.column(step.node.field)) for step in images)  # type: ignore[union-attr]
+    steps = [step for work in plan.works for step in work.steps if isinstance(step.node, Image) and _random(step.node, False)]
+    columns = [step.column(step.node.field) for step in steps]  # type: ignore[union-attr]
+    return any(column in plan.wanted and not source.seeks(column) for column in columns)
 
 
 def _prefix(plan: Plan, runner: Runner, draws: bool) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..engine.machine import Machine
+from ..observe.run_settings import package_version
 from ..plan.code_digest import node_text
 from ..plan.columns import columns_before
 from ..plan.nodes import Cached
@@ -31,7 +32,7 @@ def open_cache(plan: Plan, parts: int = 1) -> SampleCache | None:
     folder = digest(
         "cache",
         FORMAT,
-        _version(),
+        package_version("stoker"),  # another one may make other pixels
         source.version(),
         *plan.wanted,
         "" if needed is None else "\n".join(sorted(needed)),
@@ -45,13 +46,3 @@ def _memory_share(parts: int) -> int:
     left, neighbours = Machine.read().memory_left, local_processes()
     processes = parts * (1 if neighbours is None else max(1, neighbours.count))
     return max(1 << 20, (_UNKNOWN if left is None else left) // 2 // processes)
-
-
-def _version() -> str:
-    """Of this package: another one may make other pixels."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("stoker")
-    except PackageNotFoundError:  # run from its sources
-        return ""

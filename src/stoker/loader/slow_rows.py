@@ -110,9 +110,8 @@ class SlowRows:
         if spent_s > self._limit_s:
             self._note(index, spent_s)
             return False
-        if index in self._known or index in self._suspects:
-            self._suspects.discard(index)
-            self._known.pop(index, None)
+        self._suspects.discard(index)
+        if self._known.pop(index, None) is not None:
             self._slowest_s = max(self._known.values(), default=0.0)
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..engine.auto_policy import Setting
 from ..sizes import counted, show_bytes
 from .facts import Facts
 from .stats import OriginStats, Stats, StepStats
@@ -420,12 +421,7 @@ _WAITING: tuple[_Test, ...] = (
 
 def workers_told(stats: Stats) -> str:
     """How many workers there are, and of what kind."""
-    executor = stats.executor
-    threads = counted(executor.threads or stats.workers, "thread")
-    if not executor.processes:
-        return threads
-    processes = "1 process" if executor.processes == 1 else f"{executor.processes} processes"
-    return processes if executor.threads == 1 else f"{processes} of {threads}"
+    return str(Setting(stats.executor.processes, stats.executor.threads or stats.workers))
 
 
 def crowded(stats: Stats) -> bool:

@@ -11,23 +11,17 @@ import errno
 import hmac
 import json
 import logging
-import os
 import secrets
-import socket
-import socketserver
-import threading
 import time
-from functools import partial
 from html import escape
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from ..engine.background import Background
-from ..engine.daemons import Daemons
 from ..errors import ConfigError
 from .loader_view import LoaderView
 from .page_data import finite
+from .page_server import PageAnswer, PageServer
 from .report import page_policy, run_page, sample_pictures
 
 if TYPE_CHECKING:
@@ -39,11 +33,7 @@ _HOST = "127.0.0.1"
 #: names under which a browser on this machine, or at the other end of a tunnel to it, may ask
 _NAMES = ("127.0.0.1", "localhost")
 _TOKEN = "X-Stoker-Token"
-#: connections at the same time, and how long one may say nothing
-_CONNECTIONS, _SILENT_S = 16, 5.0
-#: how often it is looked whether the loader was closed
-_TURN_S = 0.25
-#: after that, who looked so lately is given so long to see how it ended
+#: who looked so lately at a loader that is closed is given so long to see how it ended
 _LOOKED_S, _LINGER_S = 5.0, 3.0
 #: how long pictures of a batch are shown before those of another
 _PICTURES_S = 5.0
@@ -80,18 +70,16 @@ class LoaderWatch:
     """A loader that is being watched; `url` is where. Ends with its loader, or by `close`, or as a context manager."""
 
     def __init__(self, view: LoaderView, port: int, terminal: bool) -> None:
-        self._server = _PageServer(view, port)
-        self.url = f"http://{_HOST}:{self._server.server_address[1]}/?token={self._server.token}"
-        self._threads: list[Background] = []
+        self._server = _WatchServer(view, port)
+        self.url = f"http://{_HOST}:{self._server.port}/?token={self._server.token}"
+        self._terminal: Background | None = None
         self._next_s = 0.0
-        _serving[id(self._server)] = self._server
+        self._server.start("stoker-watch")
         try:
-            # Their threads hold server and view: what nobody holds any more goes on until the loader is closed.
-            self._threads.append(Background(self._server.serve, 1, "stoker-watch"))
             if terminal:
                 from .terminal_view import TerminalView
 
-                self._threads.append(Background(TerminalView(view, self.url).run, 1, "stoker-terminal"))
+                self._terminal = Background(TerminalView(view, self.url).run, 1, "stoker-terminal")
         except ConfigError:
             self.close()
             raise
@@ -106,13 +94,9 @@ class LoaderWatch:
 
     def close(self) -> None:
         """Stop serving, and leave the terminal; idempotent."""
-        for thread in self._threads:
-            thread.stop()
-        if id(self._server) in _serving:
-            _hang_up(self._server.socket)  # wakes the thread that waits for connections
-        for thread in self._threads:
-            thread.close()
-        self._server.end()
+        self._server.stop()
+        if self._terminal is not None:
+            self._terminal.close()
 
     def __enter__(self) -> LoaderWatch:
         return self
@@ -131,21 +115,16 @@ class LoaderWatch:
         return f'<a href="{escape(self.url)}" target="_blank" rel="noopener noreferrer">Watch the loader</a>'
 
 
-class _PageServer(socketserver.TCPServer):
-    """Serves one view; every connection has a thread, because browsers open some and say nothing."""
-
-    allow_reuse_address = True
-    allow_reuse_port = False
-    request_queue_size = _CONNECTIONS
-    timeout = _TURN_S
+class _WatchServer(PageServer):
+    """Serves one view, until the loader has been closed and those who looked have seen that."""
 
     def __init__(self, view: LoaderView, port: int) -> None:
         self.view, self.token = view, secrets.token_urlsafe(24)
         self.looked_s = float("-inf")
         self.pictures: list[dict[str, str]] = []
-        self._open = threading.BoundedSemaphore(_CONNECTIONS)
+        self._until_s: float | None = None  # when it ends; None: the loader runs
         try:
-            super().__init__((_HOST, port), _PageAnswer)
+            super().__init__(_HOST, port, _WatchAnswer)
         except OSError as error:
             why = {errno.EADDRINUSE: "the port is in use", errno.EACCES: "this user may not use that port"}.get(error.errno or 0)
             raise ConfigError(
@@ -153,54 +132,27 @@ class _PageServer(socketserver.TCPServer):
                 "or 0 for any that is free"
             ) from error
 
-    def serve(self, stop: threading.Event) -> None:
-        """Answer until it is to stop, or the loader has been closed and those who looked have seen that."""
-        try:
-            while not stop.is_set() and not self.view.closed:
-                self.handle_request()
-            lingers_s = time.monotonic() + (_LINGER_S if time.monotonic() - self.looked_s < _LOOKED_S else 0.0)
-            while not stop.is_set() and time.monotonic() < lingers_s:
-                self.handle_request()
-        finally:
-            self.end()
+    @property
+    def over(self) -> bool:
+        now = time.monotonic()
+        looks = now - self.looked_s < _LOOKED_S
+        if not looks:
+            self.view.stop_recording()
+        if self._until_s is None and self.view.closed:
+            self._until_s = now + _LINGER_S if looks else now
+        return self._until_s is not None and now >= self._until_s
 
     def end(self) -> None:
-        """Free the port; idempotent."""
-        _serving.pop(id(self), None)
-        self.server_close()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._open.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            Daemons(partial(_hang_up, request)).start(
-                "a connection", "stoker-watch-answer", self._converse, request, client_address
-            )
-        except ConfigError:
-            self._open.release()
-            raise
-
-    def _converse(self, request: Any, client_address: Any) -> None:
-        try:
-            self.finish_request(request, client_address)
-        except Exception:  # noqa: BLE001  nobody else is told of it, and the loader must not care
-            _log.debug("watch: an answer failed", exc_info=True)
-        finally:
-            self.shutdown_request(request)
-            self._open.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("watch: a connection failed", exc_info=True)
+        super().end()
+        self.view.stop_recording()
 
 
-class _PageAnswer(BaseHTTPRequestHandler):
-    """One request, and its answer: the page, or the data it shows."""
+class _WatchAnswer(PageAnswer):
+    """The page, or the data it shows."""
 
-    server: _PageServer
-    timeout = _SILENT_S
+    server: _WatchServer
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         if not self._from_here():
             self._refuse(403, "asked from elsewhere: open the address that watch() gave")
             return
@@ -215,7 +167,8 @@ class _PageAnswer(BaseHTTPRequestHandler):
             self._send(200, "text/html; charset=utf-8", run_page(self._data(), live=True))
         elif asked.path == "/data":
             self.server.looked_s = time.monotonic()
-            self.server.view.record()
+            if self.server.serves:
+                self.server.view.record()
             self._send(200, "application/json", json.dumps(finite(self._data()), allow_nan=False))
         else:
             self._refuse(404, "there is no such page")
@@ -245,41 +198,8 @@ class _PageAnswer(BaseHTTPRequestHandler):
         self._send(status, "text/plain; charset=utf-8", f"{why}\n")
 
     def _send(self, status: int, kind: str, text: str) -> None:
-        body = text.encode("utf-8", "backslashreplace")
-        self.send_response(status)
         policy = f"{page_policy(live=True)}; frame-ancestors 'none'"
-        headers = {**_HEADERS, "Content-Security-Policy": policy, "Content-Type": kind, "Content-Length": str(len(body))}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_page(status, kind, text.encode("utf-8", "backslashreplace"), Content_Security_Policy=policy, **_HEADERS)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         self._refuse(code, message or "that was not understood")
-
-    def version_string(self) -> str:
-        return "stoker"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a page that is watched asks every second."""
-
-
-def _hang_up(request: socket.socket) -> None:
-    try:
-        request.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it has gone
-
-
-#: servers of this process; changed and copied in single steps, because a fork may come at any time
-_serving: dict[int, _PageServer] = {}
-
-
-def _stop_serving() -> None:
-    """A forked child has the port, but no thread that answers: who asks must not get there."""
-    for server in list(_serving.values()):
-        server.socket.close()
-    _serving.clear()
-
-
-os.register_at_fork(after_in_child=_stop_serving)

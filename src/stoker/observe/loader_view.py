@@ -98,10 +98,17 @@ class LoaderView:
         return page_data(self.title, glance.stats, glance.why, **{**given, **more})
 
     def record(self) -> None:
-        """From now on the steps of tasks are recorded, for the timeline."""
-        if self._recorder is None and not self.closed:
-            self._recorder = TimelineRecorder(_TASKS)
-            self._meters.sinks += (self._recorder,)
+        """From now on the steps of tasks are recorded, for the timeline: all of them, which costs a little."""
+        with self._lock:
+            if self._recorder is None and not self.closed:
+                self._recorder = TimelineRecorder(_TASKS)
+                self._meters.sinks += (self._recorder,)
+
+    def stop_recording(self) -> None:
+        with self._lock:
+            recorder, self._recorder = self._recorder, None
+            if recorder is not None:
+                self._meters.sinks = tuple(sink for sink in self._meters.sinks if sink is not recorder)
 
     def _timeline(self) -> dict[str, Any] | None:
         recorder = self._recorder

@@ -212,7 +212,7 @@ class Meters:
 
     @sinks.setter
     def sinks(self, sinks: tuple[Sink, ...]) -> None:
-        Looks.everything += bool(sinks) - bool(self._sinks)
+        (Looks.everything.add if sinks else Looks.everything.discard)(id(self))
         self._sinks = sinks
 
     @property

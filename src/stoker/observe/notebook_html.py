@@ -6,6 +6,7 @@ from html import escape
 
 from ..plan.plan import Plan
 from ..sizes import counted, show_bytes
+from .bottleneck import workers_told
 from .pipeline_graph import graph_nodes, graph_svg
 from .stats import Stats
 
@@ -37,10 +38,7 @@ def plain_html(text: str) -> str:
 
 def _workers(stats: Stats) -> str:
     executor = stats.executor
-    if not executor.threads:
-        return executor.name
-    threads = counted(executor.threads, "thread")
-    where = f"{counted(executor.processes, 'process', 'processes')} of {threads} each" if executor.processes else threads
+    where = workers_told(stats) if executor.threads else executor.name
     return f"{where} ({executor.reason})" if executor.reason else where
 
 

@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..batch.written_rows import Report
 from ..sizes import counted, show_bytes
-from .meters import Meters
+from .meters import Meters, StepName
 from .stats import Stats
 from .timeline import TimelineRecorder
 
 #: the part of a run that the timeline shows, and how many tasks and waits at most
 _SECONDS, _MOST = 2.0, 1500
+#: what is known of tasks whose steps nobody recorded
+_WHOLE = (StepName("tasks"),)
 
 
 def page_data(
@@ -66,31 +69,22 @@ def verdict_data(why: str) -> dict[str, Any]:
     return {"text": str(why), "limit": getattr(why, "limit", ""), "advice": advice}
 
 
-def recent_timeline(meters: Meters, seconds: float = _SECONDS, most: int = _MOST) -> dict[str, Any] | None:
-    """Who did what in the last seconds: rows of bars (what, from, to), the training loop's first; None where nothing was done."""
+def recent_timeline(meters: Meters, most: int = _MOST) -> dict[str, Any] | None:
+    """Who did what in the last seconds, from what meters remember of any run: whole tasks; None where nothing was done."""
     spans, waits = meters.latest(most)
-    end = max([*(span.stop_s for span in spans), *(got for _, got in waits)], default=0.0)
-    # Of the older of two lists that are cut off nothing is shown, because the other does not reach back as far.
-    begun = [min(starts) for starts in ([span.start_s for span in spans], [asked for asked, _ in waits]) if starts]
-    start = max([end - seconds, *begun])
-    if not spans or end <= start:
-        return None
-    rows: dict[str, list[tuple[str, float, float]]] = {"loop": []}
-    for (asked, got), (then, _) in zip(waits, [*waits[1:], (end, end)]):
-        rows["loop"] += [("wait", asked, got), ("step", got, then)]
-    for number in sorted({span.worker for span in spans}):
-        rows[f"worker {number}"] = []
+    recorder = TimelineRecorder(most)
     for span in spans:
-        rows[f"worker {span.worker}"].append(("tasks" if span.task >= 0 else "joining", span.start_s, span.stop_s))
-    shown = {
-        name: [[what, max(0.0, a - start), b - start] for what, a, b in sorted(bars, key=lambda bar: bar[1]) if b > max(a, start)]
-        for name, bars in rows.items()
-    }
-    return {"length_s": end - start, "rows": [{"name": name, "bars": bars} for name, bars in shown.items() if bars]}
+        whole = Report(1)
+        whole.seconds[0] = span.stop_s - span.start_s
+        recorder.task(span, _WHOLE, whole)
+    end = max([*(span.stop_s for span in spans), *(got for _, got in waits)], default=0.0)
+    for (asked, got), (then, _) in zip(waits, [*waits[1:], (end, end)]):
+        recorder.loop(asked, got, then)
+    return recorded_timeline(recorder)
 
 
 def recorded_timeline(recorder: TimelineRecorder, seconds: float = _SECONDS) -> dict[str, Any] | None:
-    """The same with the steps of tasks, from what was recorded."""
+    """Rows of bars (what, from, to), the training loop's first, from what was recorded of the last seconds."""
     whole = recorder.timeline()
     begun = [min(bar.start_s for bar in row.bars) for row in whole.rows]
     start = max([whole.length_s - seconds, min(begun[1:], default=0.0), 0.0])

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
-from ..engine.daemons import Daemons
 from ..errors import ConfigError
 from ..registry import needed
 from .followers import Follower
 from .meters import Meters
+from .page_server import PageAnswer, PageServer
 from .stats import Histogram, Stats
 
 if TYPE_CHECKING:
     from ..loader import Loader
 
-_log = logging.getLogger("stoker")
-#: how long a client may take to ask, and `close` for an answer that is on its way
-_ASK_S, _CLOSE_S = 5.0, 1.0
 
 #: name, what it counts, and the field of `Stats`
 _COUNTERS = (
@@ -78,62 +69,29 @@ class PrometheusPage(Follower):
                 f"observe.prometheus(port={port}, host={host!r}): nothing can be served there "
                 f"({getattr(error, 'strerror', None) or error}); choose another port, or 0 for one that is free"
             ) from error
-        self.port: int = server.server_address[1]
+        self._server, self.port = server, server.port
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/metrics"
-        stop = threading.Event()
-        self._daemons = Daemons(partial(_end, server.socket, stop))
-        try:
-            self._daemons.start("the thread of the Prometheus page", "stoker-prometheus", _serve, server, stop)
-        except ConfigError:
-            server.server_close()
-            raise
+        server.start("stoker-prometheus")
         self._begin(loader)
 
     def _finish(self) -> None:
-        self._daemons.close(_CLOSE_S)
+        self._server.stop()
 
 
-class _MetricsServer(socketserver.TCPServer):
-    allow_reuse_address = True
-
+class _MetricsServer(PageServer):
     def __init__(self, host: str, port: int, page: Callable[[], bytes], kind: str) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.page, self.kind = page, kind
-        super().__init__((host, port), _MetricsAnswer)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("a request for metrics could not be answered", exc_info=True)
+        super().__init__(host, port, _MetricsAnswer)
 
 
-class _MetricsAnswer(BaseHTTPRequestHandler):
+class _MetricsAnswer(PageAnswer):
     server: _MetricsServer
-    timeout = _ASK_S
 
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] not in ("/", "/metrics"):
+    def do_GET(self) -> None:  # noqa: N802
+        if self.path.partition("?")[0] in ("/", "/metrics"):
+            self.send_page(200, self.server.kind, self.server.page())
+        else:
             self.send_error(404)
-            return
-        text = self.server.page()
-        self.send_response(200)
-        self.send_header("Content-Type", self.server.kind)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        """Nobody reads these."""
-
-
-def _serve(server: _MetricsServer, stop: threading.Event) -> None:
-    with server:
-        while not stop.is_set():
-            server.handle_request()
-
-
-def _end(listening: socket.socket, stop: threading.Event) -> None:
-    stop.set()
-    with suppress(OSError):
-        listening.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for a request
 
 
 class _MetricsCollector:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .bottleneck import workers_told
 from .stats import Stats
 
 #: packages whose version matters, if they are installed
@@ -23,11 +24,10 @@ def run_settings(stats: Stats, arguments: Mapping[str, Any] | None = None, comma
     if arguments is not None:
         told["loader"] = ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "as it is by default"
     executor = stats.executor
-    workers = f"{executor.processes} processes of {executor.threads} threads" if executor.processes else f"{stats.workers}"
-    told["workers"] = f"{workers} ({executor.name}){f': {executor.reason}' if executor.reason else ''}"
-    told["stoker"] = _version("stoker") or "not installed"
+    told["workers"] = f"{workers_told(stats)} ({executor.name}){f': {executor.reason}' if executor.reason else ''}"
+    told["stoker"] = package_version("stoker") or "not installed"
     told["python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    told |= {name: version for name in _PACKAGES if (version := _version(name))}
+    told |= {name: version for name in _PACKAGES if (version := package_version(name))}
     told["system"] = f"{platform.system()} {platform.release()}, {platform.machine()}"
     told["processor"] = f"{_processor()}; {stats.cores} cores for this process"
     told["host"] = stats.host
@@ -40,7 +40,8 @@ def command_line() -> str:
 
 
 @cache
-def _version(package: str) -> str:
+def package_version(package: str) -> str:
+    """Nothing where it is not installed, but run from its sources."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -204,7 +204,7 @@ class Stats:
     @property
     def measured(self) -> bool:
         """Whether there are rates and shares: they are taken from the first batch to the last."""
-        return self.batches > 1 and self.elapsed_s > 0
+        return self.batches > 1 and self.elapsed_s > 0 and self.samples > self.first_samples
 
     @property
     def samples_per_s(self) -> float:

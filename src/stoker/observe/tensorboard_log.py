@@ -213,7 +213,10 @@ class TensorBoardLogs:
         newcomers.append(self._follow)
 
     def _follow(self, loader: Loader) -> None:
-        TensorBoardLog(loader, *self._options)
+        try:
+            TensorBoardLog(loader, *self._options)
+        except WriteError as error:  # whoever makes a loader did not ask for a log
+            _log.warning("a loader is not logged for TensorBoard, and training goes on: %s", error)
 
     def close(self) -> None:
         """Log no further loaders; idempotent. What is being logged ends with its loader."""

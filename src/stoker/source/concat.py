@@ -161,7 +161,7 @@ class ConcatSource(Source):
         raise AssertionError("there are not so many origins")
 
     def seeks(self, field: str) -> int:
-        return sum(source.seeks(names[field]) for source, names in zip(self.sources, self._names))
+        return sum(source.seeks(names[field]) for source, names in zip(self.sources, self._names) if field in names)
 
     def fingerprint(self) -> str:
         return digest("mix", *(source.fingerprint() for source in self.sources), *(repr(sorted(m.items())) for m in self._names))

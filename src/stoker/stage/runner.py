@@ -145,7 +145,7 @@ class Runner:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report(len(self.steps))
         if self._functions:
-            scratch.again = isinstance(rows, Places)
+            scratch.again, scratch.slow = isinstance(rows, Places), []  # a task before may have failed in the middle
         report.weight = scratch.weight(self)
         clock, queued_s = (clocks(), scratch.queued_s()) if report.weight else NOT_LOOKED_AT
         record = recorder()
@@ -164,7 +164,7 @@ class Runner:
         if self._functions:
             report.draws = any(function.draws for function in self._functions)
             if scratch.slow:
-                report.slow, scratch.slow = tuple(scratch.slow), []
+                report.slow = tuple(scratch.slow)
             if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
                 report.lock_s = _try_lock(scratch)
                 scratch.tried_s = clock[0]
@@ -276,10 +276,7 @@ class Runner:
                         chunk, targets if len(chunk) == len(rows) else NO_TARGETS, report, self.steps[at]
                     )
             if report.weight:
-                now = clocks()
-                report.seconds[at] += now[0] - clock[0]
-                report.cpu_s[at] += now[1] - clock[1]
-                clock = now
+                clock = _lap(report, at, clock)
                 if isinstance(rows, Chunk):
                     report.nbytes[at] = _bytes_of(rows)
             at += 1

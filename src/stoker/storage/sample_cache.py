@@ -178,7 +178,7 @@ class SampleCache:
         if (before["length"] > 0).any():  # a value was damaged, or somebody was quicker
             with self._lock, self._locked() as locked:
                 if locked:
-                    self._give_back(before)
+                    self._give_back(indices, before)
 
     def remove(self, indices: Ints) -> None:
         """Forget some samples, and give their room back; nothing happens where the lock is not to be had."""
@@ -186,7 +186,7 @@ class SampleCache:
             if locked:
                 entries = self._entries[indices]
                 self._entries[indices] = np.zeros((), _ENTRY)
-                self._give_back(entries)
+                self._give_back(indices, entries)
 
     def kept(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """The samples that have a value, the bytes each takes, and which can be removed."""
@@ -239,10 +239,10 @@ class SampleCache:
             self._head[_USED] += block - left
         return True
 
-    def _give_back(self, entries: NDArray[Any]) -> None:
-        """The room of removed values that have pages of their own; in the lock."""
+    def _give_back(self, indices: Ints, entries: NDArray[Any]) -> None:
+        """The room of removed values that have pages of their own; in the lock. What a damaged entry says may be another's."""
         sizes = _sizes(entries["length"])
-        alone = sizes >= _ALONE
+        alone = (sizes >= _ALONE) & (entries["check"] == _checks(indices, entries))
         for offset, size in zip(entries["offset"][alone].tolist(), sizes[alone].tolist()):
             try:
                 with mmap.mmap(self._values, size, offset=offset) as pages:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from ..errors import KernelError
 from ..kernel import native
@@ -42,7 +42,7 @@ _LOOK_S = 0.002
 class Looks:
     """How closely the workers of this process look at what tasks take."""
 
-    everything = 0  # so many want to know of every task
+    everything: ClassVar[set[int]] = set()  # who wants to know of every task; changed in single steps, by any thread
 
 
 class Scratch:

@@ -1,0 +1,146 @@
+"""A server of pages beside training: a thread that waits for connections, and one for each of them.
+
+Browsers open some and say nothing, and must keep nobody waiting. A forked child has the port but no thread that answers, so it
+closes its own copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import socketserver
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from ..engine.background import Background
+from ..engine.daemons import Daemons
+from ..errors import ConfigError
+
+_log = logging.getLogger("stoker")
+
+#: connections at the same time, and how long one may say nothing
+_CONNECTIONS, _SILENT_S = 16, 5.0
+#: how often it is looked whether it is to end
+_TURN_S = 0.25
+
+
+class PageAnswer(BaseHTTPRequestHandler):
+    """One request, and its answer."""
+
+    timeout = _SILENT_S
+
+    def send_page(self, status: int, kind: str, body: bytes, **headers: str) -> None:
+        """Answer; names of headers have _ for -."""
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "stoker"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a page that is watched asks every second."""
+
+
+class PageServer(socketserver.TCPServer):
+    """Listens from when it is made, and answers from `start` until `stop`, or until it is `over`. OSErrors are the caller's."""
+
+    allow_reuse_address = True
+    allow_reuse_port = False
+    request_queue_size = _CONNECTIONS
+    timeout = _TURN_S
+
+    def __init__(self, host: str, port: int, answer: type[PageAnswer]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._open = threading.BoundedSemaphore(_CONNECTIONS)
+        self._thread: Background | None = None
+        super().__init__((host, port), answer)
+        self.port: int = self.server_address[1]
+        _serving[id(self)] = self
+
+    @property
+    def serves(self) -> bool:
+        return id(self) in _serving
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to be seen any more; asked some times per second."""
+        return False
+
+    def start(self, name: str) -> None:
+        """Answer, in a thread of this name. Raises ConfigError where there can be none, and has ended then."""
+        try:
+            # The thread holds the server: what nobody holds any more goes on until it is over.
+            self._thread = Background(self._serve, 1, name)
+        except ConfigError:
+            self.end()
+            raise
+
+    def stop(self) -> None:
+        """Answer no more, and free the port; idempotent."""
+        if self._thread is not None:
+            self._thread.stop()
+        if self.serves:
+            _hang_up(self.socket)  # wakes the thread that waits for connections
+        if self._thread is not None:
+            self._thread.close()
+        self.end()
+
+    def _serve(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set() and not self.over:
+                self.handle_request()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Free the port; idempotent."""
+        _serving.pop(id(self), None)
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._open.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            Daemons(partial(_hang_up, request)).start("a connection", "stoker-answer", self._converse, request, client_address)
+        except ConfigError:
+            self._open.release()
+            raise
+
+    def _converse(self, request: Any, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except Exception:  # noqa: BLE001  nobody else hears of it, and the loader must not care
+            _log.debug("an answer failed", exc_info=True)
+        finally:
+            self.shutdown_request(request)
+            self._open.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("a connection failed", exc_info=True)
+
+
+def _hang_up(request: socket.socket) -> None:
+    try:
+        request.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it has gone
+
+
+#: servers of this process; changed and copied in single steps, because a fork may come at any time
+_serving: dict[int, PageServer] = {}
+
+
+def _stop_serving() -> None:
+    for server in list(_serving.values()):
+        server.socket.close()
+    _serving.clear()
+
+
+os.register_at_fork(after_in_child=_stop_serving)
