@@ -27,7 +27,7 @@ from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
 from ..observe.facts import Facts
 from ..observe.followers import newcomers
-from ..observe.meters import Meters, Occupancy
+from ..observe.meters import Along, Meters, Occupancy
 from ..observe.stats import Stats
 from ..observe.trace_events import write_latest
 from ..observe.verdict import Verdict, verdict
@@ -763,31 +763,33 @@ class _Portions:
             rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
         self._row_bytes = 0.0 if self._single else _nbytes(self._batch) / max(1, rows)
         self._steps = -(-rows // self._size)
-        self._step = 0
+        self._along = Along(self._size, rows, self._row_bytes)
         if not self._steps:
             loader._cursor = unit.cursors(unit.rows - 1)
         self._keys = self._batch.sample_keys if self._single else []
 
     def __bool__(self) -> bool:
-        return self._step < self._steps
+        return self._along.handed < self._steps
 
     def pop(self, asked: float | None) -> Batch | Sample | dict[str, Any]:
         """The next step; `asked` says when it was asked for where somebody may have waited for it, and that is the first."""
-        step = self._step
-        self._step = step + 1
-        batch = self._batch
-        last = self._step == self._steps
-        loader = self._loader
+        along, batch, loader = self._along, self._batch, self._loader
+        step = along.handed
+        last = step + 1 == self._steps
         loader._cursor = self._unit.cursors(self._reached(step, last))
         if (forerunner := loader._forerunner) is not None:
             forerunner.reached(loader._cursor)
+        if asked is not None or loader._meters.along is not along:
+            rows = min(self._size, along.rows - step * self._size)
+            asked = time.monotonic() if asked is None else asked
+            with_it = None if step else along
+            loader._meters.delivered(asked, rows, int(rows * self._row_bytes), self._starved, with_it)
+        along.handed = step + 1
         if self._single:
-            loader._meters.delivered(asked, 1, 0, self._starved)
             sample = Sample.of(batch._fields, [column[step] for column in batch], self._keys[step])
             return sample._asdict() if loader._dicts else sample
         if self._steps > 1:
             batch = batch.part(step * self._size, min((step + 1) * self._size, batch.rows))
-        loader._meters.delivered(asked, batch.rows, int(batch.rows * self._row_bytes), self._starved)
         if last:
             self._batch = self._unit = None  # type: ignore[assignment]  # the user alone holds it now
         return batch._asdict() if loader._dicts else batch

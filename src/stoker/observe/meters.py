@@ -146,6 +146,30 @@ class _Loop(NamedTuple):
         )
 
 
+class Along:
+    """A batch and those that come with it, of `size` samples each: how many were handed out so far.
+
+    So small batches that were made together cost nothing to count.
+    """
+
+    __slots__ = ("handed", "row_bytes", "rows", "size")
+
+    def __init__(self, size: int, rows: int, row_bytes: float) -> None:
+        self.handed, self.size, self.rows, self.row_bytes = 0, size, rows, row_bytes
+
+
+class _Came(NamedTuple):
+    batches: int = 0
+    samples: int = 0
+    nbytes: int = 0
+
+    def and_also(self, along: Along) -> _Came:
+        """With what came along with the first."""
+        batches = max(0, along.handed - 1)
+        samples = max(0, min(along.handed * along.size, along.rows) - along.size)
+        return _Came(self.batches + batches, self.samples + samples, self.nbytes + int(samples * along.row_bytes))
+
+
 class Occupancy(NamedTuple):
     """What is under way: units that are complete, all of them, their bytes, and how many bytes they may take."""
 
@@ -189,7 +213,8 @@ class Meters:
         # What is handed out is only noted, and summed up some times per second: some loops take 200,000 batches per second.
         self._handed = _Latest(self.MOST_SPANS, 4)  # asked, got, samples, bytes
         self._sums = _Loop()
-        self._along = self._along_samples = self._along_bytes = 0  # batches that came with others, and what is in them
+        self._along: Along | None = None  # batches that come with the last one
+        self._came = _Came()  # those that came with earlier ones
         self._ended: float | None = None  # when an epoch ended, and no other has begun
         self._away_s = 0.0  # between epochs
         # Sums that change with every task; the rest is in `_stats`.
@@ -277,16 +302,14 @@ class Meters:
             self.watch(self, now)  # not when a batch was delivered: interrupted there, it would be lost
         return now
 
-    def delivered(self, asked_s: float | None, samples: int, nbytes: int, starved: bool = True) -> None:
-        """The loop gets a batch; with None it came with the one before, and was not waited for.
+    def delivered(self, asked_s: float, samples: int, nbytes: int, starved: bool = True, along: Along | None = None) -> None:
+        """The loop gets a batch. Those that come `along` with it are not waited for, and count when somebody asks.
 
         Unless it `starved`, it is as if the loop had asked only now: the device was at work with earlier batches meanwhile.
         """
-        if asked_s is None:
-            self._along += 1
-            self._along_samples += samples
-            self._along_bytes += nbytes
-            return
+        if self._along is not None:
+            self._came = self._came.and_also(self._along)
+        self._along = along
         now = time.monotonic()
         if not starved:
             self._hidden_s += now - asked_s
@@ -312,6 +335,16 @@ class Meters:
         self._due = self.watch is not None
         if now - self._first >= self._last.at_s + self._moment_s:
             self._moment(now - self._first)
+
+    def _came_along(self) -> _Came:
+        """Batches that came with others, so far. Any thread may ask."""
+        along, came = self._along, self._came
+        return came if along is None else came.and_also(along)
+
+    @property
+    def along(self) -> Along | None:
+        """Batches that come with the last one that was waited for."""
+        return self._along
 
     def _loop_sums(self) -> _Loop:
         """The sums, with what was handed out since they were last taken. Any thread may ask."""
@@ -373,12 +406,12 @@ class Meters:
 
     def _moment(self, at_s: float) -> None:
         """Note what happened since the last one."""
-        last, sums = self._last, self._sums
+        last, sums, came = self._last, self._sums, self._came_along()
         totals = Moment(
             at_s,
             at_s - last.at_s,
-            sums.folded + self._along,
-            sums.samples + self._along_samples,
+            sums.folded + came.batches,
+            sums.samples + came.samples,
             sums.waited_s,
             self._task_s,
             self._stats.workers,
@@ -441,14 +474,14 @@ class Meters:
         """What was counted so far; without `look`, how long threads were queued is what was last known."""
         if look:
             self.look()
-        sums = self._loop_sums()
+        sums, came = self._loop_sums(), self._came_along()
         competed = self._taken / self._tried if self._tried else 0.0
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
-            batches=sums.folded + self._along,
-            samples=sums.samples + self._along_samples,
-            bytes=sums.nbytes + self._along_bytes,
+            batches=sums.folded + came.batches,
+            samples=sums.samples + came.samples,
+            bytes=sums.nbytes + came.nbytes,
             elapsed_s=sums.got_s - self._first if self._first is not None else 0.0,
             waited_s=sums.waited_s,
             hidden_s=self._hidden_s,
@@ -464,7 +497,7 @@ class Meters:
             ),
             loop=replace(
                 self._loop,
-                steps=max(0, sums.folded + self._along - 1),
+                steps=max(0, sums.folded + came.batches - 1),
                 step_s=max(0.0, sums.step_s - self._away_s),
                 waits=_histogram(sums.waits.tolist()),
             ),
