@@ -182,6 +182,8 @@ def compare(entries: Iterable[Entry], rounds: int) -> Comparison:
             else:
                 result.missing[entry.name] = missing_of(entry.needs)
         for contestant in contestants:
+            contestant.await_ready()
+        for contestant in contestants:
             result.peaks[contestant.name] = contestant.warm_up()
             result.rates[contestant.name] = []
         for number in range(rounds):
@@ -225,6 +227,10 @@ class Contestant:
         self._process.start()
         theirs.close()
 
+    def await_ready(self) -> None:
+        """Wait until it is: one that is still starting would disturb the others' rounds."""
+        self._answer()
+
     def warm_up(self) -> int | None:
         """One round that does not count; returns the peak of memory since the start."""
         with PeakMemory(self._process.pid or 0) as memory:
@@ -236,6 +242,11 @@ class Contestant:
         """Rows/s of one round."""
         with suppress(BrokenPipeError):  # it ended, and may have said why
             self._pipe.send(True)
+        rate, batch_s = self._answer()
+        time.sleep(1.2 * self._entry.lead * batch_s)
+        return rate
+
+    def _answer(self) -> tuple[float, float]:
         try:
             answer: Answer = self._pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -243,9 +254,7 @@ class Contestant:
             answer = f"its process ended with {self._process.exitcode}"
         if isinstance(answer, str):
             raise RuntimeError(f"{self.name}: {answer}")
-        rate, batch_s = answer
-        time.sleep(1.2 * self._entry.lead * batch_s)
-        return rate
+        return answer
 
     def __enter__(self) -> Contestant:
         return self
@@ -262,6 +271,7 @@ def _serve(pipe: Any, entry: Entry) -> None:
     """The contestant's process: a round each time a message comes, until the other end closes."""
     try:
         with entry.make(*entry.arguments) as take:
+            pipe.send((0.0, 0.0))  # it is ready
             while pipe.recv():
                 pipe.send(_round(take, entry))
     except EOFError:

@@ -85,7 +85,7 @@ def main() -> None:
     folder = data.images_of(options)
     data.warm(data.paths_of(folder))
     found: dict[str, Any] = {}
-    for name in PIPELINES:
+    for name in list(PIPELINES)[-1:] if options.quick else PIPELINES:
         note(f"---- {name}")
         ready = 2 if options.quick else lead(64) if name == "decode" else 64
         entries = [

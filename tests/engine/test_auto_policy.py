@@ -38,11 +38,12 @@ def settle(policy: AutoPolicy, choice: Choice | None, *loads: Load) -> Choice | 
     ("load", "setting", "why"),
     [
         (LOCKED, Setting(2, 1), "Python functions take 97% of the work and hold the interpreter lock: 1.0 of 2 cores"),
+        (replace(LOCKED, pillow_s=0.9), Setting(2, 1), "images that Pillow decodes take 97% of the work"),
         (SLEEPING, Setting(0, MOST_THREADS), "tasks are on a core for 1% of their time"),
         (READING, Setting(0, 32), "tasks are on a core for 10% of their time"),
         (replace(READING, draws=True), Setting(2, 1), "draw from a generator"),
     ],
-    ids=["lock", "sleep", "reads", "generators"],
+    ids=["lock", "pillow", "sleep", "reads", "generators"],
 )
 def test_a_limit_that_others_would_not_have_moves_the_work(load: Load, setting: Setting, why: str) -> None:
     choice = first_choice(AutoPolicy(2, 2), load)
@@ -232,3 +233,14 @@ def test_all_workers_come_back_when_the_loop_waits_for_the_few_and_they_do_not_g
 @pytest.mark.parametrize("load", [replace(SLOWED, slowed=None), replace(SLOWED, slowed=0.03)], ids=["not known", "hardly"])
 def test_workers_that_are_in_nobodys_way_stay(load: Load) -> None:
     assert first_choice(AutoPolicy(16, 16), load) is None
+
+
+def test_a_consumer_that_is_elsewhere_for_a_while_tells_nothing_of_a_move() -> None:
+    policy = AutoPolicy(2, 2)
+    choice = first_choice(policy, LOCKED)
+    assert choice is not None
+    policy.moved(choice)
+    away = replace(CALM, samples=10)
+    assert [policy.see(load) for load in (LOCKED, away, away)] == [None] * 3
+    back = [policy.see(faster(LOCKED, 0.5)) for _ in range(2)][-1]
+    assert back is not None and back.setting == Setting(0, 2), "it was slower, and goes back"

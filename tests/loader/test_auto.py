@@ -147,7 +147,7 @@ def test_a_loader_that_nobody_holds_is_freed_with_what_watches_it() -> None:
 def test_pillow_counts_as_a_function_because_it_needs_the_interpreter() -> None:
     steps = {"read": 1.0, "image('image')": 4.0, "map f": 2.0, "collate": 1.0}
     before = Stats(batches=3, steps=(StepStats("map f", wall_s=1.0),))
-    took = tuple(StepStats(name, wall_s=seconds) for name, seconds in steps.items())
+    took = tuple(StepStats(name, "function" if name == "map f" else "native", wall_s=seconds) for name, seconds in steps.items())
     after = Stats(batches=9, samples=60, elapsed_s=2.0, task_s=7.0, worked=80, pillow=40, steps=took)
     load = load_between(before, after)
     assert (load.function_s, load.samples, load.elapsed_s, load.task_s) == (3.0, 60, 2.0, 7.0)
@@ -158,3 +158,9 @@ def test_a_watch_is_quiet_on_one_core() -> None:
     AutoWatch(AutoPolicy(1, 1), executor, None)  # type: ignore[arg-type]
     assert not executor.may_move
     executor.close()
+
+
+def test_reading_from_afar_is_python_code() -> None:
+    steps = (StepStats("read", "read", wall_s=5.0), StepStats("image('jpg')", wall_s=1.0))
+    stats = Stats(batches=9, elapsed_s=2.0, task_s=6.0, worked=80, steps=steps)
+    assert [load_between(Stats(), stats, remote=remote).function_s for remote in (False, True)] == [0.0, 5.0]

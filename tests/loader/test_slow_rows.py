@@ -33,7 +33,7 @@ USUAL_S = 0.001
 
 def report(seconds: float, *slow: tuple[int, float]) -> Report:
     made = Report(1)
-    made.seconds[0], made.slow = seconds, slow
+    made.seconds[0], made.cpu_s[0], made.slow = seconds, seconds, slow
     return made
 
 
@@ -225,3 +225,26 @@ def test_the_slowest_shards_of_all_ranks_come_first() -> None:
     one = Stats(origins=(OriginStats("a", 10, 5.0), OriginStats("b", 10, 1.0)))
     other = Stats(origins=(OriginStats("c", 1, 0.4), OriginStats("b", 10, 4.0)))
     assert [(each.name, each.samples) for each in merge([one, other]).origins] == [("a", 10), ("c", 1), ("b", 20)]
+
+
+def test_where_many_tasks_are_slow_no_sample_is_suspected() -> None:
+    slow = learned()
+    for first in range(1000, 1000 + 64 * 40, 64):
+        slow.see(np.arange(first, first + 64), report(300 * USUAL_S))
+    assert len(slow._suspects) <= 256, "the machine was slow, not these samples"
+
+
+def test_tasks_of_very_many_quick_samples_are_not_suspected() -> None:
+    slow = learned()
+    slow.see(np.arange(1000, 1000 + 4096), report(4096 * 10 * USUAL_S))
+    assert not slow._suspects
+
+
+def test_who_waits_for_the_interpreter_lock_is_not_slow() -> None:
+    slow = SlowRows(ArraysSource({"x": np.arange(1000)}), None, ["read", "native"])
+    for first in range(0, 400, 8):
+        slow.see(np.arange(first, first + 8), report(8 * USUAL_S))
+    locked = report(1000 * USUAL_S)
+    locked.cpu_s[0] = 8 * USUAL_S
+    slow.see(np.arange(8), locked)
+    assert not slow._suspects

@@ -31,7 +31,7 @@ def test_a_loader_shows_where_it_is_and_what_it_measured() -> None:
         for _ in batches:
             pass
         after = batches._repr_html_()
-    assert "epoch 1, row 0" in after and "samples per second" in after and " us</text>" in after
+    assert "epoch 1, row 0" in after and "samples per second" in after and " µs</text>" in after
     assert "closed" in batches._repr_html_()
     with numbers().loader(executor="inline") as one_by_one:
         assert "inline" in one_by_one._repr_html_()

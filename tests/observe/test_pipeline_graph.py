@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 import stoker
-from stoker.image import CenterCrop
+from stoker.image import CenterCrop, Resize
 from stoker.observe.pipeline_graph import GraphNode, graph_nodes, graph_svg
 from stoker.observe.stats import Stats, StepStats
 
@@ -75,6 +75,23 @@ def test_pictures_of_many_sizes_count_among_the_bytes(image_folder: Path) -> Non
         next(iter(batches))
         decoded = graph_nodes(train.plan, batches.stats())[1]
     assert decoded.name == "decode" and (decoded.bytes or 0) > 60 * 40 * 3
+
+
+def test_two_steps_of_the_same_name_have_a_cost_each() -> None:
+    pictures = np.zeros((32, 24, 24, 3), np.uint8)
+    train = stoker.arrays(image=pictures).image("image", Resize(20)).cache("memory").image("image", CenterCrop(16)).batch(8)
+    with train.loader(executor="inline") as batches:
+        for _ in batches:
+            pass
+        stats = batches.stats()
+    assert [step.name for step in stats.steps] == ["read", "image('image')", "cache", "image('image') #2"]
+    assert len({step.samples for step in stats.steps}) == 1
+    assert all(node.cost_us for node in graph_nodes(train.plan, stats) if node.name == "image")
+
+
+def test_bytes_are_not_said_of_a_batch_whose_size_is_not_known() -> None:
+    train = stoker.arrays(image=np.zeros((8, 4, 4, 3), np.uint8), label=np.arange(8)).map(image=len).batch(4)
+    assert graph_nodes(train.plan)[-2].bytes is None
 
 
 def test_hostile_names_are_text_and_nothing_is_fetched() -> None:

@@ -6,11 +6,14 @@ import json
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stoker
 from stoker.errors import ConfigError
+from stoker.observe.rank_stats import gather
 from stoker.observe.stats import (
     ExecutorStats,
     Histogram,
@@ -114,3 +117,10 @@ def test_a_quantile_is_off_by_a_fifth_at_most(times: list[float]) -> None:
 def test_steps_beside_busy_workers_are_compared_with_calm_ones() -> None:
     assert LoopStats(busy_steps=4, busy_step_s=6.0, calm_steps=2, calm_step_s=2.0).interference == 0.5
     assert LoopStats(busy_steps=4, busy_step_s=6.0).interference is None
+
+
+def test_what_is_not_statistics_is_refused_also_where_there_is_one_rank() -> None:
+    with stoker.arrays(x=np.arange(4)).batch(2).loader(executor="inline") as batches:
+        with pytest.raises(ConfigError, match=r"must be statistics, as loader\.stats\(\) gives them, not Loader"):
+            gather(batches)  # type: ignore[arg-type]
+        assert gather(batches.stats()) == batches.stats()

@@ -31,8 +31,8 @@ STATS = Stats(
 GLANCE = Glance(STATS, "Because.", False, ((-1.0, 500.0, 0.1, 0.5), (0.0, 1000.0, 0.8, 0.9)))
 
 
-def shown(glance: Glance, **options: Any) -> str:
-    console = Console(file=io.StringIO(), width=100, markup=False, highlight=False)
+def shown(glance: Glance, width: int = 100, **options: Any) -> str:
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
     console.print(frame(glance, "train.py", **options))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text
@@ -48,6 +48,12 @@ def test_the_view_has_rates_steps_memory_and_the_verdict() -> None:
 def test_without_training_and_before_anything_ran_it_shows_what_there_is() -> None:
     assert "waited" not in shown(GLANCE, training=False)
     assert "0 samples" in shown(Glance(Stats(), "Too little.", True)) and "(closed)" in shown(Glance(Stats(), "", True))
+
+
+def test_eighty_columns_are_enough() -> None:
+    steps = (StepStats("image('photograph')", "native", 1000, 12.3, 12.3),)
+    text = shown(Glance(replace(STATS, steps=steps), "Because.", False, GLANCE.recent), width=80)
+    assert "…" not in text and "us/sample" in text and "■ other waiting" in text
 
 
 def test_names_do_not_steer_the_terminal() -> None:

@@ -93,7 +93,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         stats(READ, step("image('jpg')", cpu=8.9), cores=1, workers=1), replace(PHOTOS, machine_cores=16), "decode",
         "this machine has 16, and this process may use 1",
     ),
-    "Pillow on all cores": (stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "9,000 images of 10,000 samples.*Pillow"),
+    "Pillow on all cores": (stats(READ, IMAGE, pillow=9_000), PHOTOS, "decode", "9,000 images of.*Pillow.*and JPEG"),
     "Pillow and its lock": (
         stats(READ, step("image('png')", cpu=60.0, lock=90.0), workers=16, cores=16, pillow=10_000), PHOTOS, "python",
         "Pillow.*interpreter lock.*`processes=16, threads=1` would give",
@@ -131,11 +131,11 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
     ),
     "a function that waits": (
         stats(READ, step("map f", "function", cpu=0.5, wait=18.0), cores=16), PHOTOS, "waiting",
-        r"map f, 92%.*`threads=20` would give 10\.0x, then the training loop",
+        r"map f, 92%.*`threads=8` would give 4\.0x",
     ),
     "storage": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), PHOTOS, "storage",
-        r"waits for it 82% .*1\.6 ms a sample, 100\.0 MB/s.*`threads=12` would give 5\.7x.*next epoch, with all 10\.0 GB",
+        r"waits for it 82% .*1\.6 ms per sample, 100\.0 MB/s.*`threads=8` would give 4\.0x.*next epoch, with all 10\.0 GB",
     ),
     "a network": (
         stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5)), replace(PHOTOS, stored="network"),
@@ -161,7 +161,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         stats(READ, step("image('jpg')", cpu=4.0), waited=5.0, loop=5.0), replace(PHOTOS, ahead=1), "ahead",
         "`ahead=1` is the limit.*`ahead=8`",
     ),
-    "work that is asked for too late": (stats(READ, waited=5.0, loop=5.0), PHOTOS, "ahead", "idle 95%"),
+    "work that is asked for too late": (stats(READ, waited=5.0, loop=5.0), PHOTOS, "ahead", "Too few batches.*idle 95%"),
     "tiny batches": (stats(READ, loop=0.1, process_s=10.0), PHOTOS, "handout", "they are small.*Larger batches"),
     "a hand-over": (
         stats(READ, loop=4.0, waited=6.0, handed_s=5.9, bytes=590_000_000), replace(PHOTOS, device=True), "handover",
@@ -172,7 +172,7 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
             step("read", "read", cpu=1.0, wait=12.0), step("image('jpg')", cpu=5.0),
             origins=(OriginStats("far.tar", 2_500, 10.0), OriginStats("near.tar", 7_500, 3.0)),
         ),
-        PHOTOS, "shard", r"far\.tar takes 4\.0 ms, from elsewhere 400 us.*50% of the workers' time.*would give 2\.0x",
+        PHOTOS, "shard", r"far\.tar takes 4\.0 ms, from elsewhere 400 us.*50% of the workers' time.*would give 2\.1x",
     ),
     "shards that are alike": (
         replace(DECODING, origins=(OriginStats("a.tar", 5_000, 0.6), OriginStats("b.tar", 5_000, 0.4))), PHOTOS, "decode", "",
@@ -225,7 +225,11 @@ def test_no_more_is_known_than_was_measured(name: str) -> None:
 def test_a_run_of_less_than_a_second_is_too_short_to_judge() -> None:
     text = verdict(replace(DECODING, elapsed_s=0.9, skipped=3))
     assert (text.limit, text.advice) == ("short", ())
-    assert "too short to judge: take more batches" in text and "samples/s" in text and "3 bad samples left out" in text
+    assert (
+        text.startswith("This run is too short to judge: take more batches. ")
+        and "samples/s" in text
+        and "3 bad samples left out" in text
+    )
     assert "--epochs" in verdict(replace(DECODING, elapsed_s=0.9), training=False)
 
 
@@ -245,6 +249,14 @@ def test_who_runs_the_work_is_said_last_where_nobody_chose_it() -> None:
     moved = replace(DECODING, executor=ExecutorStats("threads", 0, 2, 30, "they wait for storage", 1))
     assert verdict(moved).endswith(" Work runs in 2 threads since batch 30: they wait for storage.")
     assert "Work runs" not in verdict(DECODING)
+
+
+def test_samples_that_a_cache_did_not_have_yet_are_not_called_slow() -> None:
+    costs = histogram(ms1=9_900, ms100=100)
+    steps = (step("image('jpg')", cpu=9.0), step("cache", cpu=1.0), step("image('jpg') #2", cpu=8.0))
+    filling = stats(READ, *steps, sample_costs=costs, cache_hits=9_900, cache_misses=100)
+    assert verdict(filling, PHOTOS).limit == "decode"
+    assert verdict(replace(filling, steps=(READ, *steps[2:])), PHOTOS).limit == "tail"
 
 
 def test_a_cache_is_advised_where_it_fits_and_would_help() -> None:
@@ -325,7 +337,7 @@ def test_a_change_gives_what_the_measured_rate_and_the_next_limit_allow() -> Non
 def test_cores_that_others_use_are_not_counted_on() -> None:
     waiting = stats(step("read", "read", cpu=1.0, wait=16.0), step("image('jpg')", cpu=2.5))
     alone, beside = (verdict(waiting, replace(PHOTOS, idle_cores=idle)).advice[0].gain or 0 for idle in (1.6, 0.35))
-    assert alone == pytest.approx(2 / 0.35, rel=0.05) and beside == pytest.approx(2.0, rel=0.05)
+    assert alone == pytest.approx(4.0, rel=0.05) and beside == pytest.approx(2.0, rel=0.05)
 
 
 def test_ranks_share_what_they_have_and_each_has_a_loop() -> None:

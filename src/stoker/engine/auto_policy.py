@@ -89,6 +89,7 @@ class Load:
     cpu_s: float  # of that, on a core
     function_s: float  # of the time in tasks, in Python functions and whatever else needs the interpreter
     process_s: float  # time on a core of this whole process
+    pillow_s: float = 0.0  # of `function_s`, in Pillow
     queued_s: float = 0.0  # in which its threads were ready to run and had no core, where that is known
     draws: bool = False  # whether a function draws from a generator that all threads of its process share
     slowed: float | None = None  # how much longer the consumer's steps take beside busy workers: 0.3 is 30 %; None: not known
@@ -155,6 +156,7 @@ class AutoPolicy:
         self._in_vain: set[str] = set()  # ways to give way that gained nothing, with samples that cost what the next line says
         self._way_cpu_s = 0.0
         self._judged: list[Load] = []  # loads since a move
+        self._elsewhere = 0  # of these, in which the consumer did not wait and took fewer samples
         self._skip = 0
         self._seconds = 0.0  # in which the consumer waited for what it had
         self._failed: dict[Setting, tuple[float, float]] = {}  # when it may be tried again, and after how long that was
@@ -197,7 +199,7 @@ class AutoPolicy:
         if choice.gives_way and self._agreed:
             self._gave_way, self._way_cpu_s = (self.setting, choice.gives_way), self._agreed[-1].sample_cpu_s
         self.setting, self.reason = choice.setting, choice.reason
-        self._agreed, self._judged, self._wished, self._skip = [], [], None, 1
+        self._agreed, self._judged, self._wished, self._skip, self._elsewhere = [], [], None, 1, 0
         self.settled = self._trial is None
 
     def refused(self, choice: Choice, why: str) -> None:
@@ -212,8 +214,14 @@ class AutoPolicy:
         """Whether what is on trial stays."""
         trial = self._trial
         assert trial is not None
+        calm = load.wait_share < _CALM
+        if calm and not trial.gives_way and load.rate < trial.rate:
+            # It was busy elsewhere, with a validation say, and that tells nothing; unless it stays so.
+            self._elsewhere += 1
+            if self._elsewhere < _PATIENCE:
+                return None
         self._judged.append(load)
-        calm, rate = load.wait_share < _CALM, _rate(self._judged)
+        rate = _rate(self._judged)
         gains, late = rate >= trial.gain * trial.rate, len(self._judged) >= _PATIENCE
         stays = gains and calm if trial.gives_way else gains or calm
         lost = rate < _CLEAR * trial.rate
@@ -301,10 +309,11 @@ class AutoPolicy:
         """Processes, for functions that one interpreter is not enough for, or that others keep from it."""
         now, cores, locked = self.setting, self._cores, self._locked(load) >= _LOCKED
         if now.processes < 2 and (load.draws or (locked and load.function_share >= _FUNCTIONS)):
-            why = f"take {load.function_share:.0%} of the work and hold the interpreter lock"
-            why = "draw from a generator that threads share" if load.draws else why
+            who = "images that Pillow decodes" if load.pillow_s > 0.5 * load.function_s else "Python functions"
+            why = f"{who} take {load.function_share:.0%} of the work and hold the interpreter lock"
+            why = "Python functions draw from a generator that threads share" if load.draws else why
             used = f"{load.cpu_s / load.elapsed_s:.1f} of {cores} cores were used"
-            yield Choice(Setting(cores, max(1, now.workers // cores)), f"Python functions {why}: {used}", _GAIN)
+            yield Choice(Setting(cores, max(1, now.workers // cores)), f"{why}: {used}", _GAIN)
         native = load.function_share < _FUNCTIONS and load.on_core < _ON_CORE
         if not now.processes and locked and native and cores >= _FEEDER_CORES:
             yield Choice(Setting(1, cores), "Python code elsewhere in this program holds the interpreter lock", _GAIN)

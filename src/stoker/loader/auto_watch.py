@@ -19,17 +19,15 @@ _log = logging.getLogger("stoker")
 _LOAD_S, _LOAD_BATCHES = 0.5, 4
 #: steps beside busy workers, and beside calm ones, that are enough to compare them
 _STEPS = 8
-#: steps that do not hold the interpreter lock
-_NATIVE = ("read", "image", "decode", "blend", "collate")
-#: of these, the ones that Pillow may do
+#: steps that Pillow may do
 _PILLOW = ("image", "decode")
 
 
 class AutoWatch:
     """Follows one loader. Called by the consumer's thread, some times per second while batches are handed out."""
 
-    def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool) -> None:
-        self._policy, self._executor, self._pool = policy, executor, pool
+    def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool, remote: bool = False) -> None:
+        self._policy, self._executor, self._pool, self._remote = policy, executor, pool, remote
         self._last = Stats()
         self._queued: float | None = None
         self._moves = 0
@@ -55,7 +53,7 @@ class AutoWatch:
             return
         self._last, self._due = stats, now + _LOAD_S
         if self._choice is None:
-            self._ask(self._decide(load_between(last, stats, self._loop)))
+            self._ask(self._decide(load_between(last, stats, self._loop, self._remote)))
             self._tell(meters, stats.executor.since)
 
     def _decide(self, load: Load) -> Choice | None:
@@ -113,13 +111,16 @@ def slowed(before: LoopStats, after: LoopStats) -> float | None:
     return (after.busy_step_s - before.busy_step_s) / busy / calm_s - 1 if calm_s > 0 else None
 
 
-def load_between(before: Stats, after: Stats, loop: LoopStats | None = None) -> Load:
-    """What happened between two snapshots; steps beside busy workers and calm ones are compared since `loop`."""
+def load_between(before: Stats, after: Stats, loop: LoopStats | None = None, remote: bool = False) -> Load:
+    """What happened between two snapshots; steps beside busy workers and calm ones are compared since `loop`.
+
+    What is read from a `remote` place is read by Python code.
+    """
     worked, pillow = after.worked - before.worked, after.pillow - before.pillow
-    earlier = before.steps_s
-    steps = {name: seconds - earlier.get(name, 0.0) for name, seconds in after.steps_s.items()}
-    functions_s = sum(seconds for name, seconds in steps.items() if not name.startswith(_NATIVE))
-    by_pillow_s = sum(seconds for name, seconds in steps.items() if name.startswith(_PILLOW)) * pillow / max(1, worked)
+    earlier, python = before.steps_s, ("function", "read") if remote else ("function",)
+    steps = [(step, step.wall_s - earlier.get(step.name, 0.0)) for step in after.steps]
+    functions_s = sum(seconds for step, seconds in steps if step.kind in python)
+    by_pillow_s = sum(seconds for step, seconds in steps if step.name.startswith(_PILLOW)) * pillow / max(1, worked)
     return Load(
         elapsed_s=after.elapsed_s - before.elapsed_s,
         waited_s=after.waited_s - before.waited_s,
@@ -127,6 +128,7 @@ def load_between(before: Stats, after: Stats, loop: LoopStats | None = None) -> 
         task_s=after.task_s - before.task_s,
         cpu_s=after.cpu_s - before.cpu_s,
         function_s=functions_s + by_pillow_s,
+        pillow_s=by_pillow_s,
         process_s=after.process_s - before.process_s,
         draws=after.draws > before.draws,
         slowed=None if loop is None else slowed(loop, after.loop),

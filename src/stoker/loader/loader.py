@@ -189,7 +189,7 @@ class Loader:
         if self._executor.ahead:
             watch = None
             if policy is not None and isinstance(self._executor, AutoExecutor):
-                watch = AutoWatch(policy, self._executor, self._pool)
+                watch = AutoWatch(policy, self._executor, self._pool, isinstance(plan.source, Source) and plan.source.waits)
             self._meters.watch = partial(_look, self._interference, watch)
         source = plan.source if isinstance(plan.source, Source) else None
         self._origins = OriginTimes(source) if source is not None and source.origins > 1 else None
@@ -197,7 +197,7 @@ class Loader:
             self._meters.origins = self._origins.slowest
         # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
         early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead
-        self._slow_rows = SlowRows(source, self._meters) if early and source is not None else None
+        self._slow_rows = SlowRows(source, self._meters, self._work.runner.kinds) if early and source is not None else None
         self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts

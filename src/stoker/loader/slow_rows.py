@@ -12,12 +12,14 @@ of a sample makes it a suspect before anything is read.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..batch.written_rows import SLOW_S, SLOW_TIMES, Report
 from ..observe.meters import Meters
 from ..observe.stats import SlowSample
+from ..source.arrays import ArraysSource
 from ..source.chunk import Ints
 from ..source.source import Source
 
@@ -25,6 +27,10 @@ from ..source.source import Source
 _TASK_TIMES = 2.0
 #: tasks that are seen before any is suspected: the first ones import things, and fill caches
 _WARM_TASKS = 16
+#: in a task of more rows than this each is so quick that a slow task is an accident
+_TASK_ROWS = 256
+#: where more than this share of the samples that were seen are suspects, none is: then something else was slow
+_MOST_SUSPECTS = 0.05
 #: a sample that is stored in so many times the usual bytes is a suspect
 _TIMES_STORED = 16.0
 #: samples that are remembered
@@ -42,15 +48,17 @@ _SHARE = 4
 class SlowRows:
     """What is known about the slow samples of one source. Used by the consumer's thread alone."""
 
-    def __init__(self, source: Source, meters: Meters | None = None) -> None:
+    def __init__(self, source: Source, meters: Meters | None = None, kinds: Sequence[str] = ()) -> None:
         self._source, self._meters = source, meters
+        # Steps that may wait for something of the sample's own. Others are on a core, or wait for the interpreter lock.
+        self._waiting = [kind == "function" or (kind == "read" and not isinstance(source, ArraysSource)) for kind in kinds]
         self._known: dict[int, float] = {}  # seconds, by source index
         self._slowest_s = 0.0  # of these
         self._suspects: set[int] = set()
         self._flags: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None  # where anything is known, or suspected
         self._usual_s, self._tasks = 0.0, 0  # of a row that is not slow
         self._task_s = self._slow_s = 0.0  # of all rows lately, and of slow ones
-        self._rows = 0
+        self._rows = self._seen = 0
         for index in source.outsized(_TIMES_STORED, _MOST).tolist():
             self._suspect(index)
 
@@ -58,12 +66,13 @@ class SlowRows:
 
     def see(self, indices: Ints, report: Report) -> None:
         """Learn from a task that is done."""
-        rows, spent_s = len(indices), sum(report.seconds) - report.queued_s
+        rows, spent_s = len(indices), self._spent(report)
         if not rows or spent_s <= 0:
             return
         self._tasks += 1
         self._task_s += spent_s
         self._rows += rows
+        self._seen += rows
         if self._rows > _HALF_ROWS:
             self._rows, self._task_s, self._slow_s = self._rows // 2, self._task_s / 2, self._slow_s / 2
         usual_s = self._usual_s
@@ -79,12 +88,18 @@ class SlowRows:
                     if on_time * seconds > self._limit_s:
                         self._note(int(indices[slot]), on_time * seconds)
                 return
-            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > self._limit_s:
-                self._slow_s += spent_s - rows * usual_s
-                for index in indices.tolist():
-                    self._suspect(index)
+            elif spent_s > _TASK_TIMES * rows * usual_s and spent_s - rows * usual_s > self._limit_s and rows <= _TASK_ROWS:
+                self._suspect_all(indices, spent_s - rows * usual_s)
                 return
         self._usual_s = each_s if not usual_s else usual_s + 0.1 * (min(each_s, 4 * usual_s) - usual_s)
+
+    def _spent(self, report: Report) -> float:
+        """What a task took because of its samples."""
+        if not self._waiting:
+            return sum(report.seconds) - report.queued_s
+        steps = zip(self._waiting, report.seconds, report.cpu_s)
+        spent_s = sum(seconds if waiting else min(seconds, cpu_s) for waiting, seconds, cpu_s in steps)
+        return max(sum(report.cpu_s), spent_s - report.queued_s)
 
     @property
     def _limit_s(self) -> float:
@@ -114,6 +129,15 @@ class SlowRows:
         if index not in self._known and len(self._suspects) < _MOST:
             self._suspects.add(index)
             self._flag(index)
+
+    def _suspect_all(self, indices: Ints, excess_s: float) -> None:
+        """One of these may be slow."""
+        if len(self._suspects) + len(indices) > max(_TASK_ROWS, _MOST_SUSPECTS * self._seen):
+            self._suspects.clear()
+            return
+        self._slow_s += excess_s
+        for index in indices.tolist():
+            self._suspect(index)
 
     def _flag(self, index: int) -> None:
         if self._flags is None:

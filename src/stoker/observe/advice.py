@@ -25,8 +25,14 @@ from .what_if import (
 
 #: what gives less is not worth saying
 _WORTH = 1.15
+#: the share of their time that workers are in tasks where nothing keeps them from it
+_BUSY = 0.95
+#: so many times as many threads are advised at once
+_AT_ONCE = 4
 #: the share of the free memory that a cache may take
 _ROOM = 0.8
+#: what a sample takes that is found in a cache, and each byte of it, on a core
+_FOUND_S, _FOUND_BYTE_S = 1e-5, 5e-10
 #: how a resource is called as the next limit
 _NAMES = {
     "loop": "the training loop",
@@ -80,6 +86,7 @@ class _Case:
 
     def _then(self, found: Prediction) -> str:
         same = found.limit == self.limit.resource or (found.limit == "loop" and not self.training)
+        same = same or (found.limit == "workers" and self.limit.name == "cores")  # each has a core then
         return "" if same else _NAMES.get(found.limit, "")
 
 
@@ -128,6 +135,8 @@ def _cache(case: _Case) -> Iterator[Advice]:
     ):
         return
     changed = case.costs.without(steps, made_samples(stats))
+    found_s = _FOUND_S + nbytes / max(1, facts.samples) * _FOUND_BYTE_S
+    changed = replace(changed, cpu_s=changed.cpu_s + found_s)
     after = f"after {steps[-1].name}"
     if nbytes <= _ROOM * facts.memory_left:
         fits = f"{show_bytes(nbytes)} of {show_bytes(facts.memory_left)} free"
@@ -164,8 +173,10 @@ def _shards(case: _Case) -> Iterator[Advice]:
 
 def _no_pillow(case: _Case) -> Iterator[Advice]:
     if by_pillow(case.stats):
-        told = "" if case.limit.name == "python" else f" ({pillow_told(case.stats)})"
-        yield Advice(f"JPEG is decoded several times as fast as what Pillow decodes{told}")
+        if case.limit.name == "python":  # which says it already
+            yield Advice("JPEG is decoded several times as fast as what Pillow decodes")
+        else:
+            yield Advice(f"{pillow_told(case.stats)}, and JPEG is decoded several times as fast")
 
 
 def _step_free(case: _Case) -> Iterator[Advice]:
@@ -205,7 +216,8 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
     if stats.executor.processes:
         yield Advice("more threads per process may help")
         return
-    threads = wanted_threads(case.costs)
+    # Not more than some times as many: what they wait for may have a limit of its own, which shows when it is reached.
+    threads = min(wanted_threads(case.costs), _AT_ONCE * stats.workers)
     if threads > stats.workers:
         changed = case.costs.with_workers(threads)
         yield from case.gives(f"`threads={threads}`", f"threads={threads}", changed, always=True)
@@ -241,10 +253,9 @@ def _larger_batches(case: _Case) -> Iterator[Advice]:
 
 
 def _near_shard(case: _Case) -> Iterator[Advice]:
-    stats, costs = case.stats, case.costs
-    saved_s = case.limit.excess * stats.task_s / made_samples(stats)
-    changed = replace(costs, wait_s=max(0.0, costs.wait_s - saved_s))
-    yield from case.gives("a copy of that shard on the storage of the others", "", changed, always=True)
+    # Batches come in order: while all wait for that shard, workers have less and less to do.
+    left = (1 - case.limit.excess) * min(1.0, balance_of(case.stats).busy / _BUSY)
+    yield from case.saves("a copy of that shard on the storage of the others", 1 - left)
 
 
 def _without_slow(case: _Case) -> Iterator[Advice]:
@@ -272,8 +283,8 @@ def _step_back(case: _Case) -> Iterator[Advice]:
     gain = step_s / calm_s if calm_s else 1.0
     threads = max(1, min(math.ceil(1.2 * gain * used_cores(stats)), stats.cores - 1))
     gain = min(gain, costs.with_workers(threads).rates()["workers"] / stats.samples_per_s)
-    if threads < stats.workers and not stats.executor.processes:
-        yield Advice(f"`threads={threads}`, which keeps up,", f"threads={threads}", max(1.0, gain))
+    if threads < stats.workers and not stats.executor.processes and gain >= 1.05:
+        yield Advice(f"`threads={threads}`", f"threads={threads}", gain)
     if not stats.executor.processes:
         yield Advice("`processes=1` takes the workers' Python out of the loop's interpreter", "processes=1")
 

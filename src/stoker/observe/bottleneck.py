@@ -17,6 +17,8 @@ SHORT_S = 1.0
 _CALM, _CALM_BUSY = 0.1, 0.05
 #: steps that take longer by this share beside busy workers are slowed by them
 SLOWED = 0.1
+#: and by this share in all, because not all steps are beside busy workers
+_IN_ALL = 0.05
 #: so many of them are needed to say so, of each kind
 _STEPS = 5
 #: cores of which this share is busy are all busy
@@ -35,6 +37,8 @@ _FEW, _SLOW_SHARE = 0.4, 0.25
 _SLOW_SHARD, _SLOW_SHARD_SHARE = 2.0, 0.15
 #: from this share of samples on that were not in a cache it may be cold
 _COLD = 0.05
+#: a loop that waits for more than this share of its time does not only wait for the interpreter to take what is ready
+_ASKING = 0.5
 #: where so many units are ready nearly always, the loop does not wait for them
 _READY, _NEARLY = 2, 0.8
 #: bytes in and out per second on a core from which on moving them is the work
@@ -121,8 +125,8 @@ def find_limit(stats: Stats, facts: Facts, training: bool = True) -> Limit:
 
 
 def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
-    more = slowed_by(stats)
-    if more < SLOWED or balance.busy * stats.workers < 0.1:
+    more, loop = slowed_by(stats), stats.loop
+    if more < SLOWED or more * loop.busy_steps / max(1, loop.busy_steps + loop.calm_steps) < _IN_ALL:
         return None
     return Limit(
         "slowed",
@@ -140,6 +144,8 @@ def slowed_by(stats: Stats) -> float:
 
 def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     """Batches are ready, and the loop needs the interpreter, or a core, to take them."""
+    if balance.waited > _ASKING:
+        return None
     ready = sum(moment.ready >= _READY for moment in stats.history)
     return _slowed(stats, facts, balance) if stats.history and ready >= _NEARLY * len(stats.history) else None
 
@@ -153,7 +159,7 @@ def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     rates = costs_of(stats, facts).rates()
     able = min(rate for name, rate in rates.items() if name != "loop") / stats.samples_per_s
     if balance.busy < 0.8 and able > 1.2:
-        spare += f": they could feed a loop {'more than 10' if able > 10 else f'{able:.1f}'} times as fast"
+        spare += f": they could feed a loop {'more than 10' if able > 10 else f'at least {able:.1f}'} times as fast"
     return Limit("loop", f"Fast enough: the training loop itself is the limit ({spare})", "loop")
 
 
@@ -238,6 +244,8 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     read = next((step for step in stats.steps if step.kind == "read"), None)
     if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
         return None  # who waits for a core or the lock now and then takes longer, too
+    if excess - _before_cache(stats) < _SLOW_SHARE:
+        return None  # those that were not in the cache yet are the slow ones
     if read is not None and read.wait_s > 0.5 * stats.task_s:
         return None
     worst = next(iter(stats.slowest), None)
@@ -297,8 +305,8 @@ def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
         told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
         return Limit("handout", told, "loop")
-    told = f"Workers were idle {balance.idle:.0%} of the time although batches were waited for: they were asked for too late"
-    return Limit("ahead", told, "memory")
+    told = f"Too few batches are prepared ahead: workers were idle {balance.idle:.0%} of the time, and batches were waited for"
+    return Limit("ahead", f"{told} at others", "memory")
 
 
 def _per_batch(stats: Stats) -> str:
@@ -370,7 +378,7 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     # Reading from memory waits for nothing but the lock; where a loop in Python makes other steps wait for it, reading does too.
     if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
         return _held_elsewhere(balance.lock + balance.wait)
-    each = f"{_ms(top.wait_s / max(1, top.samples))} a sample"
+    each = f"{_ms(top.wait_s / max(1, top.samples))} per sample"
     speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
         return Limit("network", f"The network is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")

@@ -492,8 +492,10 @@ def _histogram(counts: list[int]) -> Histogram:
 
 
 def _step_stats(step: StepName, sums: _Step, competed: float) -> StepStats:
-    """A step's sums, its time off a core told apart: functions wait for the interpreter lock as often as it was found taken."""
-    lock = {"read": 0.0, "native": 1.0}.get(step.kind, competed) * sums.off_s
+    """A step's sums, with the reason for its time off a core: functions wait for the interpreter lock as often as it was found
+    taken, and always where it mostly was.
+    """
+    lock = {"read": 0.0, "native": 1.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * sums.off_s
     return StepStats(
         step.name,
         step.kind,

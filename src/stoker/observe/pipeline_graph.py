@@ -73,7 +73,8 @@ def graph_nodes(plan: Plan, stats: Stats | None = None, device: str = "") -> lis
         nodes += [GraphNode(*_split(node)) for node in segment.tail]
     nodes += [costs.verb(node) for node in plan.stages]
     if plan.batch is not None:
-        size = sum(spec.nbytes for spec in (plan.specs or {}).values())
+        specs = (plan.specs or {}).values()
+        size = sum(spec.nbytes for spec in specs) if all(spec.fixed for spec in specs) else 0
         nodes.append(costs.node(*_split(plan.batch), "native" if costs.has("collate") else "", "collate", size or None))
     nodes += [costs.verb(node) for node in plan.finish]
     worth = costs.handed_us > sum(node.cost_us or 0.0 for node in nodes) / 100
@@ -277,7 +278,7 @@ def _told_node(node: GraphNode) -> str:
 def _microseconds(cost_us: float) -> str:
     if cost_us >= 10_000:
         return f"{cost_us / 1000:,.1f} ms"
-    return f"{cost_us:,.0f} us" if cost_us >= 10 else f"{cost_us:.1f} us"
+    return f"{cost_us:,.0f} µs" if cost_us >= 10 else f"{cost_us:.1f} µs"
 
 
 def _cut(text: str, most: float) -> str:

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import Any
 
+from ..errors import ConfigError
 from .stats import Stats, merge
 
 
@@ -18,6 +19,8 @@ def gather(stats: Stats) -> Stats:
     >>> gather(Stats(batches=3)).batches
     3
     """
+    if not isinstance(stats, Stats):
+        raise ConfigError(f"gather(stats): must be statistics, as loader.stats() gives them, not {type(stats).__name__}")
     torch: Any = sys.modules.get("torch")
     group = getattr(torch, "distributed", None)
     if group is None or not group.is_available() or not group.is_initialized():

@@ -106,7 +106,7 @@ def frame(glance: Glance, title: str, training: bool = True, url: str = "") -> R
     parts: list[Any] = [rates]
     steps = [step for step in stats.steps if step.samples]
     if steps:
-        parts += [Text(), _steps(steps)]
+        parts += [Text(), _steps(steps), Text("  ").join(Text(f"■ {name}", style) for _, style, name in _WAYS)]
     parts += [Text(), Text(_clean(glance.why))]
     if url:
         parts += [Text(), Text(url, style="dim", no_wrap=True, overflow="fold")]
@@ -149,9 +149,7 @@ def _steps(steps: list[StepStats]) -> RenderableType:
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=28)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_row(
-        Text("step", "dim"), Text("us/sample", "dim"), Text.assemble(*((f"■ {name}  ", style) for _, style, name in _WAYS))
-    )
+    table.add_row(Text("step", "dim"), Text("us/sample", "dim"), "")
     for step in steps:
         drawn, end = Text(), 0.0
         for way, style, _ in _WAYS:

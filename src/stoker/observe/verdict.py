@@ -41,12 +41,12 @@ def verdict(stats: Stats, facts: Facts | None = None, *, training: bool = True) 
     `facts` are what the loader knows of its data and machine; with them it says more. Without `training` whoever takes the
     batches does nothing with them, so that waiting for them means nothing.
     """
-    longer = "take more batches" if training else "run more, with `--epochs 5` or a larger `--limit`"
+    longer = "take more batches" if training else "run it for longer (`--epochs` of `stoker run`, `--seconds` of `stoker bench`)"
     if not stats.measured:
         return Verdict(f"Too little has run to say anything: {longer}.", "short")
     notes = f"{_notes(stats)}{_chosen(stats)}"
     if stats.elapsed_s < SHORT_S:
-        return Verdict(f"{_rate(stats, training)}, which is too short to judge: {longer}.{notes}", "short")
+        return Verdict(f"This run is too short to judge: {longer}. {_rate(stats, training)}.{notes}", "short")
     facts = Facts() if facts is None else facts
     limit = find_limit(stats, facts, training)
     advice = find_advice(stats, facts, limit, training)

@@ -86,6 +86,16 @@ def make_stages(steps: Iterable[AnyStep], seed: int, retries: IoRetries | None =
     return stages
 
 
+def _numbered(names: list[str]) -> list[str]:
+    """Names of steps, each found once: what two of them cost is not one sum.
+
+    >>> _numbered(["image('jpg')", "cache", "image('jpg')"])
+    ["image('jpg')", 'cache', "image('jpg') #2"]
+    """
+    earlier = [names[:at].count(name) for at, name in enumerate(names)]
+    return [f"{name} #{before + 1}" if before else name for name, before in zip(names, earlier)]
+
+
 class Runner:
     """Reads, then applies stages, settling failures after each step.
 
@@ -111,7 +121,7 @@ class Runner:
         self._makes = last_makers([step for step, _ in doing], work.columns)
         self._acts: list[_Act] = [_act(step, stage, makes) for (step, stage), makes in zip(doing, self._makes[1:])]
         self._whole = [stage.whole for _, stage in doing]
-        self.steps = [stage.name for _, stage in doing]
+        self.steps = _numbered([stage.name for _, stage in doing])
         #: of each step: "read", "native", or "function", which holds the interpreter lock
         self.kinds = ["function" if stage.functions else "native" for _, stage in doing]
         if read:

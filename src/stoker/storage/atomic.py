@@ -232,7 +232,7 @@ def write_error(error: OSError, told: str, folder: bytes | None, written: int, m
     where = (
         f"after {show_bytes(written)}" + (f", with {show_bytes(more)} more at hand" if more else "") if written or more else ""
     )
-    left = "Nothing of it is left behind" if folder is not None else "What went out of it is not whole"
+    left = "Nothing of it is left behind" if folder is not None or not written else "What was written of it is incomplete"
     return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. {left}")
 
 
