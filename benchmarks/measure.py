@@ -293,7 +293,7 @@ def _round(take: Take, entry: Entry) -> Answer:
 
 
 class PeakMemory:
-    """Looks ten times a second at the memory of a process and its children: PSS, so that shared pages count once."""
+    """Looks ten times per second at the memory of a process and its children: PSS, so that shared pages count once."""
 
     def __init__(self, pid: int) -> None:
         self.peak: int | None = None

@@ -23,7 +23,7 @@ from stoker.kernel import file_reads as files
 from stoker.kernel import native
 from stoker.loader import build, front, thread_count
 from stoker.loader import look_ahead as foresight
-from stoker.observe import live, loader_view, page_data, tensorboard_log, trace_events
+from stoker.observe import loader_view, page_data, page_server, tensorboard_log, trace_events
 from stoker.observe.meters import Meters
 from stoker.pack.values import example
 from stoker.pack.writers import lmdb_writer as lmdb
@@ -124,7 +124,9 @@ ROWS = {
     "events of it that are held back": f"{trace_events._LINES:,}, and {trace_events._HELD_S:g} s",
     "timeline of `observe.tensorboard`": f"{default(tensorboard_log.tensorboard, 'trace_s'):g} s, and "
     f"{tensorboard_log._MOST_TRACE >> 20} MiB",
-    "connections to the page of `observe.watch`": f"{live._CONNECTIONS}, silent for {live._SILENT_S:g} s each",
+    "connections to a page of `observe.watch` or `observe.prometheus`": (
+        f"{page_server._CONNECTIONS}, silent for {page_server._SILENT_S:g} s each"
+    ),
     "timeline on that page": f"the last {page_data._SECONDS:g} s, and {loader_view._TASKS} tasks",
     "workers of a torch DataLoader": f"{torch_dataset._MOST_WORKERS:,}",
 }

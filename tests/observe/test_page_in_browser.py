@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from stoker.engine.background import Background
 from stoker.observe.advice import Advice
-from stoker.observe.live import _PageServer
+from stoker.observe.live import _WatchServer
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.page_data import page_data
 from stoker.observe.pipeline_graph import GraphNode, graph_svg
@@ -123,6 +122,8 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
 
         def record(self) -> None: ...
 
+        def stop_recording(self) -> None: ...
+
         def data(self, **more: Any) -> dict[str, Any]:
             self.asked += 1
             recent = [(float(at), 500.0, 0.1, 0.9) for at in range(-12, 1)]
@@ -130,11 +131,11 @@ def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> No
             return {**data, "stats": {**data["stats"], "elapsed_s": 500.0}}  # so long that one wants to see the end of it
 
     view = View()
-    server = _PageServer(cast(LoaderView, view), 0)
-    thread = Background(server.serve, 1, "serving")
+    server = _WatchServer(cast(LoaderView, view), 0)
+    server.start("serving")
     try:
-        html = dump(tmp_path, f"http://127.0.0.1:{server.server_address[1]}/?token={server.token}")
+        html = dump(tmp_path, f"http://127.0.0.1:{server.port}/?token={server.token}")
     finally:
-        thread.close()
+        server.stop()
     assert "look 3" in html and "Throughput lately" in html and "closed: this is its last state" in html and view.asked == 3
     assert server.token not in html

@@ -15,7 +15,8 @@ import pytest
 import stoker
 from stoker.errors import ConfigError
 from stoker.image import CenterCrop
-from stoker.observe.report import embedded, report_page, sample_pictures, step_costs, write_report
+from stoker.observe.page_data import page_data
+from stoker.observe.report import embedded, run_page, sample_pictures, step_costs, write_report
 from stoker.observe.stats import Stats, StepStats
 
 from ..loader.runs import numbers
@@ -61,6 +62,10 @@ class Parts(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+
+def report_page(title: str, stats: Stats, why: str, **more: Any) -> str:
+    return run_page(page_data(title, stats, why, **more))
 
 
 def data_of(text: str) -> Any:

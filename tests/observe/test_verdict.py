@@ -352,3 +352,8 @@ def test_a_real_run_has_a_verdict() -> None:
         list(loader)
         assert "samples/s" in loader.why() and "waited" in loader.why()
         assert loader.facts().samples == 4000 and loader.facts().stored == "memory"
+
+
+def test_nothing_is_said_of_a_run_that_gave_no_sample_after_the_first_batch() -> None:
+    stats = Stats(batches=2, samples=4, first_samples=4, elapsed_s=2.0, waited_s=0.01, workers=2, cores=2)
+    assert verdict(stats).limit == "short"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..sizes import counted
-from .batch_pictures import BatchPicture, batch_pictures
+from .batch_pictures import BatchPicture, batch_pictures, shrunk
 
 #: longest side of a picture, in pixels, and how large a small one is shown at least
 _SIDE, _SHOWN = 128, 96
@@ -93,11 +92,5 @@ def boxes_html(boxes: NDArray[np.float64], names: Sequence[str] = ()) -> str:
 
 def data_url(pixels: NDArray[np.uint8], longest: int) -> str:
     """Pixels as an image within a page: a JPEG; of small pictures, which are enlarged, a PNG."""
-    from PIL import Image
-
-    image = Image.fromarray(np.ascontiguousarray(pixels))
-    kind = "PNG" if max(image.size) < _SHOWN else "JPEG"
-    image.thumbnail((longest, longest))
-    out = io.BytesIO()
-    image.save(out, kind, **({"quality": 85} if kind == "JPEG" else {}))
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(out.getvalue()).decode('ascii')}"
+    kind = "PNG" if max(pixels.shape[:2]) < _SHOWN else "JPEG"
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(shrunk(pixels, longest, kind)[0]).decode('ascii')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,16 @@ def batch_pictures(columns: Mapping[str, Any], most: int = 16) -> list[BatchPict
             labels, boxes = _labels(columns, len(shown)), _boxes(columns, shown)
             return [BatchPicture(*row) for row in zip(shown, labels, boxes)]
     return []
+
+
+def shrunk(pixels: NDArray[np.uint8], longest: int, kind: str = "JPEG") -> tuple[bytes, int, int]:
+    """A file of these pixels, made so small that the longer side has at most so many; and its width and height."""
+    from PIL import Image
+
+    image, out = Image.fromarray(np.ascontiguousarray(pixels)), io.BytesIO()
+    image.thumbnail((longest, longest))
+    image.save(out, kind, quality=85)
+    return out.getvalue(), image.width, image.height
 
 
 def _may_be_pictures(name: str, value: Any) -> bool:

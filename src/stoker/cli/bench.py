@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +26,7 @@ from .contenders import (
     take_turns,
 )
 from .peers import Peer, PeerWork, choose_peers
+from .run import tell_verdict, verdict_json
 from .screen import Ahead, AsJson, bar, check_writable, out, print_json, tell, tell_table
 from .sources import SourceName, stored_in
 
@@ -220,7 +220,7 @@ class _Bench:
 
     def facts(self) -> dict[str, Any]:
         """As plain data."""
-        found, parallel, ceiling, why = self._found, self._parallel, self._ceiling, self._parallel.why
+        found, parallel, ceiling = self._found, self._parallel, self._ceiling
         return {
             "source": found.source,
             "samples": found.count,
@@ -240,15 +240,11 @@ class _Bench:
             "peers": {peer.name: {**peer.result(), **ratio_facts("stoker_ratio", parallel, peer)} for peer in self._peers},
             "notes": self._notes,
             "steps": {"serial": _step_facts(self._serial.stats), "parallel": _step_facts(parallel.stats)},
-            "verdict": str(why),
-            "limit": why.limit,
-            "advice": [asdict(each) for each in why.advice],
+            **verdict_json(parallel.why),
         }  # fmt: skip
 
     def tell(self) -> None:
         """As text."""
-        from .run import tell_verdict
-
         found = self._found
         size = show_bytes(found.nbytes / found.count)
         before = "read over the network each time" if found.remote else "read once before"

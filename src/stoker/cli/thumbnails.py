@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..batch.batch_pictures import shrunk
 from ..errors import ImageError
 from ..image.lower import lower
 from ..image.pillow import open_image
@@ -84,7 +81,7 @@ def look(picture: Picture, data: bytes, thumbnail: bool) -> Picture:
         return replace(known, problem=str(error))
     finally:
         scratch.close()
-    return replace(known, thumbnail=_shrink(pixels)) if thumbnail else known
+    return replace(known, thumbnail=shrunk(pixels, _SIDE)[0]) if thumbnail else known
 
 
 def picture_size(data: bytes) -> tuple[int, int] | None:
@@ -107,13 +104,3 @@ def _header(data: bytes) -> dict[str, Any]:
                 return {"width": image.width, "height": image.height, "format": image.format or "?", "mode": image.mode}
     except Exception:  # noqa: BLE001  Pillow raises nearly anything on bad bytes; decoding them says what is wrong
         return {}
-
-
-def _shrink(pixels: NDArray[np.uint8]) -> bytes:
-    from PIL import Image
-
-    small = Image.fromarray(pixels)
-    small.thumbnail((_SIDE, _SIDE))
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=82)
-    return buffer.getvalue()

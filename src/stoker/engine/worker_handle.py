@@ -129,7 +129,7 @@ class WorkerHandle:
             self.line.send(head(Kind.FREE, places))
 
     def new_stacks(self, start: int, deadline: float) -> str:
-        """What it has written of its stacks behind `start`, when no more comes."""
+        """What it has written of its stacks after `start`, when no more comes."""
         size = start
         while True:
             now = os.fstat(self.stacks).st_size

@@ -17,7 +17,7 @@ from ..batch.batch_pictures import batch_pictures
 from ..storage.names import AnyPath
 from ..storage.text_files import write_text
 from .loader_view import LoaderView
-from .page_data import finite, page_data
+from .page_data import finite
 from .stats import Stats
 
 if TYPE_CHECKING:
@@ -90,11 +90,6 @@ def sample_pictures(batch: Any, most: int = _PICTURES) -> list[dict[str, str]]:
     keys = [*getattr(batch, "sample_keys", ()), *[""] * len(found)]
     names = [f"{key}: {picture.label}" if key and picture.label else key or picture.label for key, picture in zip(keys, found)]
     return [{"src": data_url(picture.pixels, _SIDE), "name": name} for picture, name in zip(found, names)]
-
-
-def report_page(title: str, stats: Stats, why: str, **more: Any) -> str:
-    """The report of a run as one HTML file; `more` is what `page_data` takes."""
-    return run_page(page_data(title, stats, why, **more))
 
 
 def run_page(data: Mapping[str, Any], *, live: bool = False) -> str:

@@ -6,7 +6,6 @@ that takes batches, some times per minute, and is complete on the disk each time
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import socket
@@ -16,7 +15,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..batch.batch_pictures import batch_pictures
+from ..batch.batch_pictures import batch_pictures, shrunk
 from ..errors import ConfigError, WriteError
 from ..kernel.records import crc32c, mask_crc
 from ..registry import needed
@@ -180,14 +179,8 @@ class TensorBoardLog(Follower):
         return self._summaries.Summary.Value(tag=tag, metadata=self._summaries.SummaryMetadata(plugin_data=plugin), tensor=tensor)
 
     def _picture(self, number: int, pixels: Any) -> Any:
-        from PIL import Image
-
-        image, out = Image.fromarray(pixels), io.BytesIO()
-        image.thumbnail((_SIDE, _SIDE))
-        image.save(out, "PNG")
-        picture = self._summaries.Summary.Image(
-            height=image.height, width=image.width, colorspace=3, encoded_image_string=out.getvalue()
-        )
+        data, width, height = shrunk(pixels, _SIDE, "PNG")
+        picture = self._summaries.Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=data)
         return self._summaries.Summary.Value(tag=f"stoker/pictures/{number:02}", image=picture)
 
     def _finish(self) -> None:

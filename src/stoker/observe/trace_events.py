@@ -42,7 +42,7 @@ def trace(loader: Loader, path: AnyPath, *, seconds: float | None = None, most: 
 
     It has every task with its steps on its worker's row, the waits and the steps of the training loop, and counters of batches
     ready, memory in flight and samples per second. It is written as it goes: in memory are some hundred kilobytes, and the file
-    is complete JSON about once a second, also if the process is killed. With a name that ends in ``.gz`` it is packed. An
+    is complete JSON about once per second, also if the process is killed. With a name that ends in ``.gz`` it is packed. An
     existing file is replaced.
 
     It ends as a context manager, by `close()`, with its loader, or after so many `seconds` or bytes (`most`). Where the file

@@ -191,11 +191,12 @@ class Runner:
             first = 2
             chunk, renderer = rendered
             rows, targets = self._settle(chunk, targets, report, self.steps[1])
-            now = clocks() if report.weight else clock
-            report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
-            report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
-            report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
-            clock = now
+            if report.weight:
+                now = clocks()
+                report.seconds[:first] = renderer.read_s, now[0] - clock[0] - renderer.read_s
+                report.cpu_s[:first] = renderer.read_cpu_s, now[1] - clock[1] - renderer.read_cpu_s
+                report.nbytes[:first] = renderer.read_bytes, _bytes_of(chunk)
+                clock = now
         return self._through(acts, first, stop, rows, targets, scratch, report, clock)
 
     def _kept(

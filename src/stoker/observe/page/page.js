@@ -1,5 +1,5 @@
 "use strict";
-// One page for a finished run, whose data is in it, and for one that goes on, which it asks once a second.
+// One page for a finished run, whose data is in it, and for one that goes on, which it asks once per second.
 // Everything shown is text in a node that was made here: nothing in the data is ever read as HTML, but the graph,
 // which Stoker makes itself; and the page's policy runs no other script than this one.
 (() => {
