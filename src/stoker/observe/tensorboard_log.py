@@ -184,7 +184,7 @@ class TensorBoardLog(Follower):
 
         image, out = Image.fromarray(pixels), io.BytesIO()
         image.thumbnail((_SIDE, _SIDE))
-        image.save(out, "PNG")
+        image.save(out, "PNG", compress_level=1)  # in the thread of the training loop
         picture = self._summaries.Summary.Image(
             height=image.height, width=image.width, colorspace=3, encoded_image_string=out.getvalue()
         )
