@@ -89,6 +89,9 @@ class PrometheusPage(Follower):
             raise
         self._begin(loader)
 
+    def __repr__(self) -> str:
+        return f"PrometheusPage({self.address!r})"
+
     def _finish(self) -> None:
         self._daemons.close(_CLOSE_S)
 
