@@ -44,3 +44,9 @@ def test_a_loader_starts_its_share_of_threads_and_as_many_as_it_is_given(monkeyp
     for given, started in ((None, 2), (3, 3)):
         with numbers().batch(2).loader(threads=given) as loader:
             assert repr(loader).startswith(f"Loader({started} x ")
+
+
+def test_a_rank_judges_by_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with numbers().shard(0, 1).batch(2).loader(executor="inline") as batches:
+        assert batches.stats().cores == 2

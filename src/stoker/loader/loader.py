@@ -21,7 +21,7 @@ from ..device import check_batches, choose_output
 from ..engine.auto_executor import AutoExecutor
 from ..engine.daemons import ended
 from ..engine.feed import Exhausted, Feed, Supply
-from ..engine.resources import queued_seconds, usable_cores
+from ..engine.resources import queued_seconds
 from ..engine.run_task import presentable
 from ..engine.schedule import Window
 from ..errors import ClosedError, ConfigError, DataLossError, SampleError, StateError
@@ -72,6 +72,7 @@ from .origin_times import OriginTimes
 from .slow_rows import SlowRows
 from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
+from .thread_count import core_share
 from .trainer_epochs import Trainer, TrainerSampler
 
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
@@ -182,7 +183,7 @@ class Loader:
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         policy = policy_of(self._executor, self._output, plan)
         told = executor_stats(executor, self._executor, policy)
-        self._meters = Meters(self._executor.workers, usable_cores(), queued_seconds, told)
+        self._meters = Meters(self._executor.workers, core_share().threads, queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
         self._interference = Interference()

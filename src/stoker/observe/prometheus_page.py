@@ -74,6 +74,9 @@ class PrometheusPage(Follower):
         server.start("stoker-prometheus")
         self._begin(loader)
 
+    def __repr__(self) -> str:
+        return f"PrometheusPage({self.address!r})"
+
     def _finish(self) -> None:
         self._server.stop()
 

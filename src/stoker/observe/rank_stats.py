@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ConfigError
@@ -34,4 +35,5 @@ def gather(stats: Stats) -> Stats:
     texts = [torch.zeros(longest, dtype=torch.uint8, device=device) for _ in range(world)]
     group.all_gather(texts, torch.nn.functional.pad(text, (0, longest - len(text))))
     given = [bytes(each[: int(length)].tolist()) for each, length in zip(texts, lengths)]
-    return merge(Stats.from_dict(json.loads(each)) for each in given)
+    ranks = [Stats.from_dict(json.loads(each)) for each in given]
+    return replace(merge(ranks), cores=sum(rank.cores for rank in ranks))  # each has its share of a machine's cores

@@ -180,7 +180,7 @@ class Stats:
     earlier_worker_s: float = 0.0  # time that workers had before their number was what it is now
     resized_s: float = 0.0  # `elapsed_s` by then
     executor: ExecutorStats = ExecutorStats()
-    cores: int = 0  # that this process may use; 0: not known
+    cores: int = 0  # that this process may use, its share where ranks share a machine; 0: not known
     pillow: int = 0  # images decoded by Pillow: PNG, WebP and whatever else the kernel leaves to it
     retried: int = 0  # reads and calls of functions that were tried again, by retry(n)
     damaged: int = 0  # images decoded as far as they go, with lenient=True
