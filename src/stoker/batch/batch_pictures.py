@@ -51,7 +51,7 @@ def shrunk(pixels: NDArray[np.uint8], longest: int, kind: str = "JPEG") -> tuple
 
     image, out = Image.fromarray(np.ascontiguousarray(pixels)), io.BytesIO()
     image.thumbnail((longest, longest))
-    image.save(out, kind, quality=85)
+    image.save(out, kind, quality=85, compress_level=1)  # perhaps in the thread of a training loop
     return out.getvalue(), image.width, image.height
 
 
