@@ -170,3 +170,15 @@ def test_ctrl_c_stops_it_quietly(start: Any, module: Path) -> None:
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in out + err
+
+
+def test_ctrl_c_leaves_a_report(start: Any, module: Path, tmp_path: Path) -> None:
+    trace, report = tmp_path / "trace.json", tmp_path / "report.html"
+    process = start("run", f"{module}:endless", "--limit", 10**9, "--trace", trace, "--html", report)
+    deadline = time.monotonic() + 60
+    while (not trace.exists() or trace.stat().st_size < 20_000) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert "</html>" in report.read_text()

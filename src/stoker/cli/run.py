@@ -63,11 +63,14 @@ def run(
             watching(loader, watch, port, title=pipeline, terminal=watch, training=False) as show,
             timeline_of(loader, html) as timeline,
         ):
-            last = _iterate(loader, epochs, limit, show, progress=None if not watch else False)
+            last = None
+            try:
+                last = _iterate(loader, epochs, limit, show, progress=None if not watch else False)
+            finally:  # a run that is watched is often ended with Ctrl-C
+                if html:
+                    more = {"timeline": timeline(), "command": command_line()}
+                    write_report(loader, html, title=pipeline, batch=last, training=False, **more)
         stats, why = loader.stats(), loader.why(training=False)
-        if html:
-            more = {"timeline": timeline(), "command": command_line()}
-            write_report(loader, html, title=pipeline, batch=last, training=False, **more)
     if recorded and recorded.error:
         raise recorded.error
     if json:
