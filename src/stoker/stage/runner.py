@@ -147,7 +147,7 @@ class Runner:
         if self._functions:
             scratch.again, scratch.slow = isinstance(rows, Places), []  # a task before may have failed in the middle
         report.weight = scratch.weight(self)
-        clock, queued_s = (clocks(), scratch.queued_s()) if report.weight else NOT_LOOKED_AT
+        clock, queued_s = (clocks(), scratch.queued_s(time.monotonic())) if report.weight else NOT_LOOKED_AT
         record = recorder()
         acts, render = (self._acts, self._rendered) if record is None else self._recorded(record)
         if self._cached is None or not isinstance(rows, Places):
@@ -170,7 +170,8 @@ class Runner:
                 scratch.tried_s = clock[0]
         if report.weight:
             report.read_bytes = report.nbytes[0] if self._read is not None else 0
-            report.queued_s = max(0.0, scratch.queued_s() - queued_s)
+            # It may be that of all tasks for which this one stands.
+            report.queued_s = max(0.0, scratch.queued_s(time.monotonic()) - queued_s) / report.weight
         return chunk, report
 
     def _made(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -37,6 +38,8 @@ NO_NOTES = Notes()
 
 #: a worker looks closely at what a task takes so often at most
 _LOOK_S = 0.002
+#: and asks so often how long it had no core
+_ASK_S = 0.01
 
 
 class Looks:
@@ -48,7 +51,19 @@ class Looks:
 class Scratch:
     """The private memory of one worker; never shared between threads."""
 
-    __slots__ = ("_arena", "_decoder", "_kept", "_looks", "_notes", "_schedule", "again", "slow", "tried_s")
+    __slots__ = (
+        "_arena",
+        "_asked_s",
+        "_decoder",
+        "_kept",
+        "_looks",
+        "_notes",
+        "_queued_s",
+        "_schedule",
+        "again",
+        "slow",
+        "tried_s",
+    )
 
     def __init__(self) -> None:
         #: whether the task at hand could be run again: its rows are read from the source, and no function has seen them before
@@ -59,6 +74,7 @@ class Scratch:
         self.tried_s = 0.0
         self._notes: Notes | None = None
         self._looks: dict[int, tuple[float, int]] = {}  # by kind of work: when to look closely again, tasks not looked at
+        self._asked_s = self._queued_s = 0.0
         self._schedule: int | None = None  # a file that tells how long this thread waited for a core; -1: there is none
         self._arena: native.Arena | None = None
         self._decoder: native.Decoder | None = None
@@ -96,17 +112,23 @@ class Scratch:
         self._looks[number] = now + _LOOK_S, 0
         return unseen + 1
 
-    def queued_s(self) -> float:
-        """How long the worker's thread was ready to run, ever, and had no core; 0 where the system does not say."""
+    def queued_s(self, now: float | None = None) -> float:
+        """How long the worker's thread was ready to run, ever, and had no core; 0 where the system does not say.
+
+        With `now` (monotonic) it may be what was so shortly before: asking lets the interpreter lock go.
+        """
+        if now is not None and now < self._asked_s + _ASK_S:
+            return self._queued_s
         if self._schedule is None:
             try:
                 self._schedule = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 self._schedule = -1
-        try:
-            return int(os.pread(self._schedule, 64, 0).split()[1]) * 1e-9 if self._schedule >= 0 else 0.0
-        except (OSError, IndexError, ValueError):  # the thread it began with is gone
-            return 0.0
+        self._asked_s = time.monotonic() if now is None else now
+        if self._schedule >= 0:
+            with suppress(OSError, IndexError, ValueError):  # the thread it began with is gone
+                self._queued_s = int(os.pread(self._schedule, 64, 0).split()[1]) * 1e-9
+        return self._queued_s
 
     @property
     def notes(self) -> Notes:
