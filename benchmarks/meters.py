@@ -2,8 +2,8 @@
 
 The same loaders with their meters and with none: clocks that stand still, and a counter that only knows what the loader needs to
 work. Four pipelines, from one where a batch is work for milliseconds to one where there is hardly anything to do but to count.
-Decoding runs in threads; the others run in the thread of the loop, where nothing hides what counting costs, and where threads that
-take turns at the interpreter lock do not drown it in noise.
+Decoding runs in threads; the others run in the thread of the loop, where nothing hides what counting costs, and where threads
+that take turns at the interpreter lock do not drown it in noise.
 """
 
 from __future__ import annotations

@@ -22,6 +22,24 @@ def test_several_are_under_way_at_once() -> None:
     list(Crew(2)(lambda _: both.wait(), range(2)))
 
 
+def test_several_callers_do_not_wait_for_each_other() -> None:
+    all_at_once, crew = threading.Barrier(9, timeout=60), Crew(16)
+    failed: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            list(crew(lambda _: all_at_once.wait(), range(3)))
+        except BaseException as error:  # noqa: BLE001
+            failed.append(error)
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not failed
+
+
 def test_the_first_things_error_is_raised() -> None:
     def work(number: int) -> int:
         if number >= 3:

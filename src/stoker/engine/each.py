@@ -57,6 +57,7 @@ class Crew:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._queue: SimpleQueue[tuple[_Turn[Any, Any], _Job] | None] = SimpleQueue()
+        self._jobs = _Jobs()
         self._daemons = Daemons(partial(self._queue.put, None))
         weakref.finalize(self, self._daemons.stop).atexit = False
 
@@ -102,14 +103,16 @@ class Crew:
 
     def _hand_out(self, turn: _Turn[Any, Any], job: _Job) -> None:
         """Have threads do it, one for each job as long as there may be more. The caller works too, so none at all will do."""
-        if len(self._daemons) < min(self._most, job.number + 1):
+        # As many as there are jobs, of all callers: with as many as one caller has, several callers would wait for each other.
+        if len(self._daemons) < min(self._most, self._jobs.count + 1):
             with self._lock:
                 try:
-                    self._daemons.start("a thread of a crew", "stoker-crew", _help, self._queue)
+                    self._daemons.start("a thread of a crew", "stoker-crew", _help, self._queue, self._jobs)
                 except ConfigError:
                     if self._tick is not None and not len(self._daemons):
                         raise
         if len(self._daemons):
+            self._jobs.add(1)
             self._queue.put((turn, job))
 
     def _result(self, turn: _Turn[Any, R], job: _Job) -> R:
@@ -212,9 +215,21 @@ class _Turn(Generic[T, R]):
             self._limit = -1
 
 
-def _help(queue: SimpleQueue[tuple[_Turn[Any, Any], _Job] | None]) -> None:
+class _Jobs:
+    """How many jobs were handed to threads, and are not done yet."""
+
+    def __init__(self) -> None:
+        self.count, self._lock = 0, threading.Lock()
+
+    def add(self, jobs: int) -> None:
+        with self._lock:
+            self.count += jobs
+
+
+def _help(queue: SimpleQueue[tuple[_Turn[Any, Any], _Job] | None], jobs: _Jobs) -> None:
     while (found := queue.get()) is not None:
         turn, job = found
         turn.run(job)
+        jobs.add(-1)
         del found, turn, job  # hold nothing while waiting
     queue.put(None)  # for the next one
