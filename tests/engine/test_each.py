@@ -29,7 +29,7 @@ def test_several_callers_do_not_wait_for_each_other() -> None:
     def call() -> None:
         try:
             list(crew(lambda _: all_at_once.wait(), range(3)))
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failed.append(error)
 
     callers = [threading.Thread(target=call) for _ in range(3)]
