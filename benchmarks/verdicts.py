@@ -98,8 +98,8 @@ LATENCIES = {"quick": 0.001, "slow": 0.03, "far": 0.1}
 def slow_storage(folder: Path, servers: dict[str, str]) -> Trial:
     """Shards on a server that answers after 100 ms."""
     shards = [f"{servers['far']}/{name}" for name in sorted(path.name for path in Path(servers["folder"]).glob("*.tar"))]
-    pipeline = stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(8)
-    return Trial(pipeline, {"threads": 2}, sleeps(0.004))
+    pipeline = stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(BATCH)
+    return Trial(pipeline, {"threads": 1}, sleeps(0.004))
 
 
 def slow_decode(folder: Path, servers: dict[str, str]) -> Trial:

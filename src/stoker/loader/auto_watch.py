@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from ..batch.slab import SlabPool
 from ..engine.auto_executor import AutoExecutor
 from ..engine.auto_policy import AutoPolicy, Choice, Load
-from ..engine.resources import queued_seconds
 from ..errors import message_of
 from ..observe.meters import Meters
 from ..observe.stats import ExecutorStats, LoopStats, Stats
@@ -29,7 +27,6 @@ class AutoWatch:
     def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool, remote: bool = False) -> None:
         self._policy, self._executor, self._pool, self._remote = policy, executor, pool, remote
         self._last = Stats()
-        self._queued: float | None = None
         self._moves = 0
         self._due = 0.0  # nothing is to be seen before
         self._loop = LoopStats()  # as it was when work last moved
@@ -47,23 +44,13 @@ class AutoWatch:
         last = self._last
         if not last.batches or not self._executor.alone:
             self._last = stats  # where loads begin: what functions import, and what others end, does not count
-            self._queued = queued_seconds() if self._undecided else None
             return
         if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
             return
         self._last, self._due = stats, now + _LOAD_S
         if self._choice is None:
-            self._ask(self._decide(load_between(last, stats, self._loop, self._remote)))
+            self._ask(self._policy.see(load_between(last, stats, self._loop, self._remote)))
             self._tell(meters, stats.executor.since)
-
-    def _decide(self, load: Load) -> Choice | None:
-        # How long threads had no core is asked for only where it matters, because that reads a file for each thread.
-        before, queued = self._queued, None
-        if before is not None and (queued := queued_seconds()) is not None:
-            load = replace(load, queued_s=max(0.0, queued - before))
-        choice = self._policy.see(load)
-        self._queued = (queued or queued_seconds()) if self._undecided else None
-        return choice
 
     @property
     def _undecided(self) -> bool:
@@ -88,7 +75,7 @@ class AutoWatch:
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves, self._loop = stats.batches, self._moves + 1, stats.loop
         self._choice = None
-        self._last, self._queued = stats, None
+        self._last = stats
         self._tell(meters, since)
         return True
 
@@ -130,6 +117,7 @@ def load_between(before: Stats, after: Stats, loop: LoopStats | None = None, rem
         function_s=functions_s + by_pillow_s,
         pillow_s=by_pillow_s,
         process_s=after.process_s - before.process_s,
+        queued_s=sum(step.queued_s for step in after.steps) - sum(step.queued_s for step in before.steps),
         draws=after.draws > before.draws,
         slowed=None if loop is None else slowed(loop, after.loop),
     )
