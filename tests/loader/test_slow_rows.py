@@ -248,3 +248,11 @@ def test_who_waits_for_the_interpreter_lock_is_not_slow() -> None:
     locked.cpu_s[0] = 8 * USUAL_S
     slow.see(np.arange(8), locked)
     assert not slow._suspects
+
+
+def test_what_was_learned_of_other_workers_is_forgotten() -> None:
+    slow = learned()
+    slow.see(np.arange(8), report(107 * USUAL_S, (3, 100 * USUAL_S)))
+    assert slow.units(64, 4) > 0
+    slow.start_over()
+    assert slow.units(64, 4) == 0 and slow.slots(rows(3)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from ..batch.slab import SlabPool
 from ..engine.auto_executor import AutoExecutor
@@ -26,6 +27,8 @@ class AutoWatch:
 
     def __init__(self, policy: AutoPolicy, executor: AutoExecutor, pool: SlabPool, remote: bool = False) -> None:
         self._policy, self._executor, self._pool, self._remote = policy, executor, pool, remote
+        #: called when work has moved: what tasks took before says little from then on
+        self.on_moved: Callable[[], None] = lambda: None
         self._last = Stats()
         self._moves = 0
         self._due = 0.0  # nothing is to be seen before
@@ -72,6 +75,7 @@ class AutoWatch:
             _log.info("work stays where it is: %s", policy.reason)
         else:
             policy.moved(choice)
+            self.on_moved()
             _log.info("work moves to %s: %s", choice.setting, choice.reason)
             since, self._moves, self._loop = stats.batches, self._moves + 1, stats.loop
         self._choice = None

@@ -186,9 +186,8 @@ class Loader:
         self._meters = Meters(self._executor.workers, core_share().threads, queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
-        self._interference = Interference()
+        self._interference, watch = Interference(), None
         if self._executor.ahead:
-            watch = None
             if policy is not None and isinstance(self._executor, AutoExecutor):
                 watch = AutoWatch(policy, self._executor, self._pool, isinstance(plan.source, Source) and plan.source.waits)
             self._meters.watch = partial(_look, self._interference, watch)
@@ -199,6 +198,8 @@ class Loader:
         # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
         early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead
         self._slow_rows = SlowRows(source, self._meters, self._work.runner.kinds) if early and source is not None else None
+        if watch is not None and self._slow_rows is not None:
+            watch.on_moved = self._slow_rows.start_over
         self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts

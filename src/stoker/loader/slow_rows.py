@@ -52,6 +52,10 @@ class SlowRows:
         self._source, self._meters = source, meters
         # Steps that may wait for something of the sample's own. Others are on a core, or wait for the interpreter lock.
         self._waiting = [kind == "function" or (kind == "read" and not isinstance(source, ArraysSource)) for kind in kinds]
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forget what was learned: others do the work from now on, and take other times for it."""
         self._known: dict[int, float] = {}  # seconds, by source index
         self._slowest_s = 0.0  # of these
         self._suspects: set[int] = set()
@@ -59,7 +63,7 @@ class SlowRows:
         self._usual_s, self._tasks = 0.0, 0  # of a row that is not slow
         self._task_s = self._slow_s = 0.0  # of all rows lately, and of slow ones
         self._rows = self._seen = 0
-        for index in source.outsized(_TIMES_STORED, _MOST).tolist():
+        for index in self._source.outsized(_TIMES_STORED, _MOST).tolist():
             self._suspect(index)
 
     # ---- learning ------------------------------------------------------------------------------------------------------------
