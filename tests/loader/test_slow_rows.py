@@ -209,7 +209,7 @@ def test_tasks_that_nobody_looked_at_say_nothing_about_a_shard(tmp_path: Path) -
     for weight in (1, 0, 0, 0) * 32:
         made = report(0.1 * weight)
         made.weight = weight
-        see(Places(rows(0), rows(0), 0), made)
+        see(Places(rows(0), rows(0), 0), made, 0.0)
     assert [each.wall_s / each.samples for each in times.slowest()] == [pytest.approx(0.1)]
 
 

@@ -198,8 +198,8 @@ def finish_names(finish: Finish) -> list[StepName]:
     return [StepName(name, "function" if name.startswith("map_batch") else "native") for name in finish.steps]
 
 
-#: what takes in the costs of rows: those of a task, and its report
-See = Callable[[Rows, Report], None]
+#: what takes in the costs of rows: those of a task, its report, and when it began
+See = Callable[[Rows, Report, float], None]
 
 
 def see_rows(slow: SlowRows | None, origins: OriginTimes | None, steps: Sequence[StepName]) -> See | None:
@@ -207,10 +207,10 @@ def see_rows(slow: SlowRows | None, origins: OriginTimes | None, steps: Sequence
     if not steps or steps[0].kind != "read" or (slow is None and origins is None):
         return None
 
-    def see(rows: Rows, report: Report) -> None:
+    def see(rows: Rows, report: Report, start_s: float) -> None:
         if not isinstance(rows, Places):
             return
-        if slow is not None:
+        if slow is not None and start_s >= slow.since_s:
             slow.see(rows.indices, report)
         if origins is not None and report.weight:
             origins.see(rows.indices, report.seconds[0])
@@ -245,7 +245,7 @@ def observer(
             if task.number >= 0:
                 meters.worked(report.rows + len(report.skipped))
                 if see is not None:
-                    see(task.content if front else task.content.rows, report)
+                    see(task.content if front else task.content.rows, report, outcome.start_s)
             if report.draws:
                 meters.count(draws=1)
             notes = report.notes

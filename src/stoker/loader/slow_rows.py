@@ -12,6 +12,7 @@ of a sample makes it a suspect before anything is read.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,8 +38,10 @@ _TIMES_STORED = 16.0
 _MOST = 1 << 16
 #: a table of flags that tells most samples that they are not meant: the low bits of their index
 _FLAGS = (1 << 20) - 1
+#: slow samples that take less than this share of the work are not worth a longer window
+_LITTLE = 0.02
 #: rows after which what was measured counts half
-_HALF_ROWS = 50_000
+_HALF_ROWS = 10_000
 #: units that are offered ahead beyond the time that a slow sample takes, because slow ones come in bursts; and the most of all
 _BURSTS, _MOST_UNITS = 12, 256
 #: the most rows of a batch that get tasks of their own: where more are slow, slow is usual
@@ -56,6 +59,7 @@ class SlowRows:
 
     def start_over(self) -> None:
         """Forget what was learned: others do the work from now on, and take other times for it."""
+        self.since_s = time.monotonic()  # tasks that began before do not count
         self._known: dict[int, float] = {}  # seconds, by source index
         self._slowest_s = 0.0  # of these
         self._suspects: set[int] = set()
@@ -174,7 +178,7 @@ class SlowRows:
 
     def due(self, rows: int, workers: int) -> int:
         """How many units, the oldest first, have their slow samples begun in any case: they would be late otherwise."""
-        if not self._slowest_s or not self._rows:
+        if not self._slowest_s or not self._rows or self._slow_s < _LITTLE * self._task_s:
             return 0
         unit_s = max(1, rows) * self._task_s / self._rows / workers
         return math.ceil(self._slowest_s / unit_s) + 1 if self._slowest_s > unit_s else 0
