@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from ..engine.schedule import Window
 from ..errors import ConfigError
 from ..observe.meters import Meters, Span, StepName
 from ..observe.stats import ExecutorStats
+from ..plan.deal import Deal
 from ..plan.nodes import Image
 from ..plan.order import Places
 from ..plan.plan import Plan
-from ..source.chunk import BYTES
+from ..source.chunk import BYTES, Ints
 from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.io_retries import IoRetries
@@ -32,6 +34,7 @@ from ..stage.runner import Reader, Runner, make_stages
 from ..storage.sample_cache import SampleCache
 from ..storage.scratch import NO_NOTES, Scratch
 from .batch_units import BatchWork, Observer, Rows, SegmentWork
+from .look_ahead import rank_positions
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
 from .thread_count import core_share, default_threads
@@ -103,6 +106,21 @@ def compile_work(plan: Plan, layout: Layout, cache: SampleCache | None = None) -
     rules = {**dict.fromkeys(plan.varying, STACK_EQUAL), **dict(plan.batch.pad)} if plan.batch else None
     specs = None if plan.specs is None else dict(plan.specs)
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
+
+
+def reading_ahead(plan: Plan, deal: Deal, limit: int) -> tuple[Plan, int]:
+    """The plan with a source that fetches records ahead into at most `limit` bytes, and those bytes; 0: there is no need to."""
+    if not isinstance(plan.source, Source) or plan.order is None:
+        return plan, 0
+    source = plan.source.ahead(limit, plan.wanted, first_samples(plan, deal))
+    return (plan, 0) if source is plan.source else (replace(plan, source=source), limit)
+
+
+def first_samples(plan: Plan, deal: Deal) -> Callable[[int], Ints]:
+    """The samples that a rank takes first; where samples are counted as they come, every rank takes all."""
+    order = plan.order
+    assert order is not None
+    return lambda count: order.resolve(rank_positions(0, count, order.length, deal if plan.counted else None), 0)
 
 
 def decodes(plan: Plan) -> bool:

@@ -57,6 +57,7 @@ from .build import (
     make_executor,
     observer,
     policy_of,
+    reading_ahead,
     see_rows,
     slab_memory,
     step_names,
@@ -77,6 +78,8 @@ from .trainer_epochs import Trainer, TrainerSampler
 
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
+#: the part of `memory` into which records are fetched ahead, where they come over a network
+_AHEAD_SHARE = 4
 
 _log = logging.getLogger("stoker")
 
@@ -140,7 +143,8 @@ class Loader:
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
-        self._plan, self._once, self._part = plan, once, part
+        self._budget_bytes = parse_bytes(memory, "loader: memory")
+        self._once, self._part = once, part
         given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
         given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
         self._arguments = {name: value for name, value in given.items() if value is not None}
@@ -148,12 +152,13 @@ class Loader:
         self._device = "" if device is None else str(device)
         check_batches("loader", batches)
         self._dicts = batches == "dict"
-        self._budget_bytes = parse_bytes(memory, "loader: memory")
         self._watchdog_s = watchdog_s
         self._carried = carried  # the rank found by the process that started this one
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         check_steps(plan, self._deal)
+        plan, self._ahead_bytes = reading_ahead(plan, self._deal, self._budget_bytes // _AHEAD_SHARE)
+        self._plan = plan
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
         self._cache, self._lent = (cache, True) if cache is not None else (open_cache(plan, part[1]), False)
@@ -198,8 +203,8 @@ class Loader:
         # Without workers there is nobody who could begin early, and on a longer way rows have no index any more.
         early = source is not None and plan.counted and plan.batch is not None and self._executor.ahead
         self._slow_rows = SlowRows(source, self._meters, self._work.runner.kinds) if early and source is not None else None
-        if watch is not None and self._slow_rows is not None:
-            watch.on_moved = self._slow_rows.start_over
+        if watch is not None:
+            watch.on_moved = partial(_when_moved, weakref.ref(self))  # who watches must not keep a loader that nobody uses
         self._learns = plan.batch is not None and not plan.finishing.steps and loose_fields(plan, self._layout)
         self._closed = self._told_empty = False
         self._turn = threading.RLock()  # again and again by one thread: a signal's handler runs within what it interrupts
@@ -616,12 +621,20 @@ class Loader:
     def _share_bytes(self) -> int:
         """What batches may take of `memory`; on a longer way, so may each part of it, and what waits between the parts."""
         parts = 1 if self._plan.counted else 2 + len(self._fronts) + (self._plan.order is None)
-        return self._budget_bytes // parts
+        return (self._budget_bytes - self._ahead_bytes) // parts
 
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
         source, order = self._plan.source, self._plan.order
-        if isinstance(source, Source) and source.foresight is not None and order is not None:
-            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
+        span = source.foresight if isinstance(source, Source) and order is not None else None
+        if (
+            isinstance(source, Source)
+            and order is not None
+            and span is not None
+            and (span.shared or self._executor.shares_memory)
+        ):
+            deal = self._deal if self._plan.counted else None
+            lead = self._window.units(self._layout.nbytes) * self._layout.rows
+            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache, deal, self._once, lead)
         self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
@@ -641,6 +654,17 @@ class Loader:
         # Not where samples pass through feeds before: these go on, and their workers are busy.
         self._interference.pause = self._feed.pause if self._plan.counted else None
         return self._feed
+
+    def _moved(self) -> None:
+        """Others do the work from now on."""
+        if self._slow_rows is not None:
+            self._slow_rows.start_over()
+        source, forerunner = self._plan.source, self._forerunner
+        if forerunner is None or not isinstance(source, Source) or self._executor.shares_memory:
+            return
+        if source.foresight is not None and not source.foresight.shared:
+            self._forerunner = None
+            forerunner.close()
 
     def _stop_feed(self) -> None:
         feed, supply, forerunner = self._feed, self._supply, self._forerunner  # once: two threads may do this at the same time
@@ -807,6 +831,11 @@ def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, no
     interference.look(meters, now)
     if auto is not None:
         auto.look(meters, now)
+
+
+def _when_moved(loader: weakref.ref[Loader]) -> None:
+    if (moved := loader()) is not None:
+        moved._moved()
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:

@@ -1,7 +1,7 @@
 """Telling the source what comes: because the plan is known, what is needed next can be fetched now.
 
-Only sources that fetch through a cache listen. They are told the samples of this epoch and the next, in order: all of them for a
-short way, or every so-manyth for a long one, as they ask for.
+Only sources that fetch ahead listen, through a cache or into memory. They are told the samples of this epoch and the next, in
+order: all of them for a short way, or an even selection for a long one, as they ask for.
 """
 
 from __future__ import annotations
@@ -12,20 +12,36 @@ import numpy as np
 
 from ..engine.background import Background
 from ..plan.cursor import Cursor
+from ..plan.deal import Deal
 from ..plan.order import Order
 from ..source.chunk import Ints
-from ..source.source import ForesightSpan, Source
+from ..source.source import Source
 from ..storage.sample_cache import SampleCache
 
 #: threads that fetch ahead: they wait for a network most of the time
-_THREADS = 4
+_THREADS = 8
 
 
 class Forerunner:
-    """Keeps a source informed, and threads fetching for it; closed with the feed it runs ahead of."""
+    """Keeps a source informed, and threads fetching for it; closed with the feed it runs ahead of.
 
-    def __init__(self, source: Source, order: Order, cursor: Cursor, decoded: bool, cache: SampleCache | None = None) -> None:
+    With a `deal` it tells only of the samples of one rank; with `once` of no epoch after the first. `lead` is how many samples
+    workers are ahead of the consumer.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        order: Order,
+        cursor: Cursor,
+        decoded: bool,
+        cache: SampleCache | None = None,
+        deal: Deal | None = None,
+        once: bool = False,
+        lead: int = 0,
+    ) -> None:
         self._source, self._order, self._decoded, self._cache = source, order, decoded, cache
+        self._deal, self._once, self._lead = deal, once, lead
         assert source.foresight is not None
         self._span = source.foresight
         self._told = cursor  # up to where the source knows that we are
@@ -36,30 +52,43 @@ class Forerunner:
 
     def reached(self, cursor: Cursor) -> None:
         """The consumer has come this far."""
-        if cursor.epoch != self._told.epoch or cursor.row >= self._until:
+        if cursor.epoch != self._told.epoch or _position(cursor) >= self._until:
             self._tell(cursor)
 
     def close(self) -> None:
         self._background.close()
 
     def _tell(self, cursor: Cursor) -> None:
-        length = self._order.length
-        now = _stretch(cursor.row, length, self._span)
+        length, start, span = self._order.length, _position(cursor), self._span
+        now = self._stretch(start, span.count)
         indices = [self._order.resolve(now, cursor.epoch)]
-        reach = length if self._span.whole and length is not None else cursor.row + len(now)
-        if self._span.whole and length is not None:
-            indices.append(self._order.resolve(_stretch(0, length, self._span), cursor.epoch + 1))
+        next_epoch = span.count if span.whole else span.count - len(now)
+        if length is not None and not self._once and next_epoch > 0:
+            indices.append(self._order.resolve(self._stretch(0, next_epoch), cursor.epoch + 1))
+        reach = length if span.whole and length is not None else int(now[-1]) + 1 if len(now) else start
         self._told = cursor
         # Said again after a part of the way, long before what was said runs out.
-        self._until = cursor.row + max(1, (reach - cursor.row) // 16)
+        self._until = start + max(1, min((reach - start) // 16, self._lead // 4 or reach))
         coming = np.concatenate(indices)
         if self._cache is not None:
             coming = coming[self._cache.missing(coming)]  # what is kept is not read
-        self._source.foresee(coming, self._decoded)
+        self._source.foresee(coming, self._decoded, self._lead + self._lead // 4)
+
+    def _stretch(self, start: int, count: int) -> Ints:
+        """Positions from `start` on: the next `count`, or so many spread evenly to the end."""
+        length = self._order.length
+        if self._span.whole and length is not None:
+            return np.linspace(start, length, min(count, max(0, length - start)), endpoint=False).astype(np.int64)
+        return rank_positions(start, count, length, self._deal)
 
 
-def _stretch(start: int, length: int | None, span: ForesightSpan) -> Ints:
-    """Positions from `start` on: the next `count`, or so many spread evenly to the end."""
-    stop = start + span.count if length is None else min(length, start + span.count) if not span.whole else length
-    count = min(span.count, max(0, stop - start))
-    return np.linspace(start, stop, count, endpoint=False).astype(np.int64)
+def rank_positions(start: int, count: int, length: int | None, deal: Deal | None) -> Ints:
+    """The next `count` positions from `start` on that are dealt to a rank; without a deal, to all of them."""
+    stop = start + count * (1 if deal is None else deal.world)
+    positions = np.arange(start, stop if length is None else max(start, min(length, stop)))
+    return positions if deal is None else positions[(positions - start) % deal.stride // deal.size == deal.rank]
+
+
+def _position(cursor: Cursor) -> int:
+    """Where in the order the next sample is, about; after a filter only a cursor with `at` says so."""
+    return cursor.row if cursor.at is None else cursor.at[0]

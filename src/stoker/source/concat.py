@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -39,7 +39,10 @@ class ConcatSource(Source):
         self._listeners = _listeners(self.sources)
         self._turns = count()
         spans = [span for member in self._listeners if (span := self.sources[member].foresight) is not None]
-        self.foresight = ForesightSpan(max(span.count for span in spans), all(span.whole for span in spans)) if spans else None
+        self.foresight = None
+        if spans:
+            most, whole, shared = max(span.count for span in spans), all(s.whole for s in spans), all(s.shared for s in spans)
+            self.foresight = ForesightSpan(most, whole, shared)
         self._ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
         self.firsts = [int(end) - len(source) for end, source in zip(self._ends, self.sources)]
 
@@ -109,10 +112,26 @@ class ConcatSource(Source):
         errors = {int(rows[row]): error for rows, _, read in parts for row, error in read.errors.items()}
         return Rows(columns, errors, partial(_encoded, parts))
 
-    def foresee(self, indices: Ints, decoded: bool) -> None:
+    def ahead(self, limit: int, wanted: Collection[str], first: Callable[[int], Ints]) -> Source:
+        each = limit // len(self.sources)
+        made = [
+            source.ahead(each, [names[name] for name in wanted if name in names], partial(self._first, first, member))
+            for member, (source, names) in enumerate(zip(self.sources, self._names))
+        ]
+        same = all(source is before for source, before in zip(made, self.sources))
+        return self if same else ConcatSource(made, self._names)
+
+    def _first(self, first: Callable[[int], Ints], member: int, count: int) -> Ints:
+        """The samples of one source among the first `count`."""
+        indices = first(count)
+        mine: Ints = indices[np.searchsorted(self._ends, indices, side="right") == member]
+        return mine - self.firsts[member]
+
+    def foresee(self, indices: Ints, decoded: bool, lead: int = 0) -> None:
         members = np.searchsorted(self._ends, indices, side="right")
         for member in self._listeners:
-            self.sources[member].foresee(indices[members == member] - self.firsts[member], decoded)
+            mine = members == member
+            self.sources[member].foresee(indices[mine] - self.firsts[member], decoded, int(mine[:lead].sum()))
 
     def fetch_ahead(self, stop: threading.Event) -> None:
         """Each thread stays with one source; with more sources than threads, some fetch only what is read."""

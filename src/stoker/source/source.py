@@ -22,10 +22,23 @@ Targets = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ForesightSpan:
-    """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over the rest."""
+    """How much a source wants to know of what comes: the next `count` samples, or with `whole` so many spread over the rest.
+
+    `shared`: workers in other processes find what is fetched, too.
+    """
 
     count: int
     whole: bool
+    shared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What reading a sample asks of servers, on average: so many requests, and so many bytes. `how` says it in words."""
+
+    how: str
+    count: float
+    nbytes: float
 
 
 class Source(ABC):
@@ -91,10 +104,21 @@ class Source(ABC):
         """The name of such a place."""
         raise AssertionError("a source that has origins names them")
 
-    def foresee(self, indices: Ints, decoded: bool) -> None:
+    def ahead(self, limit: int, wanted: Collection[str], first: Callable[[int], Ints]) -> Source:
+        """The same samples for one loader, these fields of which are fetched ahead into at most `limit` bytes of memory.
+
+        Itself, where that gains nothing; `first` gives the first samples of an epoch, as many as are asked for.
+        """
+        return self
+
+    def requests(self, wanted: Collection[str], first: Callable[[int], Ints]) -> Requests | None:
+        """What reading these fields asks of servers; None: nothing, or it is not known."""
+        return None
+
+    def foresee(self, indices: Ints, decoded: bool, lead: int = 0) -> None:
         """Samples that will be read, in this order; a source with `foresight` may begin to fetch them.
 
-        `decoded`: there are image stages, which ask for seek indices.
+        `decoded`: there are image stages, which ask for seek indices. `lead`: workers may be at the first so many already.
         """
 
     def fetch_ahead(self, stop: threading.Event) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,15 +16,17 @@ from ...errors import RecordError, SourceEmpty
 from ...kernel.file_reads import Arena
 from ...kernel.records import Parsing, RecordTable, Seal, crc32c, crc32c_spans
 from ...kernel.render import Boxes, RecordInput
-from ...sizes import counted
+from ...sizes import counted, show_bytes
 from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
 from ...storage.fetch import Each, fetch
 from ...storage.local import HeldFiles, LocalBlob
+from ...storage.read_ahead import BLOCK, ReadAhead
+from ...storage.remote import RemoteBlob
 from ...storage.scratch import Scratch
 from ..chunk import BytesColumn, Column, Ints, numbers
 from ..paths import printable
-from ..source import ForesightSpan, Located, Rows, Source, digest
+from ..source import ForesightSpan, Located, Requests, Rows, Source, digest
 from .examples import ExampleColumns
 from .seekrows import Seeks
 from .seeks import seek_tables
@@ -34,6 +37,8 @@ _Records = TypeVar("_Records", bound="RecordSource")
 #: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
 #: where parts of shards are
 _WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
+#: the same where blocks are fetched ahead into memory: as many as fill it, within these bounds
+_LEAST_AHEAD, _MOST_AHEAD = 1 << 8, 1 << 15
 #: records whose sizes are compared when somebody asks for large ones: that takes a nanosecond or two for each
 _MOST_WEIGHED = 1 << 26
 
@@ -115,6 +120,9 @@ class RecordSource(Source):
         self._length = self._joined([index.length for index in indexes], -1)
         self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)
         self._cached = [blob for blob in self.blobs if isinstance(blob, CachedBlob)]
+        self._remote = all(isinstance(blob, RemoteBlob) for blob in self.blobs)
+        self._ahead: ReadAhead | None = None
+        self._foreseen: Sequence[int] = ()  # the fields that are fetched ahead
         if self._cached:
             whole = self._cached[0].cache.block is None
             self.foresight = ForesightSpan(_WHOLE_SPAN if whole else _BLOCK_SPAN, whole)
@@ -138,7 +146,9 @@ class RecordSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         keys = self._keys if isinstance(self._keys, KeysOfShards) else KeysOfShards(self._keys)
-        return {**self.__dict__, "_fingerprint": self.fingerprint(), "_keys": keys, "indexes": ()}
+        state = {**self.__dict__, "_fingerprint": self.fingerprint(), "_keys": keys, "indexes": (), "_ahead": None}
+        # What was fetched ahead into the memory of this process, others do not have.
+        return state if self._ahead is None else {**state, "foresight": None, "waits": True}
 
     def key(self, index: int) -> str:
         shard = self.shard_of(index)
@@ -167,26 +177,65 @@ class RecordSource(Source):
         """The same for many."""
         return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
 
-    def foresee(self, indices: Ints, decoded: bool) -> None:
-        cache = self._cached[0].cache
+    def ahead(self: _Records, limit: int, wanted: Collection[str], first: Callable[[int], Ints]) -> _Records:
+        if not self._remote:
+            return self
+        fields = self._fetched(wanted)
+        count = max(_LEAST_AHEAD, min(_MOST_AHEAD, int(limit / max(1.0, float(self._mean[fields].sum())))))
+        indices, ahead = first(count), ReadAhead(self.blobs, limit)
+        if not ahead.is_worth(self.shards_of(indices), *self._extents(indices, fields)):
+            return self
+        made = copy(self)
+        made._ahead, made._foreseen, made.waits = ahead, fields, False
+        made.foresight = ForesightSpan(count, whole=False, shared=False)
+        return made
+
+    def requests(self, wanted: Collection[str], first: Callable[[int], Ints]) -> Requests | None:
+        if not self._remote:
+            return None
+        indices, fields, blocks = first(_MOST_AHEAD), self._fetched(wanted), self._ahead
+        starts, ends = self._extents(indices, fields)
+        count = max(1, len(indices))
+        if blocks is None:
+            return Requests("samples are asked for one by one", 1.0, int((ends - starts).sum()) / count)
+        asked, nbytes = blocks.cost(self.shards_of(indices), starts, ends)
+        return Requests(f"blocks of {show_bytes(BLOCK)} are fetched ahead", asked / count, nbytes / count)
+
+    def _fetched(self, wanted: Collection[str]) -> list[int]:
+        """The numbers of the stored fields that are read for these; all, where they are parts of a record."""
+        names = {part for name in wanted for part in name.split(";")}
+        return [at for at, name in enumerate(self.stored) if name in names] or [*range(len(self.stored))]
+
+    def _extents(self, indices: Ints, fields: Sequence[int]) -> tuple[Ints, Ints]:
+        """Where these fields of records begin and end, in their shards."""
+        where = (indices[:, None], np.asarray(fields, np.int64))
+        start, length = self._start[where], self._length[where]
+        has = length >= 0
+        ends = (start + length).max(axis=1, where=has, initial=0)
+        return np.minimum(start.min(axis=1, where=has, initial=np.iinfo(np.int64).max), ends), ends
+
+    def foresee(self, indices: Ints, decoded: bool, lead: int = 0) -> None:
         shards = self.shards_of(indices)
+        if self._ahead is not None:
+            self._ahead.foresee(shards, *self._extents(indices, self._foreseen), lead)
+            return
+        cache = self._cached[0].cache
         if cache.block is None:
             changes = np.flatnonzero(np.diff(shards, prepend=-1))
             # Where all shards are needed all the time, it is enough to say so once.
             order = shards[changes].tolist() if len(changes) <= 4 * len(self.blobs) else _in_order(shards)
             units = [unit for shard in order for unit in (*self._tail_units(shard, decoded), *self._units(shard))]
         else:
-            starts = self._start[indices].min(axis=1, where=self._length[indices] >= 0, initial=np.iinfo(np.int64).max)
-            ends = (self._start + np.maximum(self._length, 0))[indices].max(axis=1)
+            starts, ends = self._extents(indices, range(len(self.stored)))
             units = [
                 unit
                 for shard, start, end in zip(shards.tolist(), starts.tolist(), ends.tolist())
-                for unit in self._units(shard, start, max(0, end - start))
+                for unit in self._units(shard, start, end - start)
             ]
         cache.foresee(units)
 
     def fetch_ahead(self, stop: threading.Event) -> None:
-        self._cached[0].cache.fetch_ahead(stop)
+        (self._ahead or self._cached[0].cache).fetch_ahead(stop)
 
     def _units(self, shard: int, *span: int) -> Sequence[Any]:
         blob = self.blobs[shard]
@@ -353,7 +402,9 @@ class RecordSource(Source):
         start, length = self._start[where], self._length[where]
         shards = np.broadcast_to(self.shards_of(indices)[:, None], start.shape)
         spans = np.where(length < 0, 0, length + behind).ravel()
-        got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
+        got = None if self._ahead is None else self._ahead.read(shards.ravel(), start.ravel(), spans, scratch.arena)
+        if got is None:
+            got = fetch(self.blobs, shards.ravel(), start.ravel(), spans, scratch.arena, self.each)
         width = max(1, len(fields))
         errors: dict[int, Exception] = {}
         for span, error in got.errors.items():

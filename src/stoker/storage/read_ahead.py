@@ -1,0 +1,243 @@
+"""Blocks of remote files in memory, fetched ahead of the plan: far storage at the speed of a local disk, without a cache.
+
+A request for every sample costs its time to the first byte and a tenth of a millisecond on a core. Where the order needs most of
+what lies side by side within a short time (in sequence, in a window, or because all of it fits in memory), blocks of some
+megabytes are fetched instead, each once. Threads beside the workers do that, in the order of need; a block goes when nothing
+that is foreseen needs it.
+
+A block that cannot be had, for lack of room or because its server failed, is nobody's error: its records are read one by one, and
+those that cannot be are named then. Memory of blocks is used again: to take new pages of the system for each would cost more than
+to receive it (seen: three times as much).
+
+Invariant: blocks that are here or on their way never take more than `limit` bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import StokerError
+from ..kernel.file_reads import Arena
+from .blob import Blob
+from .fetch import FetchedSpans, Ints
+
+#: bytes of a block
+BLOCK = 4 << 20
+#: the number of a block within its file is in the lower bits of its key
+_BITS = 32
+#: what is needed of all bytes that are fetched, at least; else single records are asked for
+_WORTH = 0.5
+#: bytes for which blocks are fetched before anybody needs them, but no more than a quarter of the limit
+_AHEAD_BYTES = 64 << 20
+#: the longest wait for a block; then its records are read one by one
+_WAIT_S = 20.0
+#: how often those who wait look up
+_LOOK_S = 0.1
+_HUGE = 2 << 20
+
+
+class _Block:
+    """A block that is here, or on its way."""
+
+    __slots__ = ("here", "memory", "readers")
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self.memory, self.here, self.readers = memory, False, 0
+
+
+class ReadAhead:
+    """The blocks of some remote files that are needed next, at most `limit` bytes of them. For one loader."""
+
+    def __init__(self, blobs: Sequence[Blob], limit: int, block: int = BLOCK) -> None:
+        self._blobs, self._limit, self._size = blobs, limit, block
+        self._process = os.getpid()
+        self._moved = threading.Condition()  # guards what follows; its owner never waits for the network
+        self._blocks: dict[int, _Block] = {}
+        self._free: list[NDArray[np.uint8]] = []  # memory of blocks that are gone
+        self._needed: set[int] = set()
+        self._coming: deque[int] = deque()
+        self._urgent: deque[int] = deque()
+        self._failed: set[int] = set()  # not tried again until more is foreseen
+        self._fetchers = 0
+
+    # ---- what the source calls ---------------------------------------------------------------------------------------------
+
+    def cost(self, files: Ints, starts: Ints, stops: Ints) -> tuple[int, int]:
+        """How many blocks these spans lie in, and their bytes."""
+        blocks = np.unique(self._keys(files, starts, stops)[0])
+        sizes = {int(file): self._blobs[file].stat().size for file in np.unique(files)}
+        return len(blocks), sum(min(self._size, sizes[int(key) >> _BITS] - self._start(int(key))) for key in blocks)
+
+    def is_worth(self, files: Ints, starts: Ints, stops: Ints) -> bool:
+        """Whether blocks are the better way to read spans, all of which are needed within a short time."""
+        needed = int((stops - starts).sum())
+        return 0 < _WORTH * self.cost(files, starts, stops)[1] <= needed and self._limit >= 8 * self._size
+
+    def foresee(self, files: Ints, starts: Ints, stops: Ints, lead: int = 0) -> None:
+        """Spans of files that will be read, in this order; the first `lead` of them soon. What was said before is forgotten."""
+        keys, spans = self._keys(files, starts, stops)
+        blocks, at = np.unique(keys, return_index=True)
+        # In the order in which they are first needed, as far as is to be fetched before that.
+        order = np.argsort(at)
+        soon = lead + np.searchsorted(np.cumsum(stops[lead:] - starts[lead:]), min(_AHEAD_BYTES, self._limit // 4))
+        coming = blocks[order[spans[at[order]] <= soon]]
+        with self._moved:
+            self._needed = set(blocks.tolist())
+            self._coming = deque(coming.tolist())
+            self._failed.clear()
+            self._drop(self._blocks)
+            self._moved.notify_all()
+
+    def read(self, files: Ints, starts: Ints, lengths: Ints, arena: Arena) -> FetchedSpans | None:
+        """Spans of files, copied into an arena; None: some of them are to be read from where they are."""
+        keys, spans = self._keys(files, starts, starts + lengths)
+        used = keys[lengths[spans] > 0].tolist()
+        held = self._hold(set(used))
+        if held is None:
+            return None
+        try:
+            at = np.cumsum(lengths) - lengths
+            if (total := int(lengths.sum())) > arena.buffer.size:
+                arena.grow(total, keep=0)
+            places = zip(used, spans[lengths[spans] > 0].tolist())
+            for key, span in places:
+                first = self._start(key)
+                start, stop, to = int(starts[span]), int(starts[span] + lengths[span]), int(at[span])
+                begin, end = max(start, first), min(stop, first + self._size)
+                arena.buffer[to + begin - start : to + end - start] = held[key].memory[begin - first : end - first]
+        finally:
+            self._let_go(held)
+        return FetchedSpans(arena.buffer, at, {})
+
+    def _keys(self, files: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """The blocks in which spans lie, one span after the other, and the number of the span each is of."""
+        first, last = starts // self._size, np.maximum(stops - 1, starts) // self._size
+        counts = last - first + 1
+        spans = np.repeat(np.arange(len(files)), counts)
+        within = np.arange(len(spans)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return ((files << _BITS) | first)[spans] + within, spans
+
+    def _start(self, key: int) -> int:
+        """Where in its file a block begins."""
+        return (key & ((1 << _BITS) - 1)) * self._size
+
+    def _hold(self, keys: Collection[int]) -> dict[int, _Block] | None:
+        """These blocks, which stay until they are let go; waits for those that are on their way."""
+        if self._process != os.getpid():
+            return None  # a forked child has none of the threads that fetch
+        deadline = time.monotonic() + _WAIT_S
+        with self._moved:
+            while missing := [key for key in keys if (block := self._blocks.get(key)) is None or not block.here]:
+                asked = [key for key in missing if key not in self._blocks]
+                if any(key not in self._needed or key in self._failed for key in asked) or (asked and not self._fetchers):
+                    return None
+                if new := [key for key in asked if key not in self._urgent]:
+                    self._urgent.extend(new)
+                    self._moved.notify_all()
+                if time.monotonic() > deadline:
+                    return None
+                self._moved.wait(_LOOK_S)
+            held = {key: self._blocks[key] for key in keys}
+            for block in held.values():
+                block.readers += 1
+            return held
+
+    def _let_go(self, held: dict[int, _Block]) -> None:
+        with self._moved:
+            for block in held.values():
+                block.readers -= 1
+            self._drop(held)
+
+    # ---- what threads beside the workers do --------------------------------------------------------------------------------
+
+    def fetch_ahead(self, stop: threading.Event) -> None:
+        """Fetch what is needed next until `stop` is set; several threads may do so. The last one leaves nothing here."""
+        with self._moved:
+            self._fetchers += 1
+        try:
+            while not stop.is_set():
+                with self._moved:
+                    if (key := self._choose()) is None:
+                        self._moved.wait(_LOOK_S)
+                        continue
+                self._fetch(key)
+        finally:
+            with self._moved:
+                self._fetchers -= 1
+                if not self._fetchers:
+                    self._needed = set()
+                    self._coming.clear()
+                    self._urgent.clear()
+                    self._drop(self._blocks)
+                    self._free.clear()
+                self._moved.notify_all()
+
+    def _choose(self) -> int | None:
+        """The block to fetch now, with memory for it; None: there is none."""
+        for queue in (self._urgent, self._coming):
+            while queue:
+                key = queue[0]
+                if key not in self._blocks and key not in self._failed and key in self._needed:
+                    if (memory := self._memory()) is not None:
+                        self._blocks[queue.popleft()] = _Block(memory)
+                        return key
+                    if queue is self._coming:
+                        return None
+                    self._failed.add(key)  # who needs it reads its records
+                    self._moved.notify_all()
+                queue.popleft()
+        return None
+
+    def _memory(self) -> NDArray[np.uint8] | None:
+        """Memory for a block; None: there is no room."""
+        if self._free:
+            return self._free.pop()
+        if (len(self._blocks) + 1) * self._size > self._limit:
+            return None
+        try:
+            return _huge_pages(self._size)
+        except (MemoryError, OSError):
+            return None
+
+    def _fetch(self, key: int) -> None:
+        block, blob, start = self._blocks[key], self._blobs[key >> _BITS], self._start(key)
+        try:
+            view = cast(memoryview, memoryview(block.memory))  # type: ignore[arg-type]
+            blob.read_into(start, view[: blob.stat().size - start])
+            block.here = True
+        except (StokerError, OSError):
+            pass  # its records are read one by one, and say what is wrong
+        finally:
+            with self._moved:
+                if not block.here:
+                    self._failed.add(key)
+                    self._free.append(self._blocks.pop(key).memory)
+                self._moved.notify_all()
+
+    def _drop(self, keys: Collection[int]) -> None:
+        """Have the memory of those blocks back that nothing foreseen needs, and nobody reads."""
+        for key in list(keys):
+            block = self._blocks.get(key)
+            if block is not None and block.here and not block.readers and key not in self._needed:
+                self._free.append(self._blocks.pop(key).memory)
+
+
+def _huge_pages(nbytes: int) -> NDArray[np.uint8]:
+    """Memory that begins where a huge page does: the system gives those in half the time."""
+    pages = mmap.mmap(-1, nbytes + _HUGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    first = -memory.ctypes.data % _HUGE
+    return memory[first : first + nbytes]
