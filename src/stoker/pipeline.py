@@ -22,6 +22,7 @@ from .image.lower import lower
 from .image.normalize import Normalize, ToFloat
 from .image.operation import Operation
 from .loader import Loader
+from .loader.build import explained
 from .loader.one_epoch import OneEpoch
 from .loader.open_cache import open_cache
 from .plan import nodes as n
@@ -546,10 +547,7 @@ class Pipeline:
 
     def explain(self) -> str:
         """What the pipeline will do, as text."""
-        from .loader.thread_count import default_threads, moves_told
-        from .observe.explain_plan import explain_plan
-
-        return explain_plan(self.plan, *default_threads(self.plan), moves_told(self.plan))
+        return explained(self.plan)
 
     def __repr__(self) -> str:
         verbs = "".join(f"\n  .{n.written(node)}" for node in self._nodes)

@@ -110,7 +110,7 @@ ROWS = {
     "descriptors": f"{preflight._FILES_PER_WORKER} for each worker process, and {preflight._FILES_SPARE} to spare",
     "processes and threads": f"{preflight._THREADS_BESIDE} threads beside those that work",
     "memory of a container": f"{preflight.WORKER_BYTES // 10**6} MB for each worker process",
-    "threads that fetch into a cache": f"{foresight._THREADS}",
+    "threads that fetch ahead": f"{foresight._THREADS}",
     "bytes in flight": str(default(Pipeline.loader, "memory")).replace("GB", " GB"),
     "batches in flight": f"about {build._AHEAD_BYTES >> 20} MB worth: at most {build._AHEAD_MOST} units",
     "small batches made together": f"up to {build._GROUP_BYTES >> 20} MiB and {build._GROUP_MOST} of them",

@@ -160,7 +160,7 @@ class Listener(ArraysSource):
         self.told: list[list[int]] = []
         self.served: list[threading.Event] = []
 
-    def foresee(self, indices: Any, decoded: bool) -> None:
+    def foresee(self, indices: Any, decoded: bool, lead: int = 0) -> None:
         self.told.append(indices.tolist())
 
     def fetch_ahead(self, stop: threading.Event) -> None:

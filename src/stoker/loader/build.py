@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +21,15 @@ from ..engine.executor_names import EXECUTORS
 from ..engine.preflight import preflight
 from ..engine.schedule import Window
 from ..errors import ConfigError
+from ..observe.explain_plan import explain_plan
 from ..observe.meters import Meters, Span, StepName
 from ..observe.stats import ExecutorStats
 from ..plan.deal import Deal
 from ..plan.nodes import Image
 from ..plan.order import Places
 from ..plan.plan import Plan
+from ..plan.ranks import ALONE, rank_of
+from ..sizes import parse_bytes
 from ..source.chunk import BYTES, Ints
 from ..source.source import Source
 from ..stage.finish import Finish
@@ -37,9 +41,13 @@ from .batch_units import BatchWork, Observer, Rows, SegmentWork
 from .look_ahead import rank_positions
 from .origin_times import OriginTimes
 from .slow_rows import SlowRows
-from .thread_count import core_share, default_threads
+from .thread_count import core_share, default_threads, moves_told
 
 _log = logging.getLogger("stoker")
+#: what batches in the making may take, unless the user says; and the part of it for records that are fetched ahead over a network
+MEMORY, AHEAD_SHARE = "2GB", 4
+#: a loader that is not one of several that share its steps
+WHOLE = (0, 1)
 #: single samples are worked on this many at a time
 _SAMPLES = 32
 #: memory the automatic look-ahead fills, and the most batches it holds
@@ -108,19 +116,33 @@ def compile_work(plan: Plan, layout: Layout, cache: SampleCache | None = None) -
     return BatchWork(final, finish_of(plan), layout, specs, rules, frozenset(specs or ()), source), segments
 
 
-def reading_ahead(plan: Plan, deal: Deal, limit: int) -> tuple[Plan, int]:
+def reading_ahead(plan: Plan, deal: Deal, part: tuple[int, int], limit: int) -> tuple[Plan, int]:
     """The plan with a source that fetches records ahead into at most `limit` bytes, and those bytes; 0: there is no need to."""
     if not isinstance(plan.source, Source) or plan.order is None:
         return plan, 0
-    source = plan.source.ahead(limit, plan.wanted, first_samples(plan, deal))
+    source = plan.source.ahead(limit, plan.wanted, first_samples(plan, deal, part))
     return (plan, 0) if source is plan.source else (replace(plan, source=source), limit)
 
 
-def first_samples(plan: Plan, deal: Deal) -> Callable[[int], Ints]:
-    """The samples that a rank takes first; where samples are counted as they come, every rank takes all."""
-    order = plan.order
+def first_samples(plan: Plan, deal: Deal, part: tuple[int, int]) -> Callable[[int], Ints]:
+    """The samples that a rank takes first, or a part of it; where samples are counted as they come, each takes all."""
+    order, dealt = plan.order, deal if plan.counted else None
     assert order is not None
-    return lambda count: order.resolve(rank_positions(0, count, order.length, deal if plan.counted else None), 0)
+    return lambda count: order.resolve(rank_positions(0, count, order.length, dealt, part), 0)
+
+
+def explained(plan: Plan, deal: Deal | None = None) -> str:
+    """What a plan will do, as text: the loader's, of a rank, or that of a loader with its usual memory."""
+    if deal is None:
+        found = ALONE
+        with suppress(ConfigError):  # which the text tells
+            found = rank_of(plan.shard)
+        deal = plan.deal(found.rank, found.world)
+        plan, _ = reading_ahead(plan, deal, WHOLE, parse_bytes(MEMORY, "memory") // AHEAD_SHARE)
+    asked = None
+    if isinstance(plan.source, Source) and plan.order is not None:
+        asked = plan.source.requests(plan.wanted, first_samples(plan, deal, WHOLE))
+    return explain_plan(plan, *default_threads(plan), moves_told(plan), asked)
 
 
 def decodes(plan: Plan) -> bool:

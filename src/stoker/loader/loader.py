@@ -45,10 +45,13 @@ from .bad_samples import BadSamples, kind_of
 from .batch_units import BatchUnit, Content, Cursors, EpochEnd, FedUnit, Result, described
 from .budget import SkipBudget
 from .build import (
+    AHEAD_SHARE,
+    MEMORY,
     can_hope,
     compile_work,
     decodes,
     executor_stats,
+    explained,
     finish_names,
     finishes,
     group_of,
@@ -78,8 +81,6 @@ from .trainer_epochs import Trainer, TrainerSampler
 
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
-#: the part of `memory` into which records are fetched ahead, where they come over a network
-_AHEAD_SHARE = 4
 
 _log = logging.getLogger("stoker")
 
@@ -124,7 +125,7 @@ class Loader:
         threads: int | None = None,
         processes: int | None = None,
         executor: str = "auto",
-        memory: int | str = "2GB",
+        memory: int | str = MEMORY,
         ahead: int | None = None,
         format: str = "numpy",
         batches: str = "tuple",
@@ -157,7 +158,7 @@ class Loader:
         self._rank = rank_of(plan.shard, carried)
         self._deal = plan.deal(self._rank.rank, self._rank.world)
         check_steps(plan, self._deal)
-        plan, self._ahead_bytes = reading_ahead(plan, self._deal, self._budget_bytes // _AHEAD_SHARE)
+        plan, self._ahead_bytes = reading_ahead(plan, self._deal, part, self._budget_bytes // AHEAD_SHARE)
         self._plan = plan
         self._group = group_of(plan, ahead) if part == (0, 1) or not plan.batch else 1
         self._layout = layout_of(plan, self._group)
@@ -510,10 +511,7 @@ class Loader:
 
     def _explained(self) -> str:
         """What `pipeline.explain()` says."""
-        from ..observe.explain_plan import explain_plan
-        from .thread_count import default_threads, moves_told
-
-        return explain_plan(self._plan, *default_threads(self._plan), moves_told(self._plan))
+        return explained(self._plan, self._deal)
 
     def explain(self, step: int, epoch: int | None = None) -> list[dict[str, Any]]:
         """Which samples, crops and seeds make batch `step` of an epoch (the present one): one mapping per row."""
@@ -633,8 +631,17 @@ class Loader:
             and (span.shared or self._executor.shares_memory)
         ):
             deal = self._deal if self._plan.counted else None
-            lead = self._window.units(self._layout.nbytes) * self._layout.rows
-            self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache, deal, self._once, lead)
+            self._forerunner = Forerunner(
+                source,
+                order,
+                self._cursor,
+                decodes(self._plan),
+                self._cache,
+                deal,
+                self._part,
+                self._once,
+                lead=self._window.units(self._layout.nbytes) * self._layout.rows,
+            )
         self._idle = self._idle or IdleCores()
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)

@@ -25,8 +25,8 @@ _THREADS = 8
 class Forerunner:
     """Keeps a source informed, and threads fetching for it; closed with the feed it runs ahead of.
 
-    With a `deal` it tells only of the samples of one rank; with `once` of no epoch after the first. `lead` is how many samples
-    workers are ahead of the consumer.
+    With a `deal` it tells only of the samples of one rank, and of its `part` of them; with `once` of no epoch after the first.
+    `lead` is how many samples workers are ahead of the consumer.
     """
 
     def __init__(
@@ -37,11 +37,12 @@ class Forerunner:
         decoded: bool,
         cache: SampleCache | None = None,
         deal: Deal | None = None,
+        part: tuple[int, int] = (0, 1),
         once: bool = False,
         lead: int = 0,
     ) -> None:
         self._source, self._order, self._decoded, self._cache = source, order, decoded, cache
-        self._deal, self._once, self._lead = deal, once, lead
+        self._deal, self._part, self._once, self._lead = deal, part, once, lead
         assert source.foresight is not None
         self._span = source.foresight
         self._told = cursor  # up to where the source knows that we are
@@ -79,14 +80,19 @@ class Forerunner:
         length = self._order.length
         if self._span.whole and length is not None:
             return np.linspace(start, length, min(count, max(0, length - start)), endpoint=False).astype(np.int64)
-        return rank_positions(start, count, length, self._deal)
+        return rank_positions(start, count, length, self._deal, self._part)
 
 
-def rank_positions(start: int, count: int, length: int | None, deal: Deal | None) -> Ints:
-    """The next `count` positions from `start` on that are dealt to a rank; without a deal, to all of them."""
-    stop = start + count * (1 if deal is None else deal.world)
+def rank_positions(start: int, count: int, length: int | None, deal: Deal | None, part: tuple[int, int] = (0, 1)) -> Ints:
+    """The next `count` positions from `start` on that are dealt to a rank, and to a part of its steps; without a deal, to all."""
+    shares = 1 if deal is None else deal.world * part[1]
+    stop = start + count * shares
     positions = np.arange(start, stop if length is None else max(start, min(length, stop)))
-    return positions if deal is None else positions[(positions - start) % deal.stride // deal.size == deal.rank]
+    if deal is None or shares == 1:
+        return positions
+    steps, rows = np.divmod(positions - start, deal.stride)
+    mine: Ints = positions[(rows // deal.size == deal.rank) & (steps % part[1] == part[0])]
+    return mine
 
 
 def _position(cursor: Cursor) -> int:

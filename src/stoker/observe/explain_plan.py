@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from ..errors import ConfigError
 from ..plan.columns import why_two_calls
@@ -12,18 +13,19 @@ from ..plan.plan import Plan
 from ..plan.ranks import one_of_several, rank_of
 from ..sizes import counted, show_bytes
 from ..source.chunk import FieldSpec
-from ..source.source import Source
+from ..source.source import Requests, Source
 
 
-def explain_plan(plan: Plan, threads: int, reason: str, moves: str) -> str:
+def explain_plan(plan: Plan, threads: int, reason: str, moves: str, asked: Requests | None = None) -> str:
     """Source, order, stages, batch and the memory it takes, ranks; the default number of threads, with its reason, and when
-    work moves elsewhere.
+    work moves elsewhere; what is asked of servers for each sample.
     """
     lines = [f"source   {plan.source.describe()}"]
     if isinstance(plan.source, Source):
         fields = ", ".join(f"{name} {plan.source.fields[name]}" for name in plan.wanted)
         lines.append(f"         reads {fields or 'no field'}")
         lines += [f"         {told}" for told in _seeks(plan, plan.source)]
+        lines += [f"         {_asking(plan, asked)}"] if asked is not None else []
     lines.append(f"order    {_order(plan)}")
     for number, segment in enumerate(plan.segments):
         lines += _stages(plan, segment.nodes, number)
@@ -39,6 +41,19 @@ def explain_plan(plan: Plan, threads: int, reason: str, moves: str) -> str:
     lines.append(f"errors   {'raise' if plan.policy is None else describe_policy(plan)}{again}")
     lines.append(f"resume   {'replays the epoch up to the cursor' if plan.replays else 'at once'}")
     return "\n".join(lines)
+
+
+def _asking(plan: Plan, asked: Requests) -> str:
+    """How samples come over a network."""
+    length = plan.order.length if plan.order else None
+    if length is None:
+        return f"{asked.how}: about {asked.count:.2g} requests and {show_bytes(asked.nbytes)} per sample"
+    world = 1
+    with suppress(ConfigError):
+        world = rank_of(plan.shard).world if plan.counted else 1
+    mine = length / world
+    requests = f"about {round(asked.count * mine):,} requests and {show_bytes(asked.nbytes * mine)} per epoch"
+    return f"{asked.how}: {requests}{' on each rank' if world > 1 else ''}"
 
 
 def _seeks(plan: Plan, source: Source) -> list[str]:

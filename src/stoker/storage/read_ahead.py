@@ -1,9 +1,9 @@
 """Blocks of remote files in memory, fetched ahead of the plan: far storage at the speed of a local disk, without a cache.
 
-A request for every sample costs its time to the first byte and a tenth of a millisecond on a core. Where the order needs most of
-what lies side by side within a short time (in sequence, in a window, or because all of it fits in memory), blocks of some
-megabytes are fetched instead, each once. Threads beside the workers do that, in the order of need; a block goes when nothing
-that is foreseen needs it.
+A request for every sample costs its time to the first byte and a tenth of a millisecond on a core. Where the order needs what
+lies side by side within a short time (in sequence, in a window, or because all of it fits in memory), blocks of some megabytes
+are fetched instead, each once. Threads beside the workers do that, in the order of need; a block goes when nothing that is
+foreseen needs it.
 
 A block that cannot be had, for lack of room or because its server failed, is nobody's error: its records are read one by one, and
 those that cannot be are named then. Memory of blocks is used again: to take new pages of the system for each would cost more than
@@ -35,8 +35,6 @@ from .fetch import FetchedSpans, Ints
 BLOCK = 4 << 20
 #: the number of a block within its file is in the lower bits of its key
 _BITS = 32
-#: what is needed of all bytes that are fetched, at least; else single records are asked for
-_WORTH = 0.5
 #: bytes for which blocks are fetched before anybody needs them, but no more than a quarter of the limit
 _AHEAD_BYTES = 64 << 20
 #: the longest wait for a block; then its records are read one by one
@@ -59,7 +57,7 @@ class ReadAhead:
     """The blocks of some remote files that are needed next, at most `limit` bytes of them. For one loader."""
 
     def __init__(self, blobs: Sequence[Blob], limit: int, block: int = BLOCK) -> None:
-        self._blobs, self._limit, self._size = blobs, limit, block
+        self._blobs, self._limit, self.block = blobs, limit, block
         self._process = os.getpid()
         self._moved = threading.Condition()  # guards what follows; its owner never waits for the network
         self._blocks: dict[int, _Block] = {}
@@ -76,12 +74,11 @@ class ReadAhead:
         """How many blocks these spans lie in, and their bytes."""
         blocks = np.unique(self._keys(files, starts, stops)[0])
         sizes = {int(file): self._blobs[file].stat().size for file in np.unique(files)}
-        return len(blocks), sum(min(self._size, sizes[int(key) >> _BITS] - self._start(int(key))) for key in blocks)
+        return len(blocks), sum(min(self.block, sizes[int(key) >> _BITS] - self._start(int(key))) for key in blocks)
 
-    def is_worth(self, files: Ints, starts: Ints, stops: Ints) -> bool:
-        """Whether blocks are the better way to read spans, all of which are needed within a short time."""
-        needed = int((stops - starts).sum())
-        return 0 < _WORTH * self.cost(files, starts, stops)[1] <= needed and self._limit >= 8 * self._size
+    def holds(self, files: Ints, starts: Ints, stops: Ints) -> bool:
+        """Whether all blocks that these spans lie in fit at once."""
+        return len(files) > 0 and self.cost(files, starts, stops)[0] * self.block <= self._limit
 
     def foresee(self, files: Ints, starts: Ints, stops: Ints, lead: int = 0) -> None:
         """Spans of files that will be read, in this order; the first `lead` of them soon. What was said before is forgotten."""
@@ -113,7 +110,7 @@ class ReadAhead:
             for key, span in places:
                 first = self._start(key)
                 start, stop, to = int(starts[span]), int(starts[span] + lengths[span]), int(at[span])
-                begin, end = max(start, first), min(stop, first + self._size)
+                begin, end = max(start, first), min(stop, first + self.block)
                 arena.buffer[to + begin - start : to + end - start] = held[key].memory[begin - first : end - first]
         finally:
             self._let_go(held)
@@ -121,7 +118,7 @@ class ReadAhead:
 
     def _keys(self, files: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
         """The blocks in which spans lie, one span after the other, and the number of the span each is of."""
-        first, last = starts // self._size, np.maximum(stops - 1, starts) // self._size
+        first, last = starts // self.block, np.maximum(stops - 1, starts) // self.block
         counts = last - first + 1
         spans = np.repeat(np.arange(len(files)), counts)
         within = np.arange(len(spans)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -129,7 +126,7 @@ class ReadAhead:
 
     def _start(self, key: int) -> int:
         """Where in its file a block begins."""
-        return (key & ((1 << _BITS) - 1)) * self._size
+        return (key & ((1 << _BITS) - 1)) * self.block
 
     def _hold(self, keys: Collection[int]) -> dict[int, _Block] | None:
         """These blocks, which stay until they are let go; waits for those that are on their way."""
@@ -202,10 +199,10 @@ class ReadAhead:
         """Memory for a block; None: there is no room."""
         if self._free:
             return self._free.pop()
-        if (len(self._blocks) + 1) * self._size > self._limit:
+        if (len(self._blocks) + 1) * self.block > self._limit:
             return None
         try:
-            return _huge_pages(self._size)
+            return _huge_pages(self.block)
         except (MemoryError, OSError):
             return None
 

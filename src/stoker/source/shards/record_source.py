@@ -21,7 +21,7 @@ from ...storage.blob import Blob
 from ...storage.cache import CachedBlob
 from ...storage.fetch import Each, fetch
 from ...storage.local import HeldFiles, LocalBlob
-from ...storage.read_ahead import BLOCK, ReadAhead
+from ...storage.read_ahead import ReadAhead
 from ...storage.remote import RemoteBlob
 from ...storage.scratch import Scratch
 from ..chunk import BytesColumn, Column, Ints, numbers
@@ -37,8 +37,9 @@ _Records = TypeVar("_Records", bound="RecordSource")
 #: samples of an epoch that stand for all of it, where whole shards are fetched ahead; and how many are looked at one by one,
 #: where parts of shards are
 _WHOLE_SPAN, _BLOCK_SPAN = 1 << 14, 1 << 12
-#: the same where blocks are fetched ahead into memory: as many as fill it, within these bounds
-_LEAST_AHEAD, _MOST_AHEAD = 1 << 8, 1 << 15
+#: the most samples that are foreseen where blocks are fetched ahead into memory, and how much of it they may need for themselves:
+#: blocks hold others, too, that are needed later
+_MOST_AHEAD, _AHEAD_SHARE = 1 << 15, 0.5
 #: records whose sizes are compared when somebody asks for large ones: that takes a nanosecond or two for each
 _MOST_WEIGHED = 1 << 26
 
@@ -181,9 +182,9 @@ class RecordSource(Source):
         if not self._remote:
             return self
         fields = self._fetched(wanted)
-        count = max(_LEAST_AHEAD, min(_MOST_AHEAD, int(limit / max(1.0, float(self._mean[fields].sum())))))
+        count = max(1, min(_MOST_AHEAD, int(_AHEAD_SHARE * limit / max(1.0, float(self._mean[fields].sum())))))
         indices, ahead = first(count), ReadAhead(self.blobs, limit)
-        if not ahead.is_worth(self.shards_of(indices), *self._extents(indices, fields)):
+        if not ahead.holds(self.shards_of(indices), *self._extents(indices, fields)):
             return self
         made = copy(self)
         made._ahead, made._foreseen, made.waits = ahead, fields, False
@@ -199,7 +200,7 @@ class RecordSource(Source):
         if blocks is None:
             return Requests("samples are asked for one by one", 1.0, int((ends - starts).sum()) / count)
         asked, nbytes = blocks.cost(self.shards_of(indices), starts, ends)
-        return Requests(f"blocks of {show_bytes(BLOCK)} are fetched ahead", asked / count, nbytes / count)
+        return Requests(f"blocks of {show_bytes(blocks.block)} are fetched ahead", asked / count, nbytes / count)
 
     def _fetched(self, wanted: Collection[str]) -> list[int]:
         """The numbers of the stored fields that are read for these; all, where they are parts of a record."""

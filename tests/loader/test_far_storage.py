@@ -1,0 +1,146 @@
+"""Shards on a server, without a cache: blocks are read ahead, and batches are those of local shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stoker
+from stoker.loader.look_ahead import rank_positions
+from stoker.plan.deal import Deal
+from stoker.storage import read_ahead
+
+from ..storage.server import Server, Status
+
+SAMPLES, SHARDS = 600, 4
+BLOCK = 1 << 16
+QUICK = stoker.Patience(first_delay_s=0.001, longest_delay_s=0.01, longest_retry_after_s=0.05)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    drawn = np.random.default_rng(0)
+    samples = ({"__key__": f"{n:04d}", "bin": drawn.bytes(3000 + 5 * n), "cls": n} for n in range(SAMPLES))
+    stoker.write_tar(str(folder / "s-{:d}.tar"), samples, max_samples=SAMPLES // SHARDS)
+    return folder
+
+
+@pytest.fixture
+def server(shards: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(read_ahead.ReadAhead.__init__, "__defaults__", (BLOCK,))
+    with Server() as running:
+        for path in shards.iterdir():
+            running.put(f"/{path.name}", path.read_bytes())
+        yield running
+
+
+def far(server: Server) -> stoker.Pipeline:
+    return stoker.tar(f"{server.origin}/s-{{0..{SHARDS - 1}}}.tar", patience=QUICK)
+
+
+def near(shards: Path) -> stoker.Pipeline:
+    return stoker.tar(str(shards))
+
+
+def taken(pipeline: stoker.Pipeline, epochs: int = 2, state: Any = None, **options: Any) -> list[Any]:
+    with pipeline.loader(**{"threads": 4, **options}) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        return [(list(batch["bin"]), batch["cls"].tolist()) for _ in range(epochs) for batch in loader]
+
+
+def requests(server: Server) -> int:
+    return sum(len(server.asked(f"/s-{number}.tar")) for number in range(SHARDS))
+
+
+BYTES = {"window": {"seed": 3, "window": 40}, "whole": {"seed": 3}}
+
+
+@pytest.mark.parametrize("shuffle", BYTES.values(), ids=BYTES)
+def test_batches_are_those_of_local_shards_and_blocks_are_few_requests(
+    server: Server, shards: Path, shuffle: dict[str, Any]
+) -> None:
+    """All of it fits in memory, so that a shuffle of all samples needs no more requests than any other."""
+    pipeline = far(server).shuffle(**shuffle).batch(16)
+    before, nbytes = requests(server), sum(path.stat().st_size for path in shards.glob("*.tar"))
+    assert taken(pipeline) == taken(near(shards).shuffle(**shuffle).batch(16))
+    blocks = nbytes // BLOCK + SHARDS
+    assert requests(server) - before <= 3 * blocks < SAMPLES, "of two epochs, and the begin of a third"
+    assert "blocks of 65.5 kB are fetched ahead: about 59 requests and 3.8 MB per epoch" in pipeline.explain()
+
+
+def test_more_than_fits_is_read_in_blocks_in_a_window_and_one_by_one_else(server: Server, shards: Path) -> None:
+    little = {"memory": 4 * 10 * BLOCK}  # of which a quarter is for blocks: ten of them, and there are forty
+    windowed, mixed = (pipeline.batch(16) for pipeline in (far(server).shuffle(seed=3, window=40), far(server).shuffle(seed=3)))
+    before = requests(server)
+    assert taken(windowed, 1, **little) == taken(near(shards).shuffle(seed=3, window=40).batch(16), 1)
+    in_blocks = requests(server) - before
+    assert taken(mixed, 1, **little) == taken(near(shards).shuffle(seed=3).batch(16), 1)
+    assert in_blocks < 150
+    with windowed.loader(**little) as loader:
+        assert "blocks of 65.5 kB are fetched ahead" in loader._explained()
+    with mixed.loader(**little) as loader:
+        assert (
+            "samples are asked for one by one: about 592 requests" in loader._explained() or "600 requests" in loader._explained()
+        )
+
+
+def test_resumed_in_the_middle_it_goes_on_with_the_same_batches(server: Server, shards: Path) -> None:
+    pipeline = far(server).shuffle(seed=3, window=40).batch(16)
+    with pipeline.loader(threads=2) as loader:
+        first = [batch["cls"].tolist() for _, batch in zip(range(11), loader)]
+        state = loader.state_dict()
+    rest = [labels for _, labels in taken(pipeline, 1, state)]
+    assert first + rest == [labels for _, labels in taken(near(shards).shuffle(seed=3, window=40).batch(16), 1)]
+
+
+def test_ranks_and_worker_processes_read_their_own_samples(server: Server, shards: Path) -> None:
+    for rank in range(2):
+        there, here = (source.shuffle(seed=3, window=40).shard(rank, 2).batch(8) for source in (far(server), near(shards)))
+        assert taken(there, 1) == taken(here, 1)
+    whole = far(server).shuffle(seed=3, window=40).batch(16)
+    assert taken(whole, 1, processes=2, threads=1) == taken(whole, 1)
+
+
+def test_a_mix_a_filter_and_tfrecords_read_ahead_too(server: Server, shards: Path, tmp_path: Path) -> None:
+    def odd(sample: Any) -> bool:
+        return bool(sample["cls"] % 2)
+
+    assert taken(far(server).filter(odd).batch(8)) == taken(near(shards).filter(odd).batch(8))
+    mixed = [stoker.mix([source, source.shuffle(seed=1)], weights=[0.5, 0.5]) for source in (far(server), near(shards))]
+    assert taken(mixed[0].batch(8), 1) == taken(mixed[1].batch(8), 1)
+    stoker.write_tfrecord(str(tmp_path / "t-{:d}.tfrecord"), ({"x": n, "y": b"y" * n} for n in range(90)), max_samples=30)
+    for path in tmp_path.iterdir():
+        server.put(f"/{path.name}", path.read_bytes())
+    over_http = stoker.tfrecord(f"{server.origin}/t-{{0..2}}.tfrecord").shuffle(seed=1, window=20).batch(9)
+    local = stoker.tfrecord(str(tmp_path)).shuffle(seed=1, window=20).batch(9)
+    assert [list(batch["y"]) for batch in over_http] == [list(batch["y"]) for batch in local]
+
+
+def test_a_server_that_fails_for_a_while_costs_nothing_but_time(server: Server, shards: Path) -> None:
+    pipeline = far(server).shuffle(seed=3, window=40).batch(16)
+    for number in range(SHARDS):
+        server.script(f"/s-{number}.tar", *[Status(500)] * 40)
+    assert taken(pipeline, 1) == taken(near(shards).shuffle(seed=3, window=40).batch(16), 1)
+
+
+def test_a_loader_that_is_closed_or_dropped_fetches_no_more(server: Server) -> None:
+    pipeline = far(server).shuffle(seed=3, window=40).batch(16)
+    loader = pipeline.loader(threads=2)
+    next(iter(loader))
+    ahead = loader._plan.source._ahead
+    loader.close()
+    assert not ahead._blocks and not ahead._fetchers
+
+
+def test_positions_of_ranks_and_parts_are_disjoint_and_all() -> None:
+    deals = [Deal(4, rank, 3) for rank in range(3)]
+    found = [rank_positions(24, 40, 24 + 240, deal, (part, 2)) for deal in deals for part in range(2)]
+    assert sorted(np.concatenate(found).tolist()) == list(range(24, 24 + 240)) and {len(each) for each in found} == {40}
+    assert rank_positions(0, 5, None, deals[1]).tolist() == [4, 5, 6, 7]
+    assert rank_positions(7, 5, 9, None).tolist() == [7, 8]

@@ -1,0 +1,168 @@
+"""Blocks of remote files, read ahead into memory: the same bytes, each block once, never more memory than is allowed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.engine.background import Background
+from stoker.errors import RemoteError
+from stoker.kernel.file_reads import Arena
+from stoker.storage import read_ahead
+from stoker.storage.blob import Blob, Stat
+from stoker.storage.read_ahead import ReadAhead
+
+BLOCK = 4096
+
+
+class Remembering(Blob):
+    """Bytes of a remote file, and which of them were asked for."""
+
+    def __init__(self, number: int, size: int) -> None:
+        self.url = self.name = f"{number}"
+        self.data = np.random.default_rng(number).integers(0, 256, size, np.uint8)
+        self.asked: list[int] = []
+        self.broken: set[int] = set()
+        self.open = threading.Event()
+        self.open.set()
+
+    def stat(self) -> Stat:
+        return Stat(len(self.data), "1")
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        assert self.open.wait(60)
+        self.asked.append(offset)
+        if offset // BLOCK in self.broken:
+            raise RemoteError("it broke", url=self.url)
+        view[:] = memoryview(self.data)[offset : offset + len(view)]
+
+    def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[bytes]:
+        raise AssertionError("nobody streams")
+
+    def sibling(self, suffix: str) -> Blob:
+        raise AssertionError("nobody asks for one")
+
+
+@contextmanager
+def fetching(ahead: ReadAhead, threads: int = 3) -> Iterator[None]:
+    background = Background(ahead.fetch_ahead, threads, "stoker-test")
+    try:
+        with ahead._moved:
+            assert ahead._moved.wait_for(lambda: ahead._fetchers == threads, 60)
+        yield
+    finally:
+        background.close()
+
+
+def spans_of(blobs: list[Remembering], length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All bytes of some files in spans, in sequence."""
+    places = [(file, start) for file, blob in enumerate(blobs) for start in range(0, len(blob.data) - length + 1, length)]
+    files, starts = (np.array(column, np.int64) for column in zip(*places))
+    return files, starts, starts + length
+
+
+def read(ahead: ReadAhead, files: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> list[bytes] | None:
+    got = ahead.read(files, starts, stops - starts, Arena())
+    if got is None:
+        return None
+    return [got.data[at : at + length].tobytes() for at, length in zip(got.at.tolist(), (stops - starts).tolist())]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_spans_in_any_order_are_the_bytes_of_the_files_and_memory_is_bounded(data: st.DataObject) -> None:
+    blobs = [Remembering(number, data.draw(st.integers(1, 5 * BLOCK))) for number in range(3)]
+    count = data.draw(st.integers(1, 40))
+    picks = np.random.default_rng(data.draw(st.integers(0, 99)))
+    files = picks.integers(0, 3, count)
+    sizes = np.array([len(blob.data) for blob in blobs])[files]
+    starts = picks.integers(0, sizes)
+    stops = np.minimum(starts + picks.integers(0, 2 * BLOCK, count), sizes)
+    limit = data.draw(st.integers(1, 12)) * BLOCK
+    ahead = ReadAhead(blobs, limit, BLOCK)
+    with fetching(ahead):
+        for first in range(0, count, 4):
+            part = slice(first, first + 4)
+            ahead.foresee(files[first:], starts[first:], stops[first:], lead=data.draw(st.integers(0, 8)))
+            found = read(ahead, files[part], starts[part], stops[part])
+            with ahead._moved:
+                assert (len(ahead._blocks) + len(ahead._free)) * BLOCK <= limit
+            if found is not None:
+                wanted = [blobs[f].data[a:b].tobytes() for f, a, b in zip(files[part], starts[part], stops[part])]
+                assert found == wanted
+    assert not ahead._blocks and not ahead._free, "nothing is kept when nobody fetches any more"
+
+
+def test_in_sequence_every_block_is_fetched_once_whatever_part_of_it_fits() -> None:
+    blobs = [Remembering(number, 20 * BLOCK + 17) for number in range(4)]
+    files, starts, stops = spans_of(blobs, 700)
+    ahead = ReadAhead(blobs, 8 * BLOCK, BLOCK)
+    with fetching(ahead):
+        for first in range(0, len(files), 8):
+            ahead.foresee(files[first : first + 40], starts[first : first + 40], stops[first : first + 40])
+            part = slice(first, first + 8)
+            wanted = [blobs[f].data[a:b].tobytes() for f, a, b in zip(files[part], starts[part], stops[part])]
+            assert read(ahead, files[part], starts[part], stops[part]) == wanted
+    assert [sorted(blob.asked) for blob in blobs] == [list(range(0, 20 * BLOCK, BLOCK))] * 4
+
+
+def test_blocks_are_read_where_those_that_are_needed_soon_fit() -> None:
+    blobs = [Remembering(number, 100 * BLOCK) for number in range(4)]
+    files, starts, stops = spans_of(blobs, 512)
+    ahead = ReadAhead(blobs, 64 * BLOCK, BLOCK)
+    assert ahead.holds(files[:200], starts[:200], stops[:200]) and ahead.cost(files, starts, stops) == (400, 400 * BLOCK)
+    mixed = np.random.default_rng(0).permutation(len(files))[:200]
+    assert not ahead.holds(files[mixed], starts[mixed], stops[mixed]), "from each block a little"
+    assert not ReadAhead(blobs, 4 * BLOCK, BLOCK).holds(files[:200], starts[:200], stops[:200]), "there is no room"
+    assert not ahead.holds(files[:0], starts[:0], stops[:0])
+
+
+def test_a_block_that_cannot_be_had_leaves_its_records_to_be_read_one_by_one() -> None:
+    blob = Remembering(0, 4 * BLOCK)
+    blob.broken = {1}
+    files, starts, stops = spans_of([blob], BLOCK)
+    ahead = ReadAhead([blob], 64 * BLOCK, BLOCK)
+    with fetching(ahead):
+        ahead.foresee(files, starts, stops)
+        assert read(ahead, files[:1], starts[:1], stops[:1]) == [blob.data[:BLOCK].tobytes()]
+        assert read(ahead, files[1:2], starts[1:2], stops[1:2]) is None
+        assert read(ahead, files[2:], starts[2:], stops[2:]) is not None
+        asked = len(blob.asked)
+        assert read(ahead, files[1:2], starts[1:2], stops[1:2]) is None and len(blob.asked) == asked, "not again and again"
+        blob.broken = set()
+        ahead.foresee(files, starts, stops)
+        assert read(ahead, files, starts, stops) is not None, "but when more is foreseen"
+
+
+def test_what_nobody_foresaw_or_fetches_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = Remembering(0, 4 * BLOCK)
+    files, starts, stops = spans_of([blob], BLOCK)
+    ahead = ReadAhead([blob], 64 * BLOCK, BLOCK)
+    ahead.foresee(files, starts, stops)
+    assert read(ahead, files, starts, stops) is None, "nobody fetches"
+    with fetching(ahead):
+        ahead.foresee(files[:2], starts[:2], stops[:2])
+        assert read(ahead, files[3:], starts[3:], stops[3:]) is None
+        blob.open.clear()
+        monkeypatch.setattr(read_ahead, "_WAIT_S", 0.01)
+        ahead.foresee(files, starts, stops)
+        assert read(ahead, files[2:], starts[2:], stops[2:]) is None, "a server that says nothing"
+        blob.open.set()
+
+
+def test_a_forked_child_reads_from_where_files_are() -> None:
+    blob = Remembering(0, 4 * BLOCK)
+    files, starts, stops = spans_of([blob], BLOCK)
+    ahead = ReadAhead([blob], 64 * BLOCK, BLOCK)
+    with fetching(ahead):
+        ahead.foresee(files, starts, stops)
+        assert read(ahead, files, starts, stops) is not None
+        ahead._process = os.getppid()  # as a child would see it
+        assert read(ahead, files, starts, stops) is None
