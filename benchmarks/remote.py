@@ -1,9 +1,10 @@
 """How much of the speed of local shards is left over a network?
 
 An epoch of JPEG images from tar shards -> RandomResizedCrop(224) -> flip -> batches of 256: shards on this machine, in the page
-cache; and the same shards over HTTP from a loopback server that answers every request 20 ms late. Both shuffles, of all
-samples (``global``) and of 1,000 (``window``); over HTTP without a cache, with a new and empty one for every epoch (``cold``),
-and with a full one (``warm``). An epoch is measured from the making of its loader to its last batch; shards are opened before.
+cache; and the same shards from a loopback server that answers every request 20 ms late, over HTTP and, where moto is installed,
+from its S3 server. Both shuffles, of all samples (``global``) and of 1,000 (``window``); without a cache, with a new and empty
+one for every epoch (``cold``), and with a full one (``warm``). An epoch is measured from the making of its loader to its last
+batch; shards are opened before. ``raw`` is what the server can give: all its bytes in parallel downloads, and nothing done with them.
 
 The server runs on the same cores: `server` says what it took of them. `client` compares single reads by our client with the same
 reads by urllib3 (clients.py).
@@ -16,9 +17,11 @@ import itertools
 import json
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +29,18 @@ import data
 import shards
 import stoker
 from clients import compare_clients
-from measure import SEED, Comparison, Entry, compare, make_parser, median, note, ratio, report, usable_cores
+from measure import SEED, Comparison, Entry, available, compare, make_parser, median, note, ratio, report, usable_cores
 from ours import OPS
+from s3_server import BUCKET, serving_s3
 from slow_server import ask_stats, serving
+from stoker.storage.open import open_blob
 
 ORDERS = {"global": None, "window": 1000}
 CACHES = ("none", "cold", "warm")
 #: files that the images are packed into
 SHARDS = 16
+#: downloads at once, and bytes of each, of `raw`
+DOWNLOADS, DOWNLOAD_BYTES = 8, 4 << 20
 
 
 class Epochs:
@@ -95,6 +102,29 @@ def epochs(source: str, window: int | None, batch: int, server: str | None, cach
         take.close()
 
 
+@contextmanager
+def downloads(urls: list[str], images: int) -> Iterator[Any]:
+    """A `Take` that downloads all shards, in as many connections as the loader has, and counts the images in them."""
+    blobs = [open_blob(url) for url in urls]
+    spans = [(blob, start) for blob in blobs for start in range(0, blob.stat().size, DOWNLOAD_BYTES)]
+    buffers = threading.local()
+
+    def download(span: tuple[Any, int]) -> None:
+        blob, start = span
+        if not hasattr(buffers, "memory"):
+            buffers.memory = memoryview(bytearray(DOWNLOAD_BYTES))
+        blob.read_into(start, buffers.memory[: blob.stat().size - start])
+
+    with ThreadPoolExecutor(DOWNLOADS) as pool:
+
+        def take(count: int) -> int:
+            for _ in range(count):
+                list(pool.map(download, spans))
+            return count * images
+
+        yield take
+
+
 def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     data.add_arguments(parser)
@@ -103,7 +133,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--latency", type=float, default=20, metavar="MS", help="milliseconds before every answer (20)")
     parser.add_argument("--orders", default=",".join(ORDERS), help="which shuffles (default: both)")
     parser.add_argument("--part", choices=["all", "client", "epochs"], default="all", help="what to measure (default: all)")
-    parser.add_argument("--caches", default=",".join(CACHES), help="over HTTP with which caches (default: all)")
+    parser.add_argument("--stores", default="http,s3", help="from where (default: http,s3)")
+    parser.add_argument("--caches", default=",".join(CACHES), help="with which caches (default: all)")
     options = parser.parse_args()
     options.samples = options.samples or (64 if options.quick else 4_000)
     options.batch = options.batch or (32 if options.quick else 256)
@@ -120,17 +151,21 @@ def write(options: argparse.Namespace, folder: Path) -> int:
     return written.bytes
 
 
-def entries(options: argparse.Namespace, folder: Path, server: str, private: Path) -> list[Entry]:
+def entries(options: argparse.Namespace, folder: Path, servers: dict[str, str], private: Path) -> list[Entry]:
     last = len(shards.names(folder, "tar")) - 1
-    remote = f"{server}/{{000000..{last:06}}}.tar"
     chosen = []
+    remote = {store: f"{address if store == 'http' else f's3://{BUCKET}'}/{{}}.tar" for store, address in servers.items()}
     for order in options.orders.split(","):
         window = ORDERS[order]
         local = (str(folder / "*.tar"), window, options.batch, None, "none", private / f"local-{order}")
         chosen.append(Entry(f"local {order}", epochs, local, 1))
-        for cache in options.caches.split(","):
-            arguments = (remote, window, options.batch, server, cache, private / f"http-{order}-{cache}")
-            chosen.append(Entry(f"http {order} {cache}", epochs, arguments, 1))
+        for store, cache in itertools.product(servers, options.caches.split(",")):
+            source = remote[store].format(f"{{000000..{last:06}}}")
+            arguments = (source, window, options.batch, servers[store], cache, private / f"{store}-{order}-{cache}")
+            chosen.append(Entry(f"{store} {order} {cache}", epochs, arguments, 1))
+    for store in servers:
+        urls = [remote[store].format(f"{number:06}") for number in range(last + 1)]
+        chosen.append(Entry(f"raw {store}", downloads, (urls, options.samples), 1))
     return chosen
 
 
@@ -139,7 +174,7 @@ def shares(result: Comparison) -> dict[str, float]:
     return {
         name: ratio(rates, result.rates[f"local {name.split()[1]}"])
         for name, rates in result.rates.items()
-        if name.startswith("http")
+        if not name.startswith(("local", "raw"))
     }
 
 
@@ -162,8 +197,15 @@ def measure_epochs(options: argparse.Namespace) -> dict[str, Any]:
         private.mkdir()
         size = write(options, folder)
         note(f"{options.samples:,} images in shards of {size / 1e6:.0f} MB together, {options.latency:g} ms before every answer")
-        with serving(folder, options.latency / 1000) as server:
-            result = compare(entries(options, folder, server, private), options.rounds)
+        late_s, stores = options.latency / 1000, options.stores.split(",")
+        if "s3" in stores and not (available("moto", ("moto",)) and available("obstore", ("obstore",))):
+            stores.remove("s3")
+        with (
+            serving(folder, late_s) if "http" in stores else nullcontext() as http,
+            serving_s3(folder, late_s) if "s3" in stores else nullcontext() as s3,
+        ):
+            servers = {store: address for store, address in (("http", http), ("s3", s3)) if address is not None}
+            result = compare(entries(options, folder, servers, private), options.rounds)
         work = server_work(private)
     return {
         "images": options.samples,
