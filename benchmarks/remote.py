@@ -4,7 +4,7 @@ An epoch of JPEG images from tar shards -> RandomResizedCrop(224) -> flip -> bat
 cache; and the same shards from a loopback server that answers every request 20 ms late, over HTTP and, where moto is installed,
 from its S3 server. Both shuffles, of all samples (``global``) and of 1,000 (``window``); without a cache, with a new and empty
 one for every epoch (``cold``), and with a full one (``warm``). An epoch is measured from the making of its loader to its last
-batch; shards are opened before. ``raw`` is what the server can give: all its bytes in parallel downloads, and nothing done with them.
+batch; shards are opened before. ``raw`` is what the server can give: all its bytes in parallel downloads, nothing done with them.
 
 The server runs on the same cores: `server` says what it took of them. `client` compares single reads by our client with the same
 reads by urllib3 (clients.py).
