@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stoker as stoker_package
@@ -79,8 +82,24 @@ def test_ctrl_c_removes_the_copies(start: Any, image_folder: Path, tmp_path: Pat
 def test_text_says_what_was_measured(stoker: Any, image_folder: Path) -> None:
     result = stoker("bench", image_folder, *QUICK, "--against", "none", "--samples", 10, "--strategies", "tar")
     assert result.exit_code == 0
-    for words in ("10 images", "2 threads", "in tar shards", "x as fast", "ceiling of this machine", "on a core", "verdict"):
+    for words in ("10 images", "2 threads", "  tar shards", "x one thread", "ceiling of this machine", "on a core", "verdict"):
         assert words in result.stdout
+
+
+def test_the_table_fits_into_80_columns(stoker: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gives(work: PeerWork) -> Any:
+        while True:
+            time.sleep(0.001)
+            yield np.zeros((work.batch, 1))
+
+    quick = {name: replace(peer, modules=(), batches=gives) for name, peer in PEERS.items()}
+    monkeypatch.setattr(peers, "PEERS", {**quick, "bad": replace(quick["torch"], batches=lambda work: iter(()))})
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = stoker("bench", image_folder, *QUICK, "--strategies", "tar,seek,cache", "--against", ",".join([*PEERS, "bad"])).stdout
+    assert re.search(r"loader +images/s +slow, fast +times as fast", shown), shown
+    for peer in PEERS.values():
+        assert re.search(rf"{re.escape(peer.title)} +[\d,]+ +[\d,]+–[\d,]+ +stoker [\d.,]+x \([\d.,]+–[\d.,]+\)", shown)
+    assert "torch + Pillow failed: " in shown
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "lmdb"])

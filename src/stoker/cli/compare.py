@@ -24,7 +24,7 @@ from .bench_samples import BenchSamples
 from .contenders import ROUNDS, OwnLoader, warm_up
 from .progress import Progress
 from .run import tell_verdict
-from .screen import out, print_json, tell, tell_table
+from .screen import out, print_json, tell, tell_sentence, tell_table
 
 if TYPE_CHECKING:
     from ..pipeline import Pipeline
@@ -100,7 +100,7 @@ class Comparison:
 
     @property
     def panels(self) -> list[tuple[str, Timeline]]:
-        return [(f"{side.title}: {_rate(side, self.found.thing)}", side.timeline) for side in (self.serial, self.parallel)]
+        return [(f"{side.title}: {_rate(side)} {self.found.thing}s/s", side.timeline) for side in (self.serial, self.parallel)]
 
     def about(self) -> str:
         """What was done."""
@@ -184,16 +184,16 @@ def compare_loaders(
 # ---- as text ----------------------------------------------------------------------------------------------------------------
 
 
-def _rate(side: Side, thing: str) -> str:
-    return f"{side.speed.mean:,.0f} ± {side.speed.deviation:,.0f} {thing}s/s"
+def _rate(side: Side) -> str:
+    return f"{side.speed.mean:,.0f} ± {side.speed.deviation:,.0f}"
 
 
 def _tell(result: Comparison) -> None:
-    tell(result.about(), style="bold")
-    tell(result.honest())
+    tell_sentence(result.about(), style="bold")
+    tell_sentence(result.honest())
     tell()
     rows = [
-        [side.title, _rate(side, result.found.thing), f"{side.speed.wait_share:.0%}", time_text(side.stall_s), times]
+        [side.title, _rate(side), f"{side.speed.wait_share:.0%}", time_text(side.stall_s), times]
         for side, times in ((result.serial, ""), (result.parallel, f"{result.times:.2f}x"))
     ]
     columns = (f"{result.found.thing}s/s", "loop waits", "for each batch")
