@@ -170,15 +170,15 @@ def compare_loaders(
     )
     parallel.title = f"parallel, {counted(parallel.workers, 'worker')}"
     result = Comparison(found, size, batch, step_s, serial, parallel)
-    if html is not None:
-        write_text(html, compare_page(result))
     if json:
         print_json(result.facts())
-        return
-    _tell(result)
-    tell_verdict(parallel.why)
-    if html is not None:
-        tell(f"{html}: the two timelines", style="dim")
+    else:
+        _tell(result)
+        tell_verdict(parallel.why)
+    if html is not None:  # after the figures, which a full disk is not to cost
+        write_text(html, compare_page(result))
+        if not json:
+            tell(f"{html}: the two timelines", style="dim")
 
 
 # ---- as text ----------------------------------------------------------------------------------------------------------------
