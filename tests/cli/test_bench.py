@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -137,6 +138,27 @@ def test_a_bad_image_is_named(stoker: Any, tmp_path: Path) -> None:
     result = stoker("bench", tmp_path, *ALONE)
     assert result.exit_code == 1
     assert "bad.jpg" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_few_bad_images_are_left_out_for_all_loaders(
+    stoker: Any, stoker_json: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def looks(work: PeerWork) -> Any:
+        assert not [path for path in work.paths if Path(path).name.startswith("bad")]
+        while True:
+            yield np.zeros((work.batch, 1))
+
+    folder = tmp_path / "photos"
+    shutil.copytree(image_folder, folder)
+    whole = next(folder.glob("*/*.jpg"))
+    whole.with_name("bad-text.jpg").write_bytes(b"hello")
+    whole.with_name("bad-cut.jpg").write_bytes(whole.read_bytes()[:900])
+    monkeypatch.setattr(peers, "PEERS", {"peer": peers.Peer("peer", (), "", looks)})
+    found = stoker_json("bench", folder, *QUICK, "--strategies", "tar")
+    assert found["samples"] == 24 and found["parallel"]["samples_per_s"] > 0
+    assert "failure" not in found["peers"]["peer"] and "failure" not in found["strategies"]["tar"]
+    assert "2 images that cannot be decoded" in found["notes"][0] and "bad-cut.jpg" in found["notes"][0]
+    assert "2 images that cannot be decoded" in stoker("bench", folder, *QUICK, "--compare").stdout
 
 
 def test_others_are_measured_in_the_same_run(start: Any, image_folder: Path) -> None:

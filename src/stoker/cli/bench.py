@@ -169,7 +169,7 @@ class _Bench:
         self._parallel = OwnLoader(f"stoker, {counted(workers, 'thread')}", pipeline, threads=workers, ahead=ahead)
         self._strategies: list[Strategy] = []
         self._peers: list[PeerLoader] = []
-        self._notes: list[str] = []
+        self._notes = found.notes()
         if found.field is None:
             if peers:
                 self._notes.append("there are no pictures to compare other loaders with")

@@ -131,6 +131,7 @@ class Comparison:
             "serial": self.serial.facts(),
             "parallel": self.parallel.facts(),
             "times": self.times,
+            "notes": found.notes(),
             "verdict": str(self.parallel.why),
         }
 
@@ -191,6 +192,8 @@ def _rate(side: Side) -> str:
 def _tell(result: Comparison) -> None:
     tell_sentence(result.about(), style="bold")
     tell_sentence(result.honest())
+    for note in result.found.notes():
+        tell_sentence(note, style="dim")
     tell()
     rows = [
         [side.title, _rate(side), f"{side.speed.wait_share:.0%}", time_text(side.stall_s), times]
