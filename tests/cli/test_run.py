@@ -93,6 +93,8 @@ def test_ctrl_c_while_it_is_watched_leaves_the_terminal_clean(module: Path) -> N
     assert status == 130 and b"Traceback" not in told
     assert b"token=" in told and told.rstrip().endswith(b"stopped")
     assert told.rfind(b"\x1b[?25h") > told.rfind(b"\x1b[?25l"), "the cursor is shown"
+    frames = re.findall(r"╭─ .+?╮", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", told.decode()))
+    assert frames and {len(line) for line in frames} == {98}, "of 100 columns: ^C has room, and begins no line that stays"
 
 
 @pytest.mark.parametrize(
