@@ -75,6 +75,26 @@ def test_the_limit_holds_and_room_comes_back(make: Make) -> None:
     assert os.fstat(cache._values).st_blocks * 512 <= 5 * PAGES
 
 
+def test_the_room_of_the_last_value_comes_back_though_it_does_not_fill_its_pages(make: Make) -> None:
+    cache = make(limit=PAGES)
+    for number in range(4):
+        assert write(cache, number, LARGE[:-100])
+        cache.remove(np.array([number]))
+    assert cache.used == 0 and os.fstat(cache._values).st_blocks == 0
+
+
+def test_room_that_was_lost_comes_back_when_nobody_uses_it(tmp_path: Path) -> None:
+    cache = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
+    for number in range(6):
+        assert write(cache, number, LARGE)
+    cache._entries[1:5] = np.zeros((), cache._entries.dtype)  # two wrote the same sample, and the second entry was the last
+    del cache
+    gc.collect()
+    again = SampleCache.in_folder(str(tmp_path), 9, 1 << 20)
+    assert again.used == 2 * PAGES and read(again, 0, 1, 5) == [LARGE, None, LARGE]
+    assert (tmp_path / "values").stat().st_blocks * 512 <= 2 * PAGES
+
+
 def test_a_value_that_is_written_again_takes_the_room_of_one(make: Make) -> None:
     cache = make()
     for _ in range(3):

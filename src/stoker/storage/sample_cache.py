@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,12 +175,18 @@ class SampleCache:
 
     def _enter(self, indices: Ints, entries: NDArray[Any]) -> None:
         entries["check"] = _checks(indices, entries)
+        there = self._entries["length"][indices] > 0  # a value was damaged, or somebody was quicker
+        self._entries[indices[~there]] = entries[~there]
+        if there.any():
+            with self._lock, self._locked() as locked:  # room that two gave back would be counted twice
+                if locked:
+                    self._replace(indices[there], entries[there])
+
+    def _replace(self, indices: Ints, entries: NDArray[Any]) -> None:
+        """Other entries for some samples, or none; the room of their values is given back. In the lock."""
         before = self._entries[indices]
         self._entries[indices] = entries
-        if (before["length"] > 0).any():  # a value was damaged, or somebody was quicker
-            with self._lock, self._locked() as locked:
-                if locked:
-                    self._give_back(indices, before)
+        self._give_back(indices, before)
 
     def remove(self, indices: Ints) -> None:
         """Forget some samples, and give their room back; nothing happens where the lock is not to be had."""
@@ -189,9 +195,7 @@ class SampleCache:
         with self._lock, self._locked() as locked:
             for some in (indices[:1], indices[1:]):  # one shows whether room can be given back at all
                 if locked and self._holes:
-                    entries = self._entries[some]
-                    self._entries[some] = np.zeros((), _ENTRY)
-                    self._give_back(some, entries)
+                    self._replace(some, np.zeros(len(some), _ENTRY))
 
     def kept(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """The samples that have a value, the bytes each takes, and which can be removed."""
@@ -248,18 +252,23 @@ class SampleCache:
         sizes = _sizes(entries["length"])
         alone = (sizes >= _ALONE) & (entries["check"] == _checks(indices, entries))
         for offset, size in zip(entries["offset"][alone].tolist(), sizes[alone].tolist()):
-            try:
-                with mmap.mmap(self._values, size, offset=offset) as pages:
-                    pages.madvise(mmap.MADV_REMOVE)
-            except ValueError:  # the file was cut
-                pass
-            except (OSError, AttributeError):  # the file system cannot: its room is lost
-                self._holes = False
-                return
+            if not self._free(offset, size):
+                return  # its room is lost
             self._head[_USED] -= size
 
+    def _free(self, offset: int, size: int) -> bool:
+        """Give pages of the values back; False where the file system cannot."""
+        size = min(size, os.fstat(self._values).st_size - offset)  # the last value does not fill its last page
+        try:
+            if size > 0:
+                with mmap.mmap(self._values, size, offset=offset) as pages:
+                    pages.madvise(mmap.MADV_REMOVE)
+        except (OSError, ValueError, AttributeError):
+            self._holes = False
+        return self._holes
+
     def _recount(self) -> None:
-        """Count again what is taken, and cut what was half written.
+        """Count again what is taken, and give back what nobody knows of: half written, or lost when two wrote the same.
 
         Only where nobody else uses the files: others have blocks that are not written yet.
         """
@@ -268,10 +277,17 @@ class SampleCache:
         good = (entries["length"] > 0) & (entries["check"] == _checks(every, entries))
         good &= entries["offset"] + entries["length"] <= stored
         entries[np.flatnonzero(~good & (entries["length"] != 0))] = np.zeros((), _ENTRY)
-        sizes = _sizes(entries["length"][good])
+        order = np.argsort(entries["offset"][good])
+        starts, sizes = entries["offset"][good][order], _sizes(entries["length"][good][order])
         self._head[_USED], self._head[_REFUSED] = sizes.sum(), 0
-        self._head[_TAIL] = end = _pages(int((entries["offset"][good] + sizes).max(initial=0)))
-        os.ftruncate(self._values, min(end, stored))
+        ends = _pages(np.maximum.accumulate(np.concatenate([[0], starts + sizes])))
+        self._head[_TAIL] = ends[-1]
+        os.ftruncate(self._values, min(int(ends[-1]), stored))
+        if os.fstat(self._values).st_blocks * 512 > self.used:
+            gaps = starts // _PAGE * _PAGE - ends[:-1]
+            for at in np.flatnonzero(gaps > 0).tolist():
+                if not self._free(int(ends[at]), int(gaps[at])):
+                    break
 
     def _stop(self, error: OSError) -> None:
         if not self._ended:
@@ -380,7 +396,10 @@ def _patiently(fd: int, kind: int) -> None:
             return
 
 
-def _pages(nbytes: int) -> int:
+_Count = TypeVar("_Count", int, Ints)
+
+
+def _pages(nbytes: _Count) -> _Count:
     """As many bytes in whole pages."""
     return -(-nbytes // _PAGE) * _PAGE
 
@@ -388,7 +407,7 @@ def _pages(nbytes: int) -> int:
 def _sizes(lengths: NDArray[Any]) -> Ints:
     """What values take: those with pages of their own whole pages."""
     lengths = lengths.astype(np.int64)
-    return np.where(lengths >= _ALONE, -(-lengths // _PAGE) * _PAGE, lengths)
+    return np.where(lengths >= _ALONE, _pages(lengths), lengths)
 
 
 def _checks(indices: NDArray[Any], entries: NDArray[Any]) -> NDArray[np.uint32]:
