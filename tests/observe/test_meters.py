@@ -226,9 +226,67 @@ def test_who_waits_while_the_device_is_at_work_loses_nothing(monkeypatch: pytest
     meters = Meters(1)
     for starved in (True, False, True, False):
         asked = meters.request()
-        clock.sleep(1.0)
+        clock.sleep(0.25)
         meters.delivered(asked, 1, 1, starved)
-        clock.sleep(2.0)
+        clock.sleep(0.5)
     stats = meters.snapshot()
-    assert (stats.waited_s, stats.hidden_s, stats.elapsed_s) == (1.0, 2.0, 9.0)
-    assert stats.loop.step_s == 8.0, "what is hidden is a part of the device's steps"
+    assert (stats.waited_s, stats.hidden_s, stats.elapsed_s) == (0.25, 0.5, 2.25)
+    assert stats.loop.step_s == 2.0, "what is hidden is a part of the device's steps"
+
+
+def steps(meters: Meters, clock: Passing, *lengths: float) -> None:
+    """Steps of a loop that waits half a second for each batch."""
+    for length in lengths:
+        asked = meters.request()
+        clock.sleep(0.5)
+        meters.delivered(asked, 10, 100)
+        clock.sleep(length)
+
+
+@pytest.mark.parametrize("pause", ["between epochs", "in an epoch that was left", "in a step", "in the first step"])
+def test_pauses_are_not_steps_and_count_in_no_share(pause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    steps(meters, clock, 60.0 if pause == "in the first step" else 0.5)
+    steps(meters, clock, *[0.5] * 19, 60.0 if pause == "in a step" else 0.5)
+    if pause == "between epochs":
+        meters.epoch_ended()
+        clock.sleep(60.0)
+    elif pause == "in an epoch that was left":
+        clock.sleep(59.5)
+        meters.epoch_left()
+    steps(meters, clock, *[0.5] * 20)
+    stats = meters.snapshot()
+    assert stats.paused_s == (0.0 if pause == "in the first step" else 60.0), "the clock starts after the first step"
+    assert (stats.wait_share, stats.samples_per_s) == pytest.approx((0.5, 10.0), rel=0.03)
+    assert stats.loop.step_s == pytest.approx(0.5 * stats.loop.steps, rel=0.06)
+    assert stats.process_s == pytest.approx(stats.elapsed_s, rel=0.06), "what is computed in a pause is not the loop's"
+    assert (stats.batches, stats.samples) == (41, 410)
+
+
+def test_what_was_done_before_the_first_batch_keeps_nobody_busy_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(1)
+    meters.task(Span(0, 0, 0, 0.0, 9.0), 9.0, (), took())
+    for task in range(5):
+        steps(meters, clock, 0.5)
+        meters.task(Span(0, task, 0, 0.0, 0.5), 0.25, (), took())
+    stats = meters.snapshot()
+    assert (stats.early_s, stats.early_cpu_s) == (9.0, 9.0)
+    assert stats.busy_share == pytest.approx(2.5 / 4.0)
+
+
+def test_tasks_that_are_looked_at_say_how_time_is_divided_and_all_say_how_much_it_was() -> None:
+    meters, kind = Meters(2), (READ, NATIVE)
+    # One in five is looked at, and it takes four times as long as the others.
+    costs = took(rows=2, seconds=[1.0, 3.0], cpu_s=[0.5, 1.5], nbytes=[40, 20], weight=2)
+    meters.task(Span(0, 0, 0, 0.0, 4.0), 2.0, kind, costs)
+    for number in range(4):
+        meters.task(Span(0, 0, number, 0.0, 1.0), 0.5, kind, took(rows=2, weight=0))
+    read, image = meters.snapshot().steps
+    assert (read.wall_s, read.cpu_s, image.wall_s, image.cpu_s) == (2.0, 1.0, 6.0, 3.0)
+    assert read.wall_s + image.wall_s == meters.snapshot().task_s
+    assert (read.samples, image.samples) == (10, 10), "also those of tasks after the last one that was looked at"
+    assert (read.bytes_out, image.bytes_in, image.bytes_out) == (200, 200, 100)

@@ -19,18 +19,30 @@ from ..source.shards.record_source import RecordSource
 from ..source.source import Source
 from ..stage.runner import Runner
 
+#: how often it is asked how long cores were idle
+_IDLE_S = 0.5
+
 
 class IdleCores:
-    """How many cores had nothing to do since it was made."""
+    """How many cores had nothing to do while batches were handed out; not in pauses, and not after the last batch."""
 
     def __init__(self) -> None:
-        self._since, self._idle_s = time.monotonic(), idle_seconds()
+        self._at = time.monotonic()
+        self._idle_s = idle_seconds()
+        self._seen_s = self._seen_idle_s = 0.0
+
+    def look(self, now: float, paused: bool) -> None:
+        """Called when batches have been handed out; `paused`: there was a pause since the last call."""
+        if now < self._at + _IDLE_S:
+            return
+        idle_s = idle_seconds()
+        if not paused and idle_s is not None and self._idle_s is not None:
+            self._seen_s += now - self._at
+            self._seen_idle_s += max(0.0, idle_s - self._idle_s)
+        self._at, self._idle_s = now, idle_s
 
     def mean(self) -> float | None:
-        now, idle_s = time.monotonic(), idle_seconds()
-        if idle_s is None or self._idle_s is None or now <= self._since:
-            return None
-        return min(float(usable_cores()), max(0.0, idle_s - self._idle_s) / (now - self._since))
+        return min(float(usable_cores()), self._seen_idle_s / self._seen_s) if self._seen_s else None
 
 
 def facts_of(

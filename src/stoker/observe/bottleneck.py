@@ -78,12 +78,10 @@ def balance_of(stats: Stats) -> Balance:
     """Where the time of a run went."""
     steps = stats.steps
     in_steps = sum(step.wall_s for step in steps) or 1.0
-    made_s = stats.task_s / made_samples(stats) * stats.samples_per_s
-    busy = stats.busy_share if stats.earlier_worker_s else min(1.0, made_s / max(1, stats.workers))
     return Balance(
         waited=stats.wait_share,
         handed=min(1.0, stats.handed_s / stats.elapsed_s / stats.ranks),
-        busy=busy,
+        busy=stats.busy_share,
         cpu=min(1.0, sum(step.cpu_s for step in steps) / in_steps),
         lock=sum(step.lock_s for step in steps) / in_steps,
         queued=sum(step.queued_s for step in steps) / in_steps,
@@ -146,8 +144,13 @@ def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None
     """Batches are ready, and the loop needs the interpreter, or a core, to take them."""
     if balance.waited > _ASKING:
         return None
+    return _slowed(stats, facts, balance) if _mostly_ready(stats) else None
+
+
+def _mostly_ready(stats: Stats) -> bool:
+    """Whether there were always batches to take."""
     ready = sum(moment.ready >= _READY for moment in stats.history)
-    return _slowed(stats, facts, balance) if stats.history and ready >= _NEARLY * len(stats.history) else None
+    return bool(stats.history) and ready >= _NEARLY * len(stats.history)
 
 
 def _and_interpreter(stats: Stats) -> str:
@@ -264,7 +267,8 @@ def slow_samples(stats: Stats) -> tuple[float, float, float]:
     counts = stats.sample_costs.counts
     usual_s = stats.sample_costs.quantile(0.5)
     seconds = [2.0 ** ((number - 0.5) / 2) * 1e-6 for number in range(len(counts))]
-    total_s = sum(count * each for count, each in zip(counts, seconds))
+    # Rows are not all of the work where whole batches are worked on, too.
+    total_s = max(stats.task_s, sum(count * each for count, each in zip(counts, seconds)))
     slow = [(count, each) for count, each in zip(counts, seconds) if each > times * usual_s]
     excess_s = sum(count * (each - usual_s) for count, each in slow)
     return sum(count for count, _ in slow) / max(1, stats.sample_costs.total), excess_s / total_s if total_s else 0.0, usual_s
@@ -302,11 +306,15 @@ def unit_bytes(stats: Stats, facts: Facts) -> tuple[float, int]:
 def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.idle < 0.4:
         return None
-    if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
-        told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
-        return Limit("handout", told, "loop")
-    told = f"Too few batches are prepared ahead: workers were idle {balance.idle:.0%} of the time, and batches were waited for"
-    return Limit("ahead", f"{told} at others", "memory")
+    taking = balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks
+    if taking or _mostly_ready(stats):
+        small = f"they are small ({_per_batch(stats)}), and workers are idle {balance.idle:.0%} of the time"
+        return Limit("handout", f"Handing out batches is the limit: {small}", "loop")
+    if facts.stored == "stream":
+        gives = f"it gives {stats.samples_per_s:,.0f} samples/s, and workers are idle {balance.idle:.0%} of the time"
+        return Limit("stream", f"The stream is the limit: {gives}", "loop")
+    idle = f"workers were idle {balance.idle:.0%} of the time, although batches were waited for"
+    return Limit("ahead", f"Too few batches are prepared ahead: {idle}", "memory")
 
 
 def _per_batch(stats: Stats) -> str:
@@ -379,7 +387,7 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
         return _held_elsewhere(balance.lock + balance.wait)
     each = f"{_ms(top.wait_s / max(1, top.samples))} per sample"
-    speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
+    speed = f", {show_bytes(top.bytes_in / made_samples(top, stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
         return Limit("network", f"The network is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
     return Limit("storage", f"Storage is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
@@ -402,7 +410,7 @@ def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     if top.name.startswith(("image", "decode")):
         return Limit("decode", f"Decoding is the limit: {busy}", "cores", top.name)
     if top.cpu_s and (top.bytes_in + top.bytes_out) / top.cpu_s > _BANDWIDTH:
-        rate = show_bytes((top.bytes_in + top.bytes_out) / made_samples(stats) * stats.samples_per_s)
+        rate = show_bytes((top.bytes_in + top.bytes_out) / made_samples(top, stats) * stats.samples_per_s)
         return Limit("bandwidth", f"Memory bandwidth is the limit: {busy}, moving {rate}/s", "cores", top.name)
     if top.kind == "function":
         return Limit("function", f"A function is the limit: {busy}", "cores", top.name)
