@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -24,8 +25,9 @@ from ..support import Passing, image_bytes
 
 def test_what_was_handed_out_is_counted() -> None:
     with numbers().batch(7, drop_last=False).loader(threads=2) as loader:
-        executor = ExecutorStats("threads", 0, 2)
-        assert loader.stats() == Stats(workers=2, cores=usable_cores(), executor=executor, host=socket.gethostname())
+        executor, host, cores = ExecutorStats("threads", 0, 2), socket.gethostname(), usable_cores()
+        by_process = {f"{host}:{os.getpid()}": cores}
+        assert loader.stats() == Stats(workers=2, cores=cores, executor=executor, host=host, cores_by=by_process)
         list(loader)
         list(loader)
         stats = loader.stats()

@@ -112,7 +112,7 @@ class BatchWork:
         begun_s, queued_s = (time.perf_counter(), scratch.queued_s(time.monotonic())) if weight else (0.0, 0.0)
         joined = self.join(joining, joining.keys(self.source), weight)
         if weight:
-            note_waits(joined.report, scratch, begun_s, queued_s, bool(self.finish.functions))
+            note_waits(joined.report, scratch, begun_s, queued_s)
         return joined
 
     def join(self, joining: BatchJoin, keys: Keys, weight: int | None) -> JoinedBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Iterator
 
@@ -28,7 +29,7 @@ class IdleCores:
 
     def __init__(self) -> None:
         self._at = time.monotonic()
-        self._idle_s = idle_seconds()
+        self._idle_s, self._disk_bytes = idle_seconds(), _disk_bytes()
         self._seen_s = self._seen_idle_s = 0.0
 
     def look(self, now: float, paused: bool) -> None:
@@ -41,8 +42,16 @@ class IdleCores:
             self._seen_idle_s += max(0.0, idle_s - self._idle_s)
         self._at, self._idle_s = now, idle_s
 
+    def disk_bytes(self) -> int:
+        """What this process had to get from a disk since then; what lies in memory already is not part of it."""
+        return _disk_bytes() - self._disk_bytes
+
     def mean(self) -> float | None:
         return min(float(usable_cores()), self._seen_idle_s / self._seen_s) if self._seen_s else None
+
+
+def _disk_bytes() -> int:
+    return 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 
 def facts_of(
@@ -55,15 +64,18 @@ def facts_of(
     ahead: int | None,
     chosen: bool,
     device: bool,
+    processes: bool,
 ) -> Facts:
     """The facts of a loader; `draws`: functions draw from random generators, so that they give something else each time."""
     source = plan.source
+    disk_bytes = None if idle is None or processes else idle.disk_bytes()
     return Facts(
         samples=len(source) if isinstance(source, Source) else 0,
         stored=stored_in(source),
         seekless=_seekless(plan),
         prefix=tuple(_prefix(plan, runner, draws)),
         memory_left=Machine.read().memory_left or 0,
+        disk_bytes=disk_bytes,
         idle_cores=None if idle is None else idle.mean(),
         machine_cores=os.cpu_count() or 0,
         budget=budget,

@@ -499,6 +499,7 @@ class Loader:
             ahead=self._ahead,
             chosen=self._chosen,
             device=self._output.beside_device,
+            processes=bool(self._executor.processes),
         )
 
     def trace(self, path: AnyPath) -> None:

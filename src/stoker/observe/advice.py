@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..sizes import counted, show_bytes
-from .bottleneck import Limit, balance_of, by_pillow, crowded, pillow_told, unit_bytes
+from .bottleneck import Limit, balance_of, by_pillow, crowded, pillow_in_words, unit_bytes
 from .facts import Facts
 from .stats import Stats
 from .what_if import (
@@ -121,7 +121,7 @@ def _fewer_threads(case: _Case) -> Iterator[Advice]:
     if executor.processes:
         processes = min(executor.processes, stats.cores)
         fewer = f"processes={processes}, threads={stats.cores // processes}"
-    yield Advice(f"`{fewer}` does as much as these {stats.workers}", fewer)
+    yield Advice(f"`{fewer}` would do as much as these {stats.workers}", fewer)
 
 
 def _cache(case: _Case) -> Iterator[Advice]:
@@ -169,16 +169,14 @@ def _shards(case: _Case) -> Iterator[Advice]:
     if case.facts.stored == "files" and read is not None and read.wall_s >= 0.15 * (case.stats.task_s or 1.0):
         share = read.wall_s / (case.stats.task_s or 1.0)
         yield Advice(
-            f"reading single files is {share:.0%} of the work, of which shards (`stoker pack`) may save most", "stoker pack"
+            f"reading single files is {share:.0%} of the work, and shards (`stoker pack`) may save most of it", "stoker pack"
         )
 
 
 def _no_pillow(case: _Case) -> Iterator[Advice]:
     if by_pillow(case.stats):
-        if case.limit.name == "python":  # which says it already
-            yield Advice("JPEG is decoded several times as fast as what Pillow decodes")
-        else:
-            yield Advice(f"{pillow_told(case.stats)}, and JPEG is decoded several times as fast")
+        known = "" if case.limit.name == "python" else f": {pillow_in_words(case.stats)}"
+        yield Advice(f"JPEG is decoded several times as fast as what Pillow decodes{known}")
 
 
 def _step_free(case: _Case) -> Iterator[Advice]:
@@ -253,11 +251,11 @@ def _more_memory(case: _Case) -> Iterator[Advice]:
 
 def _lighter_batches(case: _Case) -> Iterator[Advice]:
     yield from case.gives("a hand-over that costs nothing", "", replace(case.costs, handed_s=0.0))
-    yield Advice('smaller types (`out="uint8"`, normalised on the device) take less of it')
+    yield Advice('smaller types (`out="uint8"`, normalised on the device) cost less')
 
 
 def _larger_batches(case: _Case) -> Iterator[Advice]:
-    yield Advice("larger batches cost less for each sample")
+    yield Advice("larger batches cost less per sample")
 
 
 def _lighter_stream(case: _Case) -> Iterator[Advice]:
@@ -272,7 +270,7 @@ def _near_shard(case: _Case) -> Iterator[Advice]:
 
 def _without_slow(case: _Case) -> Iterator[Advice]:
     where = {
-        "tail": "without the slow samples (made smaller beforehand, or left out by a `filter`) the same workers",
+        "tail": "the same workers without the slow samples (made smaller beforehand, or left out by a `filter`)",
         "cold": "the next epochs, which find them in the cache,",
         "cache": "a larger cache",
     }

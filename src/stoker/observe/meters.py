@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -228,7 +229,14 @@ class Meters:
         queued: Callable[[], float | None] = lambda: None,
         executor: ExecutorStats | None = None,
     ) -> None:
-        self._stats = Stats(workers=workers, cores=cores, executor=executor or ExecutorStats(), host=socket.gethostname())
+        host = socket.gethostname()
+        self._stats = Stats(
+            workers=workers,
+            cores=cores,
+            executor=executor or ExecutorStats(),
+            host=host,
+            cores_by={f"{host}:{os.getpid()}": cores},
+        )
         #: called some times per second, by the consumer's thread when it asks for a batch
         self.watch: Callable[[Meters, float], None] | None = None
         #: called when things were summed up, with the time and whether there was a pause; often, by the consumer's thread
@@ -557,6 +565,8 @@ class Meters:
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
+            skipped_by=dict(self._stats.skipped_by),  # whoever changes a snapshot changes nothing here
+            cores_by=dict(self._stats.cores_by),
             batches=sums.folded + came.batches,
             samples=sums.samples + came.samples,
             bytes=sums.nbytes + came.nbytes,
@@ -616,15 +626,17 @@ def _work_steps(work: _Work, competed: float) -> list[StepStats]:
 
 
 def _step_stats(work: _Work, at: int, competed: float) -> StepStats:
-    """A step's sums, with the reason for its time off a core: functions wait for the interpreter lock as often as it was found
-    taken, and always where it mostly was.
+    """A step's sums, with the reason for its time off a core.
+
+    Native code waits for nothing but the interpreter lock, when it comes back. Reading and functions wait for that as often as it
+    was found taken, and functions always where it mostly was.
     """
     step, sums = work.names[at], work.steps[at]
     on = work.cpu_s / work.seen_cpu_s if work.seen_cpu_s > 0 else 1.0
     off = max(0.0, work.off_s) / work.seen_off_s if work.seen_off_s > 0 else 1.0
     cpu_s, queued_s, off_s = on * sums.cpu_s, off * sums.queued_s, off * sums.off_s
     of_bytes = work.rows / work.seen_rows if work.seen_rows else 1.0
-    lock_s = {"read": 0.0, "native": 1.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * off_s
+    lock_s = {"read": competed, "native": 1.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * off_s
     return StepStats(
         step.name,
         step.kind,

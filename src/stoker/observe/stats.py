@@ -203,6 +203,7 @@ class Stats:
     history: tuple[Moment, ...] = ()  # the whole run in parts, which grow longer with it
     ranks: int = 1  # whose measurements these are
     host: str = ""
+    cores_by: Mapping[str, int] = field(default_factory=dict)  # `cores` by process, as in {"node1:4711": 8}
 
     @property
     def measured(self) -> bool:
@@ -295,9 +296,10 @@ def merge(ranks: Iterable[Stats]) -> Stats:
     if not given:
         raise ConfigError("merge: there are no statistics to merge")
     queued = [stats.queued_s for stats in given if stats.queued_s is not None]
-    cores: dict[str, int] = {}
+    cores: dict[str, int] = {}  # loaders of one process have the same, and each rank has its share
     for stats in given:
-        cores[stats.host] = max(cores.get(stats.host, 0), stats.cores)
+        for process, count in (stats.cores_by or {stats.host: stats.cores}).items():
+            cores[process] = max(cores.get(process, 0), count)
     workers = [worker for stats in given for worker in stats.by_worker]
     totals: dict[str, Any] = {name: sum(getattr(stats, name) for stats in given) for name in (*_COUNTS, "workers", "ranks")}
     totals |= {name: max(getattr(stats, name) for stats in given) for name in _TOGETHER}
@@ -306,7 +308,8 @@ def merge(ranks: Iterable[Stats]) -> Stats:
         **totals,
         queued_s=sum(queued) if queued else None,
         cores=sum(cores.values()),
-        host=", ".join(cores),
+        cores_by=cores,
+        host=", ".join(sorted({name for stats in given for name in stats.host.split(", ")})),
         skipped_by=_counted(stats.skipped_by for stats in given),
         steps=merged([stats.steps for stats in given], lambda step: step.name),
         by_worker=tuple(replace(worker, number=number) for number, worker in enumerate(workers)),

@@ -167,7 +167,7 @@ class Runner:
                 report.slow = tuple(scratch.slow)
         if report.weight:
             report.read_bytes = report.nbytes[0] if self._read is not None else 0
-            note_waits(report, scratch, clock[0], queued_s, bool(self._functions))
+            note_waits(report, scratch, clock[0], queued_s)
         return chunk, report
 
     def _made(
@@ -398,9 +398,9 @@ def _bytes_of(chunk: Chunk) -> int:
         return 0
 
 
-def note_waits(report: Report, scratch: Scratch, begun_s: float, queued_s: float, functions: bool) -> None:
-    """At the end of a task that is looked at: how long it had no core, and now and then whether functions wait for the lock."""
-    if functions and begun_s >= scratch.tried_s + _TRY_LOCK_S:
+def note_waits(report: Report, scratch: Scratch, begun_s: float, queued_s: float) -> None:
+    """At the end of a task that is looked at: how long it had no core, and now and then how long it takes to get the lock."""
+    if begun_s >= scratch.tried_s + _TRY_LOCK_S:
         report.lock_s = _try_lock(scratch)
         scratch.tried_s = begun_s
     # It may be that of all tasks for which this one stands.
