@@ -267,6 +267,24 @@ def test_pauses_are_not_steps_and_count_in_no_share(pause: str, monkeypatch: pyt
     assert (stats.batches, stats.samples) == (41, 410)
 
 
+def test_a_pause_among_steps_so_short_that_they_are_summed_up_with_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    for length in [1e-3] * 20 + [3.0] + [1e-3] * 20:
+        meters.delivered(meters.request(), 10, 100)
+        clock.sleep(length)
+    assert meters.snapshot().paused_s == 3.0
+
+
+def test_steps_that_are_all_long_are_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    steps(meters, clock, *[30.0, 90.0] * 20)
+    assert meters.snapshot().paused_s == 0.0
+
+
 def test_what_was_done_before_the_first_batch_keeps_nobody_busy_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Passing()
     monkeypatch.setattr("stoker.observe.meters.time", clock)

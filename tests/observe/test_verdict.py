@@ -217,6 +217,13 @@ CASES: dict[str, tuple[Stats, Facts, str, str]] = {
         ),
         PHOTOS, "tail", r"costs 5\d%.*'x/7\.jpg' took 100\.0 ms.*would give 2\.\dx",
     ),
+    "files that lie in memory, and take longer now and then because others have the cores": (
+        stats(
+            step("read", "read", cpu=1.0, queued=2.0, wait=16.0), sample_costs=histogram(ms1=9_900, ms100=100),
+            slowest=(SlowSample("x/7.jpg", 0.1),),
+        ),
+        replace(PHOTOS, disk_bytes=0, idle_cores=0.1), "cores", "Other programs",
+    ),
     "a cold cache": (
         stats(READ, step("map f", "function", wait=15.0), step("cache", cpu=1.0), cache_misses=10_000), PHOTOS, "cold",
         "100% of the samples.*next epochs, which find them",

@@ -257,7 +257,8 @@ def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         return None
     share, excess, usual_s = slow_samples(stats)
     read = next((step for step in stats.steps if step.kind == "read"), None)
-    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
+    kept = read.wait_s / (stats.task_s or 1.0) if read is not None and _in_memory(read, facts) else 0.0
+    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock + kept):
         return None  # who waits for a core or the lock now and then takes longer, too
     if excess - _before_cache(stats) < _SLOW_SHARE:
         return None  # those that were not in the cache yet are the slow ones
@@ -413,8 +414,9 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 
 def _in_memory(read: StepStats, facts: Facts) -> bool:
     """Whether files that were read came from memory, where the system keeps what was read before, and not from a disk."""
-    stored = facts.stored in ("files", "shards") and facts.disk_bytes is not None
-    return stored and (facts.disk_bytes or 0) < _FROM_DISK * read.bytes_in
+    if facts.stored not in ("files", "shards") or facts.disk_bytes is None:
+        return facts.stored == "memory"
+    return facts.disk_bytes < _FROM_DISK * read.bytes_in
 
 
 def _few_workers(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:

@@ -165,9 +165,9 @@ class _Loop(NamedTuple):
         asked, got, samples, nbytes, away = rows.T
         before = np.concatenate(([self.got_s or asked[0]], got[:-1]))
         waited, steps = got - asked, asked - before - away
-        seen = int(self.waits.sum())
-        usual_s = (self.step_s + self.waited_s) / seen if seen >= _PAUSE_STEPS else np.inf
-        pauses = steps > max(_PAUSE_S, _PAUSE_TIMES * usual_s)
+        pauses = steps > _PAUSE_S
+        if pauses.any():
+            pauses &= steps > _PAUSE_TIMES * self._usual_s(steps + waited)
         later = waited if self.folded else waited[1:]  # the first batch was waited for before the clock started
         counts = np.bincount(
             np.clip(2 * np.log2(np.maximum(later, 1e-9) * 1e6) + 1, 0, BUCKETS - 1).astype(int), minlength=BUCKETS
@@ -182,6 +182,13 @@ class _Loop(NamedTuple):
             float(got[-1]),
             self.waits + counts,
         )
+
+    def _usual_s(self, further: NDArray[np.float64]) -> float:
+        """What a batch takes with its step, by those so far or by further ones; without end where there are too few."""
+        seen = int(self.waits.sum())
+        if seen >= _PAUSE_STEPS:
+            return (self.step_s + self.waited_s) / seen
+        return float(np.median(further)) if len(further) > _PAUSE_STEPS else np.inf
 
 
 class Along:
