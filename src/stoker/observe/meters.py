@@ -40,6 +40,8 @@ class Span(NamedTuple):
     stop_s: float
 
 
+#: the same fields without their names: one is made for every task, and with names that takes seven times as long
+AnySpan = tuple[int, int, int, float, float]
 #: how often the time on cores is asked for
 _CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
@@ -277,7 +279,7 @@ class Meters:
         self._cpu_at, self._summed_s = 0.0, 0.0  # the process's time on cores, and the time, when things were last summed up
         # Sums that change with every task; the rest is in `_stats`.
         self._worked = 0
-        self._hidden_s = self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
+        self._hidden_s = self._handed_s = self._process_s = 0.0
         self._works: dict[int, _Work] = {}  # by the identity of the names of their steps
         self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
@@ -415,8 +417,9 @@ class Meters:
         self._cpu_at = time.process_time()
         self._first_batches = sums.folded + came.batches
         self._stats = replace(self._stats, first_samples=sums.samples + came.samples)
-        self._early_s, self._early_cpu_s, self._handed_s = self._task_s, self._cpu_s, 0.0
-        self._last = Moment(0.0, 0.0, 0, 0, 0.0, self._task_s, self._stats.workers)
+        self._early_s, self._early_cpu_s = self._in_tasks()
+        self._handed_s = 0.0
+        self._last = Moment(0.0, 0.0, 0, 0, 0.0, self._early_s, self._stats.workers)
 
     def _came_along(self) -> _Came:
         """Batches that came with others, so far. Any thread may ask."""
@@ -446,14 +449,13 @@ class Meters:
         self._stats = replace(stats, earlier_worker_s=earlier, resized_s=elapsed_s, workers=workers, executor=executor)
         self._at_move = self.snapshot(look=False) if moves else self._at_move
 
-    def task(self, span: Span, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
-        """A task is done; `costs` None: it failed."""
-        wall_s = span.stop_s - span.start_s
-        self._task_s += wall_s
-        self._cpu_s += cpu_s
-        worker = self._workers.get(span.worker)
+    def task(self, span: AnySpan, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
+        """A task is done: the fields of a `Span`, and what it took; `costs` None: it failed."""
+        who, _, number, start_s, stop_s = span
+        wall_s = stop_s - start_s
+        worker = self._workers.get(who)
         if worker is None:
-            worker = self._workers[span.worker] = _WorkerSums()
+            worker = self._workers[who] = _WorkerSums()
         worker.tasks += 1
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
@@ -469,9 +471,9 @@ class Meters:
                 work.seen_rows += costs.weight * costs.rows
                 work.seen_cpu_s += costs.weight * cpu_s
                 work.seen_off_s += costs.weight * (wall_s - cpu_s)
-                self._count(work, costs, span.task >= 0)
+                self._count(work, costs, number >= 0)
         for sink in self._sinks:
-            sink.task(span, steps, costs)
+            sink.task(Span(*span), steps, costs)
 
     def _count(self, work: _Work, costs: TaskCosts, of_rows: bool) -> None:
         taken_s = sum(costs.seconds)
@@ -503,7 +505,7 @@ class Meters:
             sums.folded + came.batches,
             sums.samples + came.samples,
             sums.waited_s,
-            self._task_s,
+            self._in_tasks()[0],
             self._stats.workers,
         )
         between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
@@ -512,6 +514,11 @@ class Meters:
         if len(self._moments) >= _MOMENTS:
             pairs = zip(self._moments[::2], self._moments[1::2])
             self._moments, self._moment_s = [_joined(*pair) for pair in pairs], 2 * self._moment_s
+
+    def _in_tasks(self) -> tuple[float, float]:
+        """Time in tasks so far, over all workers, and of that, on a core. Any thread may ask."""
+        workers = [*self._workers.values()]
+        return sum(worker.busy_s for worker in workers), sum(worker.cpu_s for worker in workers)
 
     def _elapsed(self, sums: _Loop) -> float:
         return max(0.0, sums.got_s - self._first - sums.paused_s) if self._first is not None else 0.0
@@ -568,6 +575,7 @@ class Meters:
         if look:
             self.look()
         sums, came = self._loop_sums(), self._came_along()
+        task_s, cpu_s = self._in_tasks()
         competed = self._taken / self._tried if self._tried else 0.0
         return replace(
             self._stats,
@@ -582,8 +590,8 @@ class Meters:
             waited_s=sums.waited_s,
             hidden_s=self._hidden_s,
             handed_s=self._handed_s,
-            task_s=self._task_s,
-            cpu_s=self._cpu_s,
+            task_s=task_s,
+            cpu_s=cpu_s,
             early_s=self._early_s,
             early_cpu_s=self._early_cpu_s,
             process_s=self._process_s,

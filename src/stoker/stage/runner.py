@@ -59,8 +59,8 @@ _Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], Non
 
 #: the clocks of a task that nobody looks at closely
 NOT_LOOKED_AT: tuple[Clock, float] = ((0.0, 0.0), 0.0)
-#: how often it is tried how long the interpreter lock takes to get
-_TRY_LOCK_S = 0.02
+#: how often it is tried how long the interpreter lock takes to get: rarely, because each time the worker sleeps for 70 us
+_TRY_LOCK_S = 0.1
 
 
 #: who does what a node says
