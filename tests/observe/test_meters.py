@@ -102,6 +102,43 @@ def test_batch_functions_and_joining_are_steps_too() -> None:
     assert stats.worked == 60, "a finishing task works on no sample of its own"
 
 
+def test_a_batch_function_before_unbatch_is_named() -> None:
+    def spread(columns: dict[str, Any]) -> dict[str, Any]:
+        return columns
+
+    with numbers().batch(4).map_batch(spread).unbatch().batch(5).loader(executor="inline") as loader:
+        list(loader)
+        assert "batch 4, map_batch spread, unbatch" in loader.stats().steps_s
+
+
+def test_batch_functions_are_seen_to_wait_for_a_core_and_for_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.stage.runner._try_lock", lambda scratch: 1.0)
+
+    def nap(columns: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.001)
+        return columns
+
+    with numbers().batch(5).map_batch(nap).loader(executor="inline") as loader:
+        list(loader)
+        (step,) = (step for step in loader.stats().steps if step.name == "map_batch nap")
+    assert step.lock_s > 0 and step.wait_s == 0, "the lock was found taken"
+
+
+def test_after_work_has_moved_what_came_before_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    steps(meters, clock, *[0.9] * 10)
+    meters.moved(4, ExecutorStats("processes", 4, 1, 10, "because", 1))
+    steps(meters, clock, 0.1)
+    assert meters.since_move().batches == 11, "that is too little"
+    steps(meters, clock, *[0.1] * 9)
+    meters.moved(4, ExecutorStats("processes", 4, 1, 10, "because, still", 1))
+    part = meters.since_move()
+    assert (part.batches, part.samples_per_s, part.executor.reason) == (10, pytest.approx(10 / 0.68), "because, still")
+    assert part.earlier_worker_s == part.resized_s == 0.0, "there were always as many workers"
+
+
 def test_images_that_go_to_pillow_are_counted(tmp_path: Path) -> None:
     for number, kind in enumerate(("JPEG", "PNG", "WEBP", "PNG")):
         (tmp_path / f"{number}.{kind.lower()}").write_bytes(image_bytes(40, 30, format=kind))

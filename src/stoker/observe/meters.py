@@ -616,7 +616,7 @@ class Meters:
     def since_move(self) -> Stats:
         """What was counted since work last moved to other workers, where that says enough; else all of it."""
         stats, before = self.snapshot(), self._at_move
-        part = stats if before is None else stats - before
+        part = stats if before is None else replace(stats - before, earlier_worker_s=0.0, resized_s=0.0)
         return part if part.measured and part.elapsed_s >= _PART_S else stats
 
 
