@@ -12,7 +12,7 @@ import typer
 
 from .. import observe
 from ..errors import ConfigError
-from ..observe.bottleneck import workers_told
+from ..observe.bottleneck import workers_in_words
 from ..observe.page_data import verdict_data
 from ..observe.report import step_costs, write_report
 from ..observe.run_settings import command_line
@@ -138,7 +138,7 @@ def tell_stats(stats: Stats) -> None:
         tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
         rows["measured"] = f"{stats.elapsed_s:.1f} s after that"
         busy = f", busy {stats.busy_share:.0%} of the time"
-    rows["workers"] = f"{workers_told(stats)} on {counted(stats.cores, 'core')}{busy}"
+    rows["workers"] = f"{workers_in_words(stats)} on {counted(stats.cores, 'core')}{busy}"
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"
     if stats.retried:

@@ -186,6 +186,9 @@ class Loader:
         self._meters = Meters(self._executor.workers, core_share().threads, queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
+        # Once: the meters know each kind of work by these lists.
+        self._steps, self._finish_steps = step_names(self._work.runner), finish_names(self._work.finish)
+        self._front_steps = [step_names(work.runner) for work in self._fronts]
         self._interference, watch = Interference(), None
         if self._executor.ahead:
             if policy is not None and isinstance(self._executor, AutoExecutor):
@@ -219,6 +222,7 @@ class Loader:
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
+            self._meters.epoch_left()
             self._end_epoch()
         self._progress = _Progress()
         return _EpochIterator(self, self._progress)
@@ -426,6 +430,7 @@ class Loader:
         if cursor.at is not None and length is not None and cursor.at[0] > length:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {counted(length, 'sample')}")
         self._stop_feed()
+        self._meters.epoch_left()
         self._progress = self._wanted = None
         self._trainer = Trainer()
         self._place(cursor)
@@ -481,7 +486,7 @@ class Loader:
 
         Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
         """
-        return verdict(self._meters.snapshot(), self.facts(), training=training)
+        return verdict(self._meters.since_move(), self.facts(), training=training)
 
     def facts(self) -> Facts:
         """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
@@ -494,6 +499,7 @@ class Loader:
             ahead=self._ahead,
             chosen=self._chosen,
             device=self._output.beside_device,
+            processes=bool(self._executor.processes),
         )
 
     def trace(self, path: AnyPath) -> None:
@@ -622,7 +628,9 @@ class Loader:
         source, order = self._plan.source, self._plan.order
         if isinstance(source, Source) and source.foresight is not None and order is not None:
             self._forerunner = Forerunner(source, order, self._cursor, decodes(self._plan), self._cache)
-        self._idle = self._idle or IdleCores()
+        if self._idle is None:
+            self._idle = IdleCores()
+            self._meters.summed = self._idle.look
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
@@ -676,9 +684,9 @@ class Loader:
         plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
+        slow, executor, steps = self._slow_rows, self._executor, self._steps
         see = see_rows(slow, self._origins, steps)
-        observe = observer(self._meters, steps, finish_names(work.finish), see=see)
+        observe = observer(self._meters, steps, self._finish_steps, see=see)
         review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
@@ -703,7 +711,7 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        named = [step_names(work.runner) for work in fronts]
+        named = self._front_steps
         sees = [see_rows(None, self._origins, steps) for steps in named]
         observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
         budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()

@@ -14,6 +14,7 @@ class Facts:
     seekless: bool = False  # crops of images are decoded, and there is no seek index
     prefix: tuple[str, ...] = ()  # the first steps, which give the same in every epoch, so that a cache may hold what they make
     memory_left: int = 0  # bytes that this process may still take; 0: not known
+    disk_bytes: int | None = None  # that this process had to get from a disk since the first batch was asked for; None: not known
     idle_cores: float | None = None  # of those that this process may use, while it ran; None: not known
     machine_cores: int = 0  # of the whole machine, of which this process may use some
     budget: int = 0  # loader(memory=), as far as batches may take it
