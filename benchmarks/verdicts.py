@@ -99,7 +99,7 @@ def slow_storage(folder: Path, servers: dict[str, str]) -> Trial:
     """Shards on a server that answers after 100 ms."""
     shards = [f"{servers['far']}/{name}" for name in sorted(path.name for path in Path(servers["folder"]).glob("*.tar"))]
     pipeline = stoker.tar(shards).shuffle(seed=SEED).repeat().image("jpg", *OPS).batch(BATCH)
-    return Trial(pipeline, {"threads": 1}, sleeps(0.004))
+    return Trial(pipeline, {"threads": 1, "memory": "64MB"}, sleeps(0.004))  # too little to hold all of it
 
 
 def slow_decode(folder: Path, servers: dict[str, str]) -> Trial:
@@ -154,7 +154,7 @@ def one_slow_shard(folder: Path, servers: dict[str, str], slow: str = "far") -> 
     names = sorted(path.name for path in Path(servers["folder"]).glob("*.tar"))
     shards = [f"{servers[slow if name == names[1] else 'quick']}/{name}" for name in names]
     pipeline = stoker.tar(shards).repeat().image("jpg", *OPS).batch(8)
-    return Trial(pipeline, {"threads": 4})
+    return Trial(pipeline, {"threads": 4, "memory": "12MB"})  # too little to read blocks ahead
 
 
 def all_shards_near(trial: Trial, how: str, folder: Path, servers: dict[str, str]) -> Trial:
@@ -210,7 +210,7 @@ def nothing_wrong(folder: Path, servers: dict[str, str]) -> Trial:
 
 
 PLANTS: dict[str, Plant] = {
-    "slow storage": Plant(("network", "storage"), slow_storage, as_advised, served=True),
+    "slow storage": Plant(("server", "network", "storage"), slow_storage, as_advised, served=True),
     "slow decode": Plant(("decode",), slow_decode, more_cores),
     "GIL-bound map": Plant(("python",), locked, as_advised),
     "slow model": Plant(("loop",), slow_model),

@@ -8,7 +8,6 @@ The picture has the two timelines, one below the other. Without arguments, a sma
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import small_data
 import stoker
 from stoker.image import CropBox, HorizontalFlip, Resize
+from stoker.observe import Speed, speed
 from stoker.observe.timeline import Timeline, recorded
 from stoker.observe.timeline_svg import timeline_svg
 
@@ -30,25 +30,11 @@ def make_pipeline(listed: Path, images: Path, annotations: Path, batch: int) -> 
     )
 
 
-def train(batches: stoker.Loader, step_s: float) -> float:
-    """One epoch; images per second."""
-    images, began = 0, time.perf_counter()
-    for crops, _labels, _boxes in batches:
-        time.sleep(step_s)  # the training step
-        images += len(crops)
-    return images / (time.perf_counter() - began)
-
-
-def measure(objects: stoker.Pipeline, executor: str, given: argparse.Namespace) -> tuple[list[float], float, Timeline]:
-    """The rate of every epoch after one to warm up, the share of the time spent waiting, and what happened when in one more."""
-    with objects.loader(executor=executor) as batches:
-        train(batches, given.step)
-        before = batches.stats()
-        rates = [train(batches, given.step) for _ in range(given.epochs)]
-        after = batches.stats()
-        with recorded(batches) as recorder:
-            train(batches, given.step)
-        return rates, (after - before).wait_share, recorder.timeline()
+def measure(objects: stoker.Pipeline, executor: str, given: argparse.Namespace) -> tuple[Speed, Timeline]:
+    """The rates of five rounds after a warm-up, and what happened when."""
+    with objects.loader(executor=executor) as batches, recorded(batches) as recorder:
+        measured = speed(batches, given.seconds, step=lambda batch: time.sleep(given.step))  # in the place of a training step
+    return measured, recorder.timeline()
 
 
 def show_first(objects: stoker.Pipeline) -> None:
@@ -63,11 +49,11 @@ def main(given: argparse.Namespace) -> None:
     print(f"\n{'pipeline':10} {'images/s, mean':>15} {'std. deviation':>15} {'waited for data':>16}")
     panels = []
     for name, executor in (("serial", "inline"), ("parallel", "auto")):
-        rates, waited, timeline = measure(objects, executor, given)
-        print(f"{name:10} {statistics.mean(rates):15,.0f} {statistics.stdev(rates):15,.0f} {waited:16.0%}")
-        panels.append((f"{name}: {statistics.mean(rates):,.0f} images/s", timeline))
-    picture = f"<!doctype html><meta charset=utf-8><title>Serial and parallel</title>{timeline_svg(panels)}"
-    given.picture.write_text(picture)
+        measured, timeline = measure(objects, executor, given)
+        print(f"{name:10} {measured.mean:15,.0f} {measured.deviation:15,.0f} {measured.wait_share:16.0%}")
+        panels.append((f"{name}: {measured.mean:,.0f} images/s", timeline.last(max(0.2, 20 * given.step))))
+    head = "<!doctype html><meta charset=utf-8><meta name=color-scheme content='light dark'><title>Serial and parallel</title>"
+    given.picture.write_text(head + timeline_svg(panels))
     print(f"\nThe two timelines are in {given.picture}")
 
 
@@ -77,7 +63,7 @@ if __name__ == "__main__":
     words.add_argument("images", type=Path, nargs="?", help="the folder of the images")
     words.add_argument("annotations", type=Path, nargs="?", help="the folder of the XML files")
     words.add_argument("--batch", type=int, default=32, help="objects in a batch (default: 32)")
-    words.add_argument("--epochs", type=int, default=5, help="how many to measure, 2 or more (default: 5)")
+    words.add_argument("--seconds", type=float, default=2.0, help="how long to measure each pipeline (default: 2)")
     words.add_argument("--step", type=float, default=0.01, help="seconds for a training step (default: 0.01)")
     words.add_argument("--picture", type=Path, default="boxes.html", help="(default: boxes.html)")
     given = words.parse_args()

@@ -188,6 +188,8 @@ def main(given: argparse.Namespace) -> None:
         if len(rates) > 1:
             waited = observe.gather(training.batches.stats()).wait_share
             table.append(f"{name:10} {statistics.mean(rates):15,.0f} {statistics.stdev(rates):15,.0f} {waited:16.0%}")
+        else:
+            table.append(f"{name:10} too few steps for a mean: it takes {given.every * (given.warmup + 2)} in one run")
         say(training.batches.why())
     say("\n".join(table))
     dist.destroy_process_group()

@@ -64,7 +64,7 @@ class ArrayInFile:
 
 def portable(array: NDArray[Any]) -> ArrayInMemory | ArrayInFile:
     """What stands for an array elsewhere; its `array()` is equal to it, and may be read-only."""
-    found = None if array.dtype.hasobject or not array.size else _in_file(array)
+    found = None if array.dtype.hasobject or not array.size else in_file(array)
     if found is not None:
         return found
     plain = np.ascontiguousarray(array).reshape(array.shape)
@@ -72,7 +72,7 @@ def portable(array: NDArray[Any]) -> ArrayInMemory | ArrayInFile:
     return ArrayInMemory(plain.view(f"V{array.itemsize}") if array.itemsize else plain, array.dtype)
 
 
-def _in_file(array: NDArray[Any]) -> ArrayInFile | None:
+def in_file(array: NDArray[Any]) -> ArrayInFile | None:
     """The array by the name of its file; None where it has none, or another file has that name by now."""
     root = _mapped(array)
     if root is None or root.mode not in ("r", "r+", "w+") or root.filename is None:  # "c": its changes are its own

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stoker as stoker_package
@@ -79,8 +83,24 @@ def test_ctrl_c_removes_the_copies(start: Any, image_folder: Path, tmp_path: Pat
 def test_text_says_what_was_measured(stoker: Any, image_folder: Path) -> None:
     result = stoker("bench", image_folder, *QUICK, "--against", "none", "--samples", 10, "--strategies", "tar")
     assert result.exit_code == 0
-    for words in ("10 images", "2 threads", "in tar shards", "x as fast", "ceiling of this machine", "on a core", "verdict"):
+    for words in ("10 images", "2 threads", "  tar shards", "x one thread", "ceiling of this machine", "on a core", "verdict"):
         assert words in result.stdout
+
+
+def test_the_table_fits_into_80_columns(stoker: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gives(work: PeerWork) -> Any:
+        while True:
+            time.sleep(0.001)
+            yield np.zeros((work.batch, 1))
+
+    quick = {name: replace(peer, modules=(), batches=gives) for name, peer in PEERS.items()}
+    monkeypatch.setattr(peers, "PEERS", {**quick, "bad": replace(quick["torch"], batches=lambda work: iter(()))})
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = stoker("bench", image_folder, *QUICK, "--strategies", "tar,seek,cache", "--against", ",".join([*PEERS, "bad"])).stdout
+    assert re.search(r"loader +images/s +slow, fast +times as fast", shown), shown
+    for peer in PEERS.values():
+        assert re.search(rf"{re.escape(peer.title)} +[\d,]+ +[\d,]+–[\d,]+ +stoker [\d.,]+x \([\d.,]+–[\d.,]+\)", shown)
+    assert "torch + Pillow failed: " in shown
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "lmdb"])
@@ -118,6 +138,27 @@ def test_a_bad_image_is_named(stoker: Any, tmp_path: Path) -> None:
     result = stoker("bench", tmp_path, *ALONE)
     assert result.exit_code == 1
     assert "bad.jpg" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_few_bad_images_are_left_out_for_all_loaders(
+    stoker: Any, stoker_json: Any, image_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def looks(work: PeerWork) -> Any:
+        assert not [path for path in work.paths if Path(path).name.startswith("bad")]
+        while True:
+            yield np.zeros((work.batch, 1))
+
+    folder = tmp_path / "photos"
+    shutil.copytree(image_folder, folder)
+    whole = next(folder.glob("*/*.jpg"))
+    whole.with_name("bad-text.jpg").write_bytes(b"hello")
+    whole.with_name("bad-cut.jpg").write_bytes(whole.read_bytes()[:900])
+    monkeypatch.setattr(peers, "PEERS", {"peer": peers.Peer("peer", (), "", looks)})
+    found = stoker_json("bench", folder, *QUICK, "--strategies", "tar")
+    assert found["samples"] == 24 and found["parallel"]["samples_per_s"] > 0
+    assert "failure" not in found["peers"]["peer"] and "failure" not in found["strategies"]["tar"]
+    assert "2 images that cannot be decoded" in found["notes"][0] and "bad-cut.jpg" in found["notes"][0]
+    assert "2 images that cannot be decoded" in stoker("bench", folder, *QUICK, "--compare").stdout
 
 
 def test_others_are_measured_in_the_same_run(start: Any, image_folder: Path) -> None:

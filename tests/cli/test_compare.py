@@ -38,7 +38,17 @@ def test_the_picture_and_the_text_show_both(stoker: Any, image_folder: Path, tmp
     assert not re.search(r"<script|src=|href=", page)
 
 
+def test_figures_are_not_lost_with_a_page_that_cannot_be_written(stoker: Any, image_folder: Path) -> None:
+    result = stoker("bench", image_folder, *QUICK, "--html", "/dev/full")
+    assert result.exit_code == 74 and "/dev/full" in result.stderr and "serial" in result.stdout
+
+
 def test_what_belongs_to_the_comparison_needs_it(stoker: Any, image_folder: Path, tmp_path: Path) -> None:
-    for words in (("--html", tmp_path / "a.html"), ("--step", 1), ("--compare", "--step", "inf")):
+    for words in (
+        ("--html", tmp_path / "a.html"),
+        ("--step", 1),
+        ("--compare", "--step", "inf"),
+        ("--compare", "--against", "none"),
+    ):
         result = stoker("bench", image_folder, *words)
         assert result.exit_code == 2 and ("--compare" in result.stderr or "--step" in result.stderr)

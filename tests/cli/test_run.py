@@ -58,6 +58,8 @@ def test_where_nothing_is_trained_no_word_is_lost_on_waiting(stoker: Any, module
 def test_a_report_that_cannot_be_written_is_named(stoker: Any, module: Path, option: str) -> None:
     result = stoker("run", f"{module}:train", "--limit", 1, option, "/dev/full")
     assert result.exit_code == 74 and "/dev/full: cannot be written: the disk is full" in result.stderr
+    measured = option == "--html"  # a trace is begun, and fails, before anything is measured
+    assert ("6 samples" in result.stdout and "verdict" in result.stdout) is measured, "what was measured is not lost with it"
 
 
 def test_a_module_in_the_current_folder_is_found(stoker_json: Any, module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +93,8 @@ def test_ctrl_c_while_it_is_watched_leaves_the_terminal_clean(module: Path) -> N
     assert status == 130 and b"Traceback" not in told
     assert b"token=" in told and told.rstrip().endswith(b"stopped")
     assert told.rfind(b"\x1b[?25h") > told.rfind(b"\x1b[?25l"), "the cursor is shown"
+    frames = re.findall(r"╭─ .+?╮", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", told.decode()))
+    assert frames and {len(line) for line in frames} == {98}, "of 100 columns: ^C has room, and begins no line that stays"
 
 
 @pytest.mark.parametrize(

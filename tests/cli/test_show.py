@@ -203,7 +203,7 @@ def test_boxes_of_annotations_are_over_the_pictures(stoker: Any, tmp_path: Path)
     figures = page.partition("<h2>")[0]
     assert figures.count("<i style=") == 3
     assert "left:25.00%;top:25.00%;width:25.00%;height:50.00%" in figures and 'title="cat &amp; co"' in figures
-    assert "2 x dog" in figures and "3 images with 3 objects" in page
+    assert "2 x dog" in figures and "3 images with 3 objects" in page and "objects of each class" in page
     assert page.partition("<h2>Augmentations")[2].count("<i style=") > 3, "they follow the crops"
     listed = tmp_path / "list.txt"
     listed.write_text("a\nc\n")
@@ -364,7 +364,20 @@ def test_the_sheet_has_the_pictures_of_any_field_and_the_other_values(
 def test_records_without_pictures_have_a_sheet_too(stoker: Any, tmp_path: Path) -> None:
     stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": "a", "txt": "only text"}])
     assert stoker("show", tmp_path / "a.tar", "--html", tmp_path / "sheet.html").exit_code == 0
-    assert "only text" in (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    page = (tmp_path / "sheet.html").read_text(encoding="utf-8")
+    assert "only text" in page and "all 1 sample" in page and 'class="frame' not in page, "no empty frame"
+
+
+def test_pictures_are_counted_and_not_samples(stoker: Any, tmp_path: Path) -> None:
+    stoker_package.write_tar(tmp_path / "a.tar", [{"__key__": "a", "txt": "only text"}])
+    assert stoker("show", tmp_path / "a.tar", "--html", tmp_path / "sheet.html").stdout.endswith("sheet.html: 0 pictures\n")
+
+
+def test_no_two_rows_of_augmentations_have_the_same_crops(stoker: Any, tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jpg").write_bytes(jpeg_bytes(64, 48))
+    made = re.findall(r'alt="augmented" src="([^"]+)"', sheet_of(stoker, tmp_path, tmp_path))
+    assert len(made) == 16 and made[:8] != made[8:]
 
 
 def test_pictures_are_drawn_where_there_are_colours(shards: dict[str, Path], stoker: Any) -> None:

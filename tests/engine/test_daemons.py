@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -128,3 +129,34 @@ def test_where_no_thread_can_be_started_a_crew_does_without_and_others_say_so(mo
     with pytest.raises(ConfigError, match="background thread 2 of 3 could not be started"):
         Background(lambda stop: stopped.set() if stop.wait(60) else None, 3, "stoker-ahead")
     assert stopped.wait(60), "the one that was started"
+
+
+def test_the_end_waits_for_a_thread_that_has_no_core_and_leaves_one_alone_that_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, looks = threading.Event(), []
+    thread = threading.Thread(target=done.wait, args=(60,), daemon=True)
+    thread.start()
+
+    def wants_core(thread: threading.Thread) -> bool:
+        looks.append(thread)
+        return len(looks) <= 8  # ready to run, and other programs have the cores
+
+    monkeypatch.setattr(daemons, "_core_seconds", lambda thread: 1.0)
+    monkeypatch.setattr(daemons, "_wants_core", wants_core)
+    monkeypatch.setattr(daemons, "_LOOK_S", 0.001)
+    daemons._join_busy([thread])
+    assert thread.is_alive() and len(looks) == 8 + daemons._IDLE_LOOKS
+    done.set()
+    thread.join(60)
+
+
+def test_whether_a_thread_would_run_is_known() -> None:
+    stop = threading.Event()
+    sleeping = threading.Thread(target=stop.wait, args=(60,), daemon=True)
+    sleeping.start()
+    deadline = time.monotonic() + 60
+    while daemons._wants_core(sleeping) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not daemons._wants_core(sleeping)
+    assert daemons._wants_core(threading.current_thread())
+    stop.set()
+    sleeping.join(60)

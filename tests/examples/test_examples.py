@@ -80,11 +80,12 @@ def annotated(tmp_path: Path) -> Path:
 
 def test_boxes_are_cut_out_and_the_two_timelines_are_one_picture(annotated: Path, tmp_path: Path) -> None:
     given = annotated / "train.txt", annotated / "images", annotated / "boxes"
-    out = run("boxes.py", *given, "--batch", 3, "--step", 0, "--epochs", 2, "--picture", tmp_path / "two.html")
+    out = run("boxes.py", *given, "--batch", 3, "--step", 0, "--seconds", 0.1, "--picture", tmp_path / "two.html")
     rows = re.findall(r"^(cat|dog) +\[5.0, (\d+).0, 60.0, (\d+).0\] -> \(224, 224, 3\)$", out, re.MULTILINE)
     assert sorted(rows) == [("cat", "0", "40"), ("dog", "0", "40"), ("dog", "10", "50")]
     assert re.findall(r"^(serial|parallel) +[\d,]+ +[\d,]+ +\d+%$", out, re.MULTILINE) == ["serial", "parallel"]
     page = (tmp_path / "two.html").read_text()
+    assert "color-scheme" in page, "its text is light where the browser is dark, so the page has to be dark there too"
     picture = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
     texts = [text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert [text.split(":")[0] for text in texts if "images/s" in text] == ["serial", "parallel"]

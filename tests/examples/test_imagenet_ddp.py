@@ -66,6 +66,7 @@ def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(i
     runs = (
         [*options, 4, *saved],  # an epoch has six
         [*options, 8, *saved],
+        [*options, 8, *saved],  # there is nothing left to do
         [*options, 8, "--compare", "--profile", tmp_path / "logs"],
     )
     out = run_python("-c", _IN_TURN, EXAMPLES / "imagenet_ddp.py", json.dumps([list(map(str, words)) for words in runs]))
@@ -75,6 +76,7 @@ def test_training_resumes_exactly_and_a_serial_pipeline_gives_the_same_batches(i
     assert steps[:8] == steps[8:16] == steps[16:]  # in two parts, serial, parallel: the same losses, to the last digit
     tables = re.findall(r"^(serial|parallel) +[\d,]+ +[\d,]+ +\d+%$", out, re.MULTILINE)
     assert tables == ["parallel", "parallel", "serial", "parallel"]
+    assert out.count("parallel   too few steps for a mean: it takes 3 in one run\n") == 1
     for name in ("serial", "parallel"):
         assert list((tmp_path / "logs" / name).glob("events.out.tfevents.*"))
         (profile,) = (tmp_path / "logs" / name).glob("*.pt.trace.json")  # where TensorBoard looks

@@ -144,3 +144,15 @@ def test_positions_of_ranks_and_parts_are_disjoint_and_all() -> None:
     assert sorted(np.concatenate(found).tolist()) == list(range(24, 24 + 240)) and {len(each) for each in found} == {40}
     assert rank_positions(0, 5, None, deals[1]).tolist() == [4, 5, 6, 7]
     assert rank_positions(7, 5, 9, None).tolist() == [7, 8]
+
+
+def test_what_servers_took_is_counted(server: Server) -> None:
+    pipeline = far(server).shuffle(seed=3, window=40).batch(16)
+    with pipeline.loader(threads=2) as loader:
+        assert loader.facts().stored == "network", "also where blocks are read ahead"
+        before = loader.facts().requests
+        for _ in loader:
+            pass
+        facts, traffic = loader.facts(), loader._plan.source.traffic()
+    assert facts.requests > before and traffic.requests >= facts.requests
+    assert traffic.nbytes > SAMPLES * 3000 and facts.answer_s > 0 and facts.receive_s >= 0

@@ -10,8 +10,9 @@ import pytest
 
 import stoker
 from stoker.image import CenterCrop, RandomResizedCrop
+from stoker.loader.known_facts import IdleCores
 
-from ..support import jpeg_bytes
+from ..support import Passing, jpeg_bytes
 
 
 @pytest.fixture
@@ -61,3 +62,17 @@ def test_facts_say_where_samples_are_and_what_the_user_chose(photos: stoker.Pipe
         assert loader.facts().idle_cores is None  # nothing was asked for yet
     with stoker.stream(lambda: iter([{"x": 1}])).batch(1).loader() as loader:
         assert (loader.facts().stored, loader.facts().samples) == ("stream", 0)
+
+
+def test_cores_are_idle_only_while_batches_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("stoker.loader.known_facts.idle_seconds", lambda: seconds[0])
+    monkeypatch.setattr("stoker.loader.known_facts.usable_cores", lambda: 4)
+    monkeypatch.setattr("stoker.loader.known_facts.time", Passing())
+    cores = IdleCores()
+    assert cores.mean() is None
+    for now, idle_s, paused in ((0.1, 9.0, False), (1.0, 1.0, False), (11.0, 40.0, True), (12.0, 41.0, False)):
+        seconds[0] = idle_s
+        cores.look(now, paused)
+    seconds[0] = 400.0  # after the last batch
+    assert cores.mean() == 1.0

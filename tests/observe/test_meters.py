@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -24,8 +25,9 @@ from ..support import Passing, image_bytes
 
 def test_what_was_handed_out_is_counted() -> None:
     with numbers().batch(7, drop_last=False).loader(threads=2) as loader:
-        executor = ExecutorStats("threads", 0, 2)
-        assert loader.stats() == Stats(workers=2, cores=usable_cores(), executor=executor, host=socket.gethostname())
+        executor, host, cores = ExecutorStats("threads", 0, 2), socket.gethostname(), usable_cores()
+        by_process = {f"{host}:{os.getpid()}": cores}
+        assert loader.stats() == Stats(workers=2, cores=cores, executor=executor, host=host, cores_by=by_process)
         list(loader)
         list(loader)
         stats = loader.stats()
@@ -98,6 +100,43 @@ def test_batch_functions_and_joining_are_steps_too() -> None:
         stats = loader.stats()
     assert set(stats.steps_s) == {"read", "map x", "collate", "map_batch spread"}
     assert stats.worked == 60, "a finishing task works on no sample of its own"
+
+
+def test_a_batch_function_before_unbatch_is_named() -> None:
+    def spread(columns: dict[str, Any]) -> dict[str, Any]:
+        return columns
+
+    with numbers().batch(4).map_batch(spread).unbatch().batch(5).loader(executor="inline") as loader:
+        list(loader)
+        assert "batch 4, map_batch spread, unbatch" in loader.stats().steps_s
+
+
+def test_batch_functions_are_seen_to_wait_for_a_core_and_for_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.stage.runner._try_lock", lambda scratch: 1.0)
+
+    def nap(columns: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.001)
+        return columns
+
+    with numbers().batch(5).map_batch(nap).loader(executor="inline") as loader:
+        list(loader)
+        (step,) = (step for step in loader.stats().steps if step.name == "map_batch nap")
+    assert step.lock_s > 0 and step.wait_s == 0, "the lock was found taken"
+
+
+def test_after_work_has_moved_what_came_before_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    steps(meters, clock, *[0.9] * 10)
+    meters.moved(4, ExecutorStats("processes", 4, 1, 10, "because", 1))
+    steps(meters, clock, 0.1)
+    assert meters.since_move().batches == 11, "that is too little"
+    steps(meters, clock, *[0.1] * 9)
+    meters.moved(4, ExecutorStats("processes", 4, 1, 10, "because, still", 1))
+    part = meters.since_move()
+    assert (part.batches, part.samples_per_s, part.executor.reason) == (10, pytest.approx(10 / 0.68), "because, still")
+    assert part.earlier_worker_s == part.resized_s == 0.0, "there were always as many workers"
 
 
 def test_images_that_go_to_pillow_are_counted(tmp_path: Path) -> None:
@@ -226,9 +265,85 @@ def test_who_waits_while_the_device_is_at_work_loses_nothing(monkeypatch: pytest
     meters = Meters(1)
     for starved in (True, False, True, False):
         asked = meters.request()
-        clock.sleep(1.0)
+        clock.sleep(0.25)
         meters.delivered(asked, 1, 1, starved)
-        clock.sleep(2.0)
+        clock.sleep(0.5)
     stats = meters.snapshot()
-    assert (stats.waited_s, stats.hidden_s, stats.elapsed_s) == (1.0, 2.0, 9.0)
-    assert stats.loop.step_s == 8.0, "what is hidden is a part of the device's steps"
+    assert (stats.waited_s, stats.hidden_s, stats.elapsed_s) == (0.25, 0.5, 2.25)
+    assert stats.loop.step_s == 2.0, "what is hidden is a part of the device's steps"
+
+
+def steps(meters: Meters, clock: Passing, *lengths: float) -> None:
+    """Steps of a loop that waits half a second for each batch."""
+    for length in lengths:
+        asked = meters.request()
+        clock.sleep(0.5)
+        meters.delivered(asked, 10, 100)
+        clock.sleep(length)
+
+
+@pytest.mark.parametrize("pause", ["between epochs", "in an epoch that was left", "in a step", "in the first step"])
+def test_pauses_are_not_steps_and_count_in_no_share(pause: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    steps(meters, clock, 60.0 if pause == "in the first step" else 0.5)
+    steps(meters, clock, *[0.5] * 19, 60.0 if pause == "in a step" else 0.5)
+    if pause == "between epochs":
+        meters.epoch_ended()
+        clock.sleep(60.0)
+    elif pause == "in an epoch that was left":
+        clock.sleep(59.5)
+        meters.epoch_left()
+    steps(meters, clock, *[0.5] * 20)
+    stats = meters.snapshot()
+    assert stats.paused_s == (0.0 if pause == "in the first step" else 60.0), "the clock starts after the first step"
+    assert (stats.wait_share, stats.samples_per_s) == pytest.approx((0.5, 10.0), rel=0.03)
+    assert stats.loop.step_s == pytest.approx(0.5 * stats.loop.steps, rel=0.06)
+    assert stats.process_s == pytest.approx(stats.elapsed_s, rel=0.06), "what is computed in a pause is not the loop's"
+    assert (stats.batches, stats.samples) == (41, 410)
+
+
+def test_a_pause_among_steps_so_short_that_they_are_summed_up_with_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    for length in [1e-3] * 20 + [3.0] + [1e-3] * 20:
+        meters.delivered(meters.request(), 10, 100)
+        clock.sleep(length)
+    assert meters.snapshot().paused_s == 3.0
+
+
+def test_steps_that_are_all_long_are_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(2)
+    steps(meters, clock, *[30.0, 90.0] * 20)
+    assert meters.snapshot().paused_s == 0.0
+
+
+def test_what_was_done_before_the_first_batch_keeps_nobody_busy_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Passing()
+    monkeypatch.setattr("stoker.observe.meters.time", clock)
+    meters = Meters(1)
+    meters.task(Span(0, 0, 0, 0.0, 9.0), 9.0, (), took())
+    for task in range(5):
+        steps(meters, clock, 0.5)
+        meters.task(Span(0, task, 0, 0.0, 0.5), 0.25, (), took())
+    stats = meters.snapshot()
+    assert (stats.early_s, stats.early_cpu_s) == (9.0, 9.0)
+    assert stats.busy_share == pytest.approx(2.5 / 4.0)
+
+
+def test_tasks_that_are_looked_at_say_how_time_is_divided_and_all_say_how_much_it_was() -> None:
+    meters, kind = Meters(2), (READ, NATIVE)
+    # One in five is looked at, and it takes four times as long as the others.
+    costs = took(rows=2, seconds=[1.0, 3.0], cpu_s=[0.5, 1.5], nbytes=[40, 20], weight=2)
+    meters.task(Span(0, 0, 0, 0.0, 4.0), 2.0, kind, costs)
+    for number in range(4):
+        meters.task(Span(0, 0, number, 0.0, 1.0), 0.5, kind, took(rows=2, weight=0))
+    read, image = meters.snapshot().steps
+    assert (read.wall_s, read.cpu_s, image.wall_s, image.cpu_s) == (2.0, 1.0, 6.0, 3.0)
+    assert read.wall_s + image.wall_s == meters.snapshot().task_s
+    assert (read.samples, image.samples) == (10, 10), "also those of tasks after the last one that was looked at"
+    assert (read.bytes_out, image.bytes_in, image.bytes_out) == (200, 200, 100)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker
@@ -57,6 +58,7 @@ STATS = st.builds(
     origins=st.lists(some(OriginStats), max_size=3).map(tuple),
     history=st.lists(some(Moment), max_size=3).map(tuple),
     host=st.sampled_from(["a", "b"]),
+    cores_by=st.just({}) | st.dictionaries(st.sampled_from(["a:1", "a:2", "b:1"]), COUNT, min_size=1),
 )
 
 
@@ -77,12 +79,61 @@ def test_what_two_ranks_did_is_the_sum(one: Stats, other: Stats) -> None:
     for name in ("batches", "samples", "bytes", "waited_s", "task_s", "cpu_s", "workers", "lost", "cache_hits", "worked"):
         assert getattr(both, name) == getattr(one, name) + getattr(other, name)
     assert both.elapsed_s == max(one.elapsed_s, other.elapsed_s) and both.ranks == 2
-    assert both.cores == (max(one.cores, other.cores) if one.host == other.host else one.cores + other.cores)
     assert sum(step.wall_s for step in both.steps) == sum(step.wall_s for stats in (one, other) for step in stats.steps)
     assert len({step.name for step in both.steps}) == len(both.steps)
     assert both.loop.waits.total == one.loop.waits.total + other.loop.waits.total
     assert len(both.by_worker) == len(one.by_worker) + len(other.by_worker)
     assert both.wait_share <= 1
+
+
+@given(STATS, STATS, STATS)
+def test_it_does_not_matter_in_which_order_ranks_are_merged(one: Stats, two: Stats, three: Stats) -> None:
+    assert merge([merge([one, two]), three]) == merge([one, merge([two, three])]) == merge([one, two, three])
+
+
+def test_ranks_have_their_own_cores_and_loaders_of_a_process_the_same() -> None:
+    ranks = [Stats(cores=4, host="a", cores_by={f"a:{rank}": 4}) for rank in range(2)]
+    assert (merge(ranks).cores, merge(ranks).host) == (8, "a")
+    assert merge([ranks[0], ranks[0], ranks[1]]).cores == 8
+    assert merge([merge(ranks), Stats(cores=2, host="b", cores_by={"b:7": 2})]).host == "a, b"
+
+
+def doubled(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"x": sample["x"]}, {"x": sample["x"]}]
+
+
+SHAPES: dict[str, Any] = {
+    "plain": lambda p, size: p.batch(size, drop_last=False),
+    "single": lambda p, size: p,
+    "filter": lambda p, size: p.filter(lambda sample: sample["x"] % 3 != 0).batch(size, drop_last=False),
+    "flat_map": lambda p, size: p.flat_map(doubled).batch(size),
+    "unbatch": lambda p, size: p.batch(3).map_batch(lambda batch: batch).unbatch().batch(size, drop_last=False),
+    "map_batch": lambda p, size: p.batch(size).map_batch(lambda batch: batch),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(sorted(SHAPES)),
+    st.integers(1, 90),
+    st.integers(1, 20),
+    st.sampled_from(["inline", "threads"]),
+    st.lists(st.integers(0, 40), min_size=1, max_size=3),
+)
+def test_counts_are_those_of_what_was_handed_out(shape: str, rows: int, size: int, executor: str, takes: list[int]) -> None:
+    pipeline = SHAPES[shape](stoker.arrays(x=np.arange(rows)).shuffle(seed=1), size)
+    batches = samples = nbytes = 0
+    with pipeline.loader(executor=executor) as loader:
+        for take in takes:  # epochs, some of them left in the middle
+            for batch in itertools.islice(loader, take):
+                batches += 1
+                samples += 1 if shape == "single" else len(batch.x)
+                nbytes += 0 if shape == "single" else batch.x.nbytes
+            stats = loader.stats()
+            assert (stats.batches, stats.samples, stats.bytes) == (batches, samples, nbytes)
+    stats = loader.stats()
+    assert (stats.batches, stats.samples, stats.bytes) == (batches, samples, nbytes), "also when it is closed"
+    assert Stats.from_dict(json.loads(json.dumps(stats.as_dict()))) == stats
 
 
 def test_the_part_between_two_snapshots_is_their_difference() -> None:

@@ -569,16 +569,24 @@ def test_what_went_down_a_pipe_takes_no_memory() -> None:
 
 def test_a_stream_that_fails_is_told_as_it_is() -> None:
     class Full(io.RawIOBase):
+        room = 0
+
         def write(self, data: Any) -> int:
-            raise OSError(28, "No space left on device")
+            if not self.room:
+                raise OSError(28, "No space left on device")
+            taken, self.room = min(self.room, len(data)), 0
+            return taken
 
     class Shut(io.RawIOBase):
         def write(self, data: Any) -> None:
             return None
 
-    with pytest.raises(WriteError, match=r"the disk is full; make room.*not whole") as caught, TarWriter(Full()) as shard:
-        shard.write({"bin": bytes(1 << 20)})
-    assert "free" not in str(caught.value) and "left behind" not in str(caught.value)
+    for room, left in ((0, "Nothing was written"), (100, "What was written of it is incomplete")):
+        stream = Full()
+        stream.room = room
+        with pytest.raises(WriteError, match=rf"the disk is full; make room.*{left}") as caught, TarWriter(stream) as shard:
+            shard.write({"bin": bytes(1 << 20)})
+        assert "free" not in str(caught.value) and "left behind" not in str(caught.value)
     with pytest.raises(WriteError, match="takes no more") as caught, TarWriter(Shut()) as shard:
         shard.write({"bin": bytes(1 << 20)})
     assert caught.value.__cause__ is None

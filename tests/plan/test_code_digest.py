@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import re
+import sys
+import threading
+from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -58,6 +66,109 @@ def test_functions_that_may_differ_have_texts_that_do() -> None:
     assert len(set(texts)) == len(functions)
     again = [scaled(table.copy()), Scale(1), scaled({"a": [1, {3, 2}]})]
     assert {function_text(function) for function in again} <= set(texts)
+
+
+@dataclass(slots=True)
+class Slotted:
+    by: int
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.float32(1), np.float32(2)),
+        (Path("a"), Path("b")),
+        (re.compile("a"), re.compile("b")),
+        (itemgetter(0), itemgetter(1)),
+        (Slotted(1), Slotted(2)),
+        (range(3), range(4)),
+        (np.dtype("f4"), np.dtype("f8")),
+        (np.array([1, None]), np.array([2, None])),
+        (Slotted, Scale),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_enclosed_values_of_any_type_count(one: Any, other: Any) -> None:
+    assert function_text(scaled(one)) == function_text(scaled(copy.deepcopy(one))) != function_text(scaled(other))
+
+
+def test_enclosed_tensors_count() -> None:
+    torch = pytest.importorskip("torch")
+    texts = [function_text(scaled(torch.full((3,), value, dtype=torch.bfloat16))) for value in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_what_cannot_be_taken_apart_counts_by_its_type() -> None:
+    texts = [function_text(scaled(value)) for value in (threading.Lock(), threading.Lock(), iter(lambda: 0, 1))]
+    assert texts[0] == texts[1] != texts[2]
+
+
+MODULE = """
+import functools
+class Base:
+    def inner(self, x): return 1
+class Outer(Base):
+    @property
+    def named(self): return self.inner(3)
+    def __call__(self, x): return self.named
+LIMIT = 10
+TABLE = {"a": [1, 2]}
+def helper(x): return x + LIMIT
+def wrapped(fn):
+    @functools.wraps(fn)
+    def call(x): return fn(x)
+    return call
+@wrapped
+def decorated(x):
+    try: return TABLE[x]
+    except KeyError: return [helper(y) for y in x]
+kept = functools.lru_cache(decorated)
+method, instance, itself = Outer().__call__, Outer(), lambda x: itself(helper(x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("return 1", "return 2", {"method", "instance"}),
+        ("inner(3)", "inner(4)", {"method", "instance"}),
+        ("LIMIT = 10", "LIMIT = 11", {"decorated", "kept", "itself"}),
+        ("[1, 2]", "[1, 3]", {"decorated", "kept"}),
+        ("x + LIMIT", "x - LIMIT", {"decorated", "kept", "itself"}),
+        ("KeyError", "LookupError", {"decorated", "kept"}),
+        ("MODULE", "MODULE", set()),
+    ],
+)
+def test_what_a_function_names_of_its_own_module_counts(
+    old: str, new: str, changes: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("decorated", "kept", "method", "instance", "itself")
+    before, after = (
+        [function_text(getattr(own_module(text, monkeypatch), name)) for name in names] for text in versions(old, new)
+    )
+    assert {name for name, one, other in zip(names, before, after) if one != other} == changes
+
+
+def test_what_a_function_names_of_another_own_module_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+    for version in versions("x + LIMIT", "x - LIMIT"):
+        helpers = own_module(version, monkeypatch)
+        calls = own_module("def crop(x): return helpers.helper(x)", monkeypatch, "calls")
+        calls.helpers = helpers
+        texts.append(function_text(calls.crop))
+    assert texts[0] != texts[1]
+
+
+def versions(old: str, new: str) -> tuple[str, str]:
+    return MODULE, MODULE.replace(old, new)
+
+
+def own_module(text: str, monkeypatch: pytest.MonkeyPatch, name: str = "own") -> Any:
+    module = ModuleType(name)
+    module.__file__ = f"/somewhere/{name}.py"
+    monkeypatch.setitem(sys.modules, name, module)
+    exec(text, module.__dict__)  # noqa: S102  a module as a user would edit it
+    return module
 
 
 def test_values_that_hold_themselves_come_to_an_end() -> None:

@@ -29,13 +29,13 @@ class AugmentedRow:
     problem: str = ""
 
 
-def usual_row(data: bytes, boxes: Any) -> AugmentedRow:
-    """A picture by the usual recipe, and its boxes (in pixels; None: it has none) with it."""
+def usual_row(data: bytes, boxes: Any, row: int) -> AugmentedRow:
+    """A picture by the usual recipe, and its boxes (in pixels; None: it has none) with it; every row has other crops."""
     given: Mapping[str, Any] = {"image": data, **({} if boxes is None else {"box": boxes})}
     copies = stoker.stream(lambda: iter([dict(given)] * TIMES))
     crops = copies.image("image", RandomResizedCrop(224), HorizontalFlip(), boxes=() if boxes is None else "box")
     try:
-        with crops.batch(TIMES).loader(executor="inline", batches="dict") as batches:
+        with crops.batch(TIMES).loader(executor="inline", batches="dict", epoch=row) as batches:
             return AugmentedRow(tuple(batch_pictures(next(iter(batches)), TIMES)))
     except StokerError as error:
         return AugmentedRow(problem=str(error))

@@ -27,7 +27,7 @@ from .contenders import (
 )
 from .peers import Peer, PeerWork, choose_peers
 from .run import tell_verdict, verdict_json
-from .screen import Ahead, AsJson, bar, check_writable, out, print_json, tell, tell_table
+from .screen import Ahead, AsJson, bar, check_writable, out, print_json, tell, tell_sentence, tell_table
 from .sources import SourceName, stored_in
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 #: forms of samples that are measured beside the one they have
 STRATEGIES = {
-    "files": "as image files",
-    "tar": "in tar shards",
-    "seek": "in tar shards with seek indices",
-    "no_seek": "without their seek indices",
-    "cache": "kept in memory, decoded",
+    "files": "image files",
+    "tar": "tar shards",
+    "seek": "tar shards, seek indices",
+    "no_seek": "without seek indices",
+    "cache": "cached in memory",
 }
 
 
@@ -117,6 +117,8 @@ def bench(
     check_writable(html)
     if not compare and (html is not None or step is not None):
         raise ConfigError(f"{'--html' if html else '--step'} is for --compare; add that")
+    if compare and (against, strategies) != ("all", "all"):
+        raise ConfigError("--compare measures no other loaders and forms: omit --against and --strategies")
     chosen = _choose_strategies(strategies)
     peers, missing = ({}, {}) if compare else choose_peers(against)
     with TemporaryDirectory(prefix="stoker-bench-") as folder:
@@ -134,7 +136,7 @@ def bench(
     else:
         measured.tell()
         for peer in missing.values():
-            tell(f"not compared: {peer.title}, which is not installed ({peer.install})", style="dim")
+            tell_sentence(f"not compared: {peer.title}, which is not installed ({peer.install})", style="dim")
 
 
 def _choose_strategies(names: str) -> list[str]:
@@ -167,7 +169,7 @@ class _Bench:
         self._parallel = OwnLoader(f"stoker, {counted(workers, 'thread')}", pipeline, threads=workers, ahead=ahead)
         self._strategies: list[Strategy] = []
         self._peers: list[PeerLoader] = []
-        self._notes: list[str] = []
+        self._notes = found.notes()
         if found.field is None:
             if peers:
                 self._notes.append("there are no pictures to compare other loaders with")
@@ -250,20 +252,25 @@ class _Bench:
         before = "read over the network each time" if found.remote else "read once before"
         tell(f"{counted(found.count, found.thing)} of {size} from {found.source}, {before}", style="bold")
         crops = f"random crops resized to {self._size} x {self._size}, " if found.field else ""
-        tell(f"{crops}batches of {self._batch}, {ROUNDS} rounds by turns")
+        tell_sentence(f"{crops}batches of {self._batch}; median, slowest and fastest of {ROUNDS} rounds by turns")
+        if self._strategies and found.remote:
+            tell_sentence("indented: copies on this machine, which are not read over the network")
         tell()
         self._tell_rates()
         tell()
         ceiling = self._ceiling
         most = f"{ceiling.samples_per_s:,.0f} {found.thing}s/s, {counted(ceiling.cores, 'core')}"
-        tell(
+        tell_sentence(
             f"ceiling of this machine for this work: {most} at {ceiling.cpu_s * 1e6:,.0f} us for each, as one takes alone; "
             f"{self._parallel.title}: {ceiling.share(self._parallel.rate):.0%} of that"
         )
         tell()
         _tell_steps(self._serial.stats, self._parallel.stats)
         for note in self._notes:
-            tell(note, style="dim")
+            tell_sentence(note, style="dim")
+        for each in self.contenders:
+            if each.failure:
+                tell_sentence(f"{each.title} failed: {each.failure}", style="dim")
         tell_verdict(self._parallel.why)
 
     def _tell_rates(self) -> None:
@@ -273,17 +280,17 @@ class _Bench:
             [parallel.title, *_rate_cells(parallel), f"{parallel.rate / serial.rate:.2f}x one thread"],
         ]
         for each in self._strategies:
-            rows.append([f"  {each.title}", *_rate_cells(each), each.failure or ratio_text(each, parallel)])
+            rows.append([f"  {each.title}", *_rate_cells(each), ratio_text("", each, parallel)])
         for peer in self._peers:
-            rows.append([peer.title, *_rate_cells(peer), peer.failure or f"stoker is {ratio_text(parallel, peer)}"])
-        rates = (f"{self._found.thing}s/s", "slowest, fastest round")
-        tell_table(("loader", *rates, ""), rows, right=rates, strong=1)
+            rows.append([peer.title, *_rate_cells(peer), ratio_text("stoker ", parallel, peer)])
+        rates = (f"{self._found.thing}s/s", "slow, fast")
+        tell_table(("loader", *rates, "times as fast"), rows, right=rates, strong=1)
 
 
 def _rate_cells(contender: Contender) -> tuple[str, str]:
     if contender.failure:
         return "failed", ""
-    return f"{contender.rate:,.0f}", f"{min(contender.rates):,.0f}, {max(contender.rates):,.0f}"
+    return f"{contender.rate:,.0f}", f"{min(contender.rates):,.0f}–{max(contender.rates):,.0f}"
 
 
 # ---- what a sample costs ----------------------------------------------------------------------------------------------------

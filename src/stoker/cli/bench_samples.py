@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from ..errors import ConfigError
 from ..pack.jobs.convert import Conversion
 from ..pack.jobs.planning import Options
 from ..pack.values.stored_images import picture_kind
-from ..sizes import show_bytes
+from ..sizes import counted, show_bytes
 from ..source.files.labelled_files import LabelledFiles
 from ..source.shards.record_source import RecordSource
 from ..source.shards.tar_source import TarSource
@@ -44,11 +45,19 @@ class BenchSamples:
     paths: tuple[str, ...] | None = None  # where they are image files
     in_tar: bool = False
     remote: bool = False
+    left_out: tuple[str, ...] = ()  # image files that cannot be decoded, at which every loader would stop
 
     @property
     def thing(self) -> str:
         """What a sample is called."""
         return "sample" if self.field is None else "image"
+
+    def notes(self) -> list[str]:
+        """What to know of the choice."""
+        bad = self.left_out
+        if not bad:
+            return []
+        return [f"left out: {counted(len(bad), 'image')} that cannot be decoded, {bad[0]} first; see `stoker verify --decode`"]
 
     def work(self, size: int, batch: int) -> Pipeline:
         """What is measured: random crops of the pictures, in batches."""
@@ -70,12 +79,15 @@ def choose_samples(source: str, most: int, folder: Path) -> BenchSamples:
     opened = open_source(source)
     stored = stored_in(opened)
     if isinstance(stored, LabelledFiles):
-        paths = _spread_paths(stored, most)
-        listed = _write_list(folder / "images.txt", paths)
-        samples = stoker.filelist(listed, labels=None)
+        listed = folder / "images.txt"
+        chosen = _spread_paths(stored, most)
+        paths = _decodable(_write_list(listed, chosen), chosen)
+        samples = stoker.filelist(_write_list(listed, paths), labels=None)
         seeks = stored_in(samples).seeks("image") > 0
         plain = stoker.filelist(listed, labels=None, seek=False) if seeks else None
-        return BenchSamples(source, samples, len(paths), _read_once(samples, len(paths)), "image", plain, tuple(paths))
+        nbytes = sum(Path(path).stat().st_size for path in paths)
+        bad = tuple(sorted(set(chosen).difference(paths)))
+        return BenchSamples(source, samples, len(paths), nbytes, "image", plain, tuple(paths), left_out=bad)
     field = picture_field(stored)
     count = min(most, len(stored))
     samples = (opened if field is None else opened.select(field)).take(count)
@@ -178,10 +190,40 @@ def _spread_paths(source: Source, most: int) -> list[str]:
     return [path for path in paths if "\\" not in path or Path(path).exists()]
 
 
+def _decodable(listed: Path, paths: Sequence[str]) -> list[str]:
+    """Those of the listed files that can be decoded; all are read, so that everybody finds them in memory."""
+    from stoker.image import Resize
+
+    small = stoker.filelist(listed, labels=None).image("image", Resize((8, 8)))
+    tolerant = small.on_error("skip", budget=len(paths)).batch(64, drop_last=False)
+    good: set[str] = set()
+    log = logging.getLogger("stoker")
+    log.addFilter(_nothing)  # bad files are named in the result
+    try:
+        with Progress("reading", len(paths), unit="samples") as shown, tolerant.loader() as loader:
+            for batch in loader:
+                good.update(batch.sample_keys)
+                shown.move(len(good))
+    finally:
+        log.removeFilter(_nothing)
+    if not good:
+        for _ in small.batch(1):  # raises the error that names the first
+            pass
+    return [path for path in paths if _line(path) in good]
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
 def _write_list(path: Path, images: Sequence[str]) -> Path:
     """A list for `stoker.filelist`; the number keeps a name that ends in one whole."""
-    path.write_text("".join(f"{image} 0\n" for image in images), encoding="utf-8")
+    path.write_text("".join(f"{_line(image)}\n" for image in images), encoding="utf-8")
     return path
+
+
+def _line(image: str) -> str:
+    return f"{image} 0"
 
 
 def _read_once(samples: Pipeline, count: int) -> int:

@@ -24,7 +24,7 @@ from .bench_samples import BenchSamples
 from .contenders import ROUNDS, OwnLoader, warm_up
 from .progress import Progress
 from .run import tell_verdict
-from .screen import out, print_json, tell, tell_table
+from .screen import out, print_json, tell, tell_sentence, tell_table
 
 if TYPE_CHECKING:
     from ..pipeline import Pipeline
@@ -100,7 +100,7 @@ class Comparison:
 
     @property
     def panels(self) -> list[tuple[str, Timeline]]:
-        return [(f"{side.title}: {_rate(side, self.found.thing)}", side.timeline) for side in (self.serial, self.parallel)]
+        return [(f"{side.title}: {_rate(side)} {self.found.thing}s/s", side.timeline) for side in (self.serial, self.parallel)]
 
     def about(self) -> str:
         """What was done."""
@@ -131,6 +131,7 @@ class Comparison:
             "serial": self.serial.facts(),
             "parallel": self.parallel.facts(),
             "times": self.times,
+            "notes": found.notes(),
             "verdict": str(self.parallel.why),
         }
 
@@ -170,30 +171,32 @@ def compare_loaders(
     )
     parallel.title = f"parallel, {counted(parallel.workers, 'worker')}"
     result = Comparison(found, size, batch, step_s, serial, parallel)
-    if html is not None:
-        write_text(html, compare_page(result))
     if json:
         print_json(result.facts())
-        return
-    _tell(result)
-    tell_verdict(parallel.why)
-    if html is not None:
-        tell(f"{html}: the two timelines", style="dim")
+    else:
+        _tell(result)
+        tell_verdict(parallel.why)
+    if html is not None:  # after the figures, which a full disk is not to cost
+        write_text(html, compare_page(result))
+        if not json:
+            tell(f"{html}: the two timelines", style="dim")
 
 
 # ---- as text ----------------------------------------------------------------------------------------------------------------
 
 
-def _rate(side: Side, thing: str) -> str:
-    return f"{side.speed.mean:,.0f} ± {side.speed.deviation:,.0f} {thing}s/s"
+def _rate(side: Side) -> str:
+    return f"{side.speed.mean:,.0f} ± {side.speed.deviation:,.0f}"
 
 
 def _tell(result: Comparison) -> None:
-    tell(result.about(), style="bold")
-    tell(result.honest())
+    tell_sentence(result.about(), style="bold")
+    tell_sentence(result.honest())
+    for note in result.found.notes():
+        tell_sentence(note, style="dim")
     tell()
     rows = [
-        [side.title, _rate(side, result.found.thing), f"{side.speed.wait_share:.0%}", time_text(side.stall_s), times]
+        [side.title, _rate(side), f"{side.speed.wait_share:.0%}", time_text(side.stall_s), times]
         for side, times in ((result.serial, ""), (result.parallel, f"{result.times:.2f}x"))
     ]
     columns = (f"{result.found.thing}s/s", "loop waits", "for each batch")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StokerError
 from ..observe.measured_speed import Speed, joined, speed
 from ..observe.verdict import Verdict, verdict
-from ..sizes import counted
 from .peers import Peer, PeerWork
 from .progress import Progress
 
@@ -141,7 +140,7 @@ class PeerLoader(Contender):
     """Another loader. Where it fails, the others go on."""
 
     def __init__(self, name: str, peer: Peer, work: PeerWork) -> None:
-        super().__init__(f"{peer.title}, {counted(work.workers, 'worker')}")
+        super().__init__(peer.title)
         self.name, self._peer, self._work = name, peer, work
 
     def measure(self, seconds: float) -> Speed:
@@ -173,10 +172,14 @@ def ratios(one: Contender, other: Contender) -> list[float]:
     return sorted(mine / theirs for mine, theirs in zip(one.rates, other.rates))
 
 
-def ratio_text(one: Contender, other: Contender) -> str:
-    """The same as text."""
+def ratio_text(name: str, one: Contender, other: Contender) -> str:
+    """The same as text, after the name of the first; nothing where one of them failed."""
     found = ratios(one, other)
-    return f"{statistics.median(found):.2f}x as fast ({found[0]:.2f} to {found[-1]:.2f})"
+    return f"{name}{_times(statistics.median(found))}x ({_times(found[0])}–{_times(found[-1])})" if found else ""
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
 def ratio_facts(name: str, one: Contender, other: Contender) -> dict[str, float]:

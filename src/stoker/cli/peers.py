@@ -255,7 +255,7 @@ PEERS = {
         partial(torch_batches, OpenCvImages, calm_opencv),
     ),
     "webdataset": Peer(
-        "WebDataset + Pillow, tar shards",
+        "WebDataset + Pillow",
         ("webdataset", "torch", "PIL"),
         "pip install webdataset torch pillow",
         webdataset_batches,

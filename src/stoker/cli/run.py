@@ -12,7 +12,7 @@ import typer
 
 from .. import observe
 from ..errors import ConfigError
-from ..observe.bottleneck import workers_told
+from ..observe.bottleneck import workers_in_words
 from ..observe.page_data import verdict_data
 from ..observe.report import step_costs, write_report
 from ..observe.run_settings import command_line
@@ -63,23 +63,28 @@ def run(
             watching(loader, watch, port, title=pipeline, terminal=watch, training=False) as show,
             timeline_of(loader, html) as timeline,
         ):
-            last = None
-            try:
-                last = _iterate(loader, epochs, limit, show, progress=None if not watch else False)
-            finally:  # a run that is watched is often ended with Ctrl-C
+
+            def report(batch: Any = None) -> None:
                 if html:
                     more = {"timeline": timeline(), "command": command_line()}
-                    write_report(loader, html, title=pipeline, batch=last, training=False, **more)
+                    write_report(loader, html, title=pipeline, batch=batch, training=False, **more)
+
+            try:
+                last = _iterate(loader, epochs, limit, show, progress=None if not watch else False)
+            except BaseException:  # a run that is watched is often ended with Ctrl-C
+                report()
+                raise
         stats, why = loader.stats(), loader.why(training=False)
-    if recorded and recorded.error:
-        raise recorded.error
     if json:
         print_json({"pipeline": pipeline, **stats_json(stats), **verdict_json(why)})
-        return
-    tell_stats(stats)
-    tell_verdict(why)
+    else:
+        tell_stats(stats)
+        tell_verdict(why)
+    report(last)  # after the figures, which a full disk is not to cost
+    if recorded and recorded.error:
+        raise recorded.error
     for path, what in ((html, "report"), (trace, "timeline; open it in ui.perfetto.dev")):
-        if path:
+        if path and not json:
             tell(f"{path}: {what}", style="dim")
 
 
@@ -133,7 +138,7 @@ def tell_stats(stats: Stats) -> None:
         tell(f"{stats.samples_per_s:,.0f} samples/s", style="bold")
         rows["measured"] = f"{stats.elapsed_s:.1f} s after that"
         busy = f", busy {stats.busy_share:.0%} of the time"
-    rows["workers"] = f"{workers_told(stats)} on {counted(stats.cores, 'core')}{busy}"
+    rows["workers"] = f"{workers_in_words(stats)} on {counted(stats.cores, 'core')}{busy}"
     if stats.skipped:
         rows["left out"] = f"{stats.skipped:,} bad samples"
     if stats.retried:

@@ -51,6 +51,12 @@ def tell(text: str = "", style: str = "") -> None:
     out().print(text, style=style, soft_wrap=True)
 
 
+def tell_sentence(text: str, style: str = "") -> None:
+    """Words to read on standard output: a terminal breaks them between words; in a pipe they stay one line."""
+    console = out()
+    console.print(text, style=style, soft_wrap=not console.is_terminal)
+
+
 def tell_plan(text: str) -> None:
     """What `pipeline.explain()` says; where there is a width, long lines go on below their beginning."""
     from rich.table import Table

@@ -54,16 +54,17 @@ def sheet_page(
     told: str,
     pictures: Sequence[Picture],
     survey: DataSurvey,
+    surveyed: str,
     classes: ClassSizes,
     augmented: Augmented,
 ) -> str:
-    """The page, with its images in it."""
+    """The page, with its images in it; `told` says which samples these are, and `surveyed` which the survey is of."""
     parts = [
         f'<div class="sheet">{"".join(map(_figure, pictures))}</div>',
         _card("Augmentations", _augmentations(augmented)) if augmented.rows else "",
         _card("Sizes of pictures", _sizes(survey)) if survey.sizes else "",
         _card("Classes", class_bars(classes, _CLASSES)) if classes.counts else "",
-        _card("Other fields", _values(survey)) if survey.fields else "",
+        _card("Other fields", _values(survey, surveyed)) if survey.fields else "",
     ]
     return page(title, told, "\n".join(filter(None, parts)), STYLE + _STYLE)
 
@@ -95,7 +96,7 @@ def _frame(picture: Picture) -> str:
     if picture.problem:
         return f'<div class="frame bad">{escape(picture.problem)}</div>'
     if not picture.thumbnail:
-        return '<div class="frame none"></div>'
+        return ""
     return f'<div class="frame">{_stored(picture, _SIDE)}</div>'
 
 
@@ -143,12 +144,12 @@ def _sizes(survey: DataSurvey) -> str:
     return f'<div class="charts">{"".join(charts)}</div><div class="note">{note}</div>'
 
 
-def _values(survey: DataSurvey) -> str:
+def _values(survey: DataSurvey, surveyed: str) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("field", "holds", "values", "commonest", "missing"))
     rows = []
     for about in survey.fields.values():
         common = ", ".join(f"{value} ({count:,})" for value, count in about.values.most_common(3) if count > 1)
         cells = (about.name, about.kind, about.told, common, f"{about.missing:,}" if about.missing else "")
         rows.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-    note = f'<div class="note">in {counted(survey.samples, "sample")}, spread evenly</div>'
+    note = f'<div class="note">in {escape(surveyed)}</div>'
     return f'<div class="values"><table><tr>{head}</tr>{"".join(rows)}</table></div>{note}'

@@ -72,10 +72,11 @@ def scatter(title: str, sizes: Sequence[tuple[int, int]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClassSizes:
-    """How many samples each class has: of all samples, or `among` some of them."""
+    """How many samples each class has, or objects: of all samples, or `among` some of them."""
 
     counts: Mapping[str, int]
     among: str = ""
+    thing: str = "sample"
 
 
 def class_bars(classes: ClassSizes, most: int) -> str:
@@ -87,9 +88,9 @@ def class_bars(classes: ClassSizes, most: int) -> str:
         for name, count in ordered[:most]
     )
     rest = [count for _, count in ordered[most:]]
-    among = f", {classes.among}" if classes.among else ""
-    left = f"; {counted(len(rest), 'other class', 'other classes')} with {_between(rest)} each" if rest else ""
-    return f'<div class="classes">{rows}</div><div class="note">samples of each class{among}{left}</div>'
+    among = f", in {classes.among}" if classes.among else ""
+    left = f"; {counted(len(rest), 'other class', 'other classes')} with {_between(rest, classes.thing)} each" if rest else ""
+    return f'<div class="classes">{rows}</div><div class="note">{classes.thing}s of each class{among}{left}</div>'
 
 
 def show_count(value: float) -> str:
@@ -101,9 +102,9 @@ def show_size(value: float) -> str:
     return show_bytes(value)
 
 
-def _between(counts: Sequence[int]) -> str:
+def _between(counts: Sequence[int], thing: str) -> str:
     low, high = min(counts), max(counts)
-    return counted(low, "sample") if low == high else f"{low:,} to {high:,} samples"
+    return counted(low, thing) if low == high else f"{low:,} to {high:,} {thing}s"
 
 
 def _chart(title: str, body: str, ticks: Sequence[tuple[float, str]], across: str, most: float, up: str) -> str:

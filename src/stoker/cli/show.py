@@ -123,7 +123,7 @@ def show(
         if drawn:
             _draw(shown)
         if html:
-            tell(f"{html}: {len(shown)} pictures", style="dim")
+            tell(f"{html}: {counted(sum(bool(picture.thumbnail) for picture in shown), 'picture')}", style="dim")
     _name_bad(samples, shown)
 
 
@@ -191,22 +191,31 @@ def _page(
     """The page of `--html`."""
     opaque = samples[0].opaque if samples else ()
     survey = survey_source(source, opaque) if isinstance(source, Source) else survey_of(samples)
-    among = "" if counts else f"among {counted(survey.samples, 'sample')}, spread evenly"
+    surveyed = _among(survey.samples, source)
+    among = "" if counts else surveyed
     if not counts:
         classes = _classes(source)
         counts = {f"{label} {_named(label, classes) or ''}".strip(): count for label, count in sorted(survey.labels.items())}
     rows = _augmented(samples, looked) if augment is None else _augmented_by(augment)
-    many = counted(len(samples), "sample")
-    told = f"{many} of {len(source):,}, spread evenly" if isinstance(source, Source) else f"the first {many}"
+    objects = isinstance(source, Source) and "label" in source.fields and bool(source.fields["label"].shape)
+    sizes = ClassSizes(counts, among, "object" if objects else "sample")
     shown = [picture for pictures in looked for picture in pictures]
-    return sheet_page(title, told, shown, survey, ClassSizes(counts, among), rows)
+    return sheet_page(title, _among(len(samples), source), shown, survey, surveyed, sizes, rows)
+
+
+def _among(count: int, source: Source | StreamSource) -> str:
+    """So many samples, and where in the source they are."""
+    many = counted(count, "sample")
+    if not isinstance(source, Source):
+        return f"the first {many}"
+    return f"all {many}" if count == len(source) else f"{many} of {len(source):,}, spread evenly"
 
 
 def _augmented(samples: Sequence[ShownSample], looked: Sequence[Sequence[Picture]]) -> Augmented:
     """The usual recipe, for the first pictures of those that are shown."""
     shown = [(sample, pictures[0]) for sample, pictures in zip(samples, looked) if pictures[0].thumbnail][:_ROWS]
     recipe = f"{RECIPE}; --augment MODULE:PIPELINE shows what a pipeline of yours does"
-    return Augmented(recipe, tuple((picture, _usual(sample, picture)) for sample, picture in shown))
+    return Augmented(recipe, tuple((picture, _usual(sample, picture, row)) for row, (sample, picture) in enumerate(shown)))
 
 
 def _augmented_by(name: str) -> Augmented:
@@ -219,10 +228,10 @@ def _augmented_by(name: str) -> Augmented:
     return Augmented(f"{name}, epoch after epoch: {recipe}", tuple(zip(originals, rows)))
 
 
-def _usual(sample: ShownSample, picture: Picture) -> AugmentedRow:
+def _usual(sample: ShownSample, picture: Picture, row: int) -> AugmentedRow:
     height, width = picture.height, picture.width
     boxes = np.array(picture.boxes, np.float32).reshape(-1, 4) * np.array([height, width, height, width], np.float32)
-    return usual_row(sample.values[picture.field], boxes if len(boxes) else None)
+    return usual_row(sample.values[picture.field], boxes if len(boxes) else None, row)
 
 
 def _fields_seen(source: StreamSource, samples: Sequence[ShownSample]) -> dict[str, FieldSpec]:

@@ -18,6 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from ..errors import ClosedError, ConfigError
@@ -27,6 +28,8 @@ _EXIT_S = 1.0
 #: threads that still compute by then are waited for so much longer: up to Python 3.13 they are ended by unwinding their stacks,
 #: and libraries in C++, torch for one, abort the process when that happens
 _BUSY_S, _LOOK_S = 60.0, 0.1
+#: looks in which a thread must have done nothing, and not wanted to, until it is left alone
+_IDLE_LOOKS = 5
 
 #: every thread of the engine that is alive and may still be waited for. It is changed and copied in single steps, and so needs
 #: no lock, which a fork or a finalizer could meet held
@@ -153,11 +156,18 @@ def _join(threads: Iterable[threading.Thread], wait_s: float) -> None:
 
 
 def _join_busy(threads: Iterable[threading.Thread]) -> None:
-    """Wait for threads as long as they use a core; one that sleeps or hangs is left alone."""
-    deadline, used = time.monotonic() + _BUSY_S, dict.fromkeys(threads, -1.0)
-    while used and time.monotonic() < deadline:
-        used = {thread: seconds for thread, last in used.items() if (seconds := _core_seconds(thread)) > last}
-        _join(used, _LOOK_S)
+    """Wait for threads as long as they compute, or would if they had a core; one that sleeps or hangs is left alone."""
+    deadline = time.monotonic() + _BUSY_S
+    seen = dict.fromkeys(threads, (-1.0, 0))  # how long it was on a core, and looks since it was busy
+    while seen and time.monotonic() < deadline:
+        for thread, (last, idle) in list(seen.items()):
+            seconds = _core_seconds(thread)
+            idle = 0 if seconds > last or _wants_core(thread) else idle + 1
+            if seconds < 0 or idle >= _IDLE_LOOKS:
+                del seen[thread]
+            else:
+                seen[thread] = seconds, idle
+        _join(seen, _LOOK_S)
 
 
 def _core_seconds(thread: threading.Thread) -> float:
@@ -168,6 +178,15 @@ def _core_seconds(thread: threading.Thread) -> float:
         return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
     except OSError:
         return -1.0
+
+
+def _wants_core(thread: threading.Thread) -> bool:
+    """Whether a thread is ready to run: on a busy machine it may have to wait for a core for longer than a look."""
+    try:
+        about = Path(f"/proc/self/task/{thread.native_id}/stat").read_bytes()
+    except OSError:
+        return False
+    return about.rpartition(b")")[2].split()[:1] == [b"R"]
 
 
 def _start_over() -> None:

@@ -13,6 +13,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -200,7 +201,8 @@ class WorkerLine:
         self.descriptors: deque[int] = deque()
 
     def send(self, data: bytes) -> None:
-        with self._lock:
+        """Send a frame. Where nobody is left to receive it, this process is about to be killed, and has nothing to say."""
+        with self._lock, suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(data)
 
     def receive(self) -> Iterator[Frame]:

@@ -7,6 +7,7 @@ A unit stays with the consumer: its draft, its cursors, who observes it. What tr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -28,7 +29,7 @@ from ..source.sample_names import ListedNames, Names, SourceNames
 from ..source.source import Source
 from ..stage.finish import Finish
 from ..stage.ragged import Keys
-from ..stage.runner import Runner
+from ..stage.runner import Runner, note_waits
 from ..storage.scratch import Scratch
 
 #: called for every task: its outcome, and what it reported
@@ -95,7 +96,7 @@ class BatchWork:
 
     def __call__(self, content: Content, scratch: Scratch) -> Result:
         if isinstance(content, BatchJoin):
-            return within("join batch", self.join, content, content.keys(self.source), scratch.weight(self))
+            return within("join batch", self._joined, content, scratch)
         rows, first = content.rows, content.first
         if isinstance(rows, Chunk):
             rows.names = rows.names.bound(self.source)
@@ -105,6 +106,14 @@ class BatchWork:
         promised = {name: array for name, array in targets.items() if name not in hoped} if hoped else targets
         chunk, report = self.runner.run(rows, promised, scratch)
         return write_rows(first, targets, hoped, chunk, self.needed, report)
+
+    def _joined(self, joining: BatchJoin, scratch: Scratch) -> JoinedBatch:
+        weight = scratch.weight(self)
+        begun_s, queued_s = (time.perf_counter(), scratch.queued_s(time.monotonic())) if weight else (0.0, 0.0)
+        joined = self.join(joining, joining.keys(self.source), weight)
+        if weight:
+            note_waits(joined.report, scratch, begun_s, queued_s)
+        return joined
 
     def join(self, joining: BatchJoin, keys: Keys, weight: int | None) -> JoinedBatch:
         """Make columns of what tasks have written, and do to them what is to be done to a whole batch.

@@ -22,7 +22,7 @@ from ..engine.preflight import preflight
 from ..engine.schedule import Window
 from ..errors import ConfigError
 from ..observe.explain_plan import explain_plan
-from ..observe.meters import Meters, Span, StepName
+from ..observe.meters import Meters, StepName
 from ..observe.stats import ExecutorStats
 from ..plan.deal import Deal
 from ..plan.nodes import Image
@@ -279,7 +279,7 @@ def observer(
         if outcome.lost:
             meters.count(lost=1)
             return
-        span = Span(outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s)
+        span = (outcome.worker, task.unit, task.number, outcome.start_s, outcome.stop_s)
         meters.task(span, outcome.cpu_s, steps if task.number >= 0 else finish, report)
         if report is not None:
             if task.number >= 0:

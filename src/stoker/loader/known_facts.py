@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Iterator
 
@@ -18,19 +19,40 @@ from ..source.concat import ConcatSource
 from ..source.shards.record_source import RecordSource
 from ..source.source import Source
 from ..stage.runner import Runner
+from ..storage.traffic import Traffic
+
+#: how often it is asked how long cores were idle
+_IDLE_S = 0.5
 
 
 class IdleCores:
-    """How many cores had nothing to do since it was made."""
+    """How many cores had nothing to do while batches were handed out; not in pauses, and not after the last batch."""
 
     def __init__(self) -> None:
-        self._since, self._idle_s = time.monotonic(), idle_seconds()
+        self._at = time.monotonic()
+        self._idle_s, self._disk_bytes = idle_seconds(), _disk_bytes()
+        self._seen_s = self._seen_idle_s = 0.0
+
+    def look(self, now: float, paused: bool) -> None:
+        """Called when batches have been handed out; `paused`: there was a pause since the last call."""
+        if now < self._at + _IDLE_S:
+            return
+        idle_s = idle_seconds()
+        if not paused and idle_s is not None and self._idle_s is not None:
+            self._seen_s += now - self._at
+            self._seen_idle_s += max(0.0, idle_s - self._idle_s)
+        self._at, self._idle_s = now, idle_s
+
+    def disk_bytes(self) -> int:
+        """What this process had to get from a disk since then; what lies in memory already is not part of it."""
+        return _disk_bytes() - self._disk_bytes
 
     def mean(self) -> float | None:
-        now, idle_s = time.monotonic(), idle_seconds()
-        if idle_s is None or self._idle_s is None or now <= self._since:
-            return None
-        return min(float(usable_cores()), max(0.0, idle_s - self._idle_s) / (now - self._since))
+        return min(float(usable_cores()), self._seen_idle_s / self._seen_s) if self._seen_s else None
+
+
+def _disk_bytes() -> int:
+    return 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock
 
 
 def facts_of(
@@ -43,15 +65,22 @@ def facts_of(
     ahead: int | None,
     chosen: bool,
     device: bool,
+    processes: bool,
 ) -> Facts:
     """The facts of a loader; `draws`: functions draw from random generators, so that they give something else each time."""
     source = plan.source
+    disk_bytes = None if idle is None or processes else idle.disk_bytes()
+    traffic = source.traffic() if isinstance(source, Source) and not processes else Traffic()
     return Facts(
         samples=len(source) if isinstance(source, Source) else 0,
         stored=stored_in(source),
+        requests=traffic.requests,
+        answer_s=traffic.answer_s / max(1, traffic.requests),
+        receive_s=traffic.receive_s / max(1, traffic.requests),
         seekless=_seekless(plan),
         prefix=tuple(_prefix(plan, runner, draws)),
         memory_left=Machine.read().memory_left or 0,
+        disk_bytes=disk_bytes,
         idle_cores=None if idle is None else idle.mean(),
         machine_cores=os.cpu_count() or 0,
         budget=budget,
@@ -65,7 +94,7 @@ def stored_in(source: AnySource) -> str:
     """Where samples are, in a word."""
     if not isinstance(source, Source):
         return "stream"
-    if source.waits:
+    if source.remote:
         return "network"
     if isinstance(source, ConcatSource):
         kinds = {stored_in(each) for each in source.sources}

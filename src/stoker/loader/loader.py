@@ -192,6 +192,9 @@ class Loader:
         self._meters = Meters(self._executor.workers, core_share().threads, queued_seconds, told)
         keep, allocate = self._window.units(self._layout.nbytes) + 1, slab_memory(self._executor, self._output)
         self._pool = SlabPool(self._layout, keep, allocate)
+        # Once: the meters know each kind of work by these lists.
+        self._steps, self._finish_steps = step_names(self._work.runner), finish_names(self._work.finish)
+        self._front_steps = [step_names(work.runner) for work in self._fronts]
         self._interference, watch = Interference(), None
         if self._executor.ahead:
             if policy is not None and isinstance(self._executor, AutoExecutor):
@@ -225,6 +228,7 @@ class Loader:
         if self._progress is not None and self._progress.begun:
             # The last epoch was left in the middle: drop what was prepared for it and go on to the next.
             self._stop_feed()
+            self._meters.epoch_left()
             self._end_epoch()
         self._progress = _Progress()
         return _EpochIterator(self, self._progress)
@@ -432,6 +436,7 @@ class Loader:
         if cursor.at is not None and length is not None and cursor.at[0] > length:
             raise StateError(f"the state's 'at' begins at sample {cursor.at[0]:,}, but an epoch has {counted(length, 'sample')}")
         self._stop_feed()
+        self._meters.epoch_left()
         self._progress = self._wanted = None
         self._trainer = Trainer()
         self._place(cursor)
@@ -487,7 +492,7 @@ class Loader:
 
         Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
         """
-        return verdict(self._meters.snapshot(), self.facts(), training=training)
+        return verdict(self._meters.since_move(), self.facts(), training=training)
 
     def facts(self) -> Facts:
         """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
@@ -500,6 +505,7 @@ class Loader:
             ahead=self._ahead,
             chosen=self._chosen,
             device=self._output.beside_device,
+            processes=bool(self._executor.processes),
         )
 
     def trace(self, path: AnyPath) -> None:
@@ -622,27 +628,10 @@ class Loader:
         return (self._budget_bytes - self._ahead_bytes) // parts
 
     def _start_feed(self) -> Feed[FedUnit, Content, Result]:
-        source, order = self._plan.source, self._plan.order
-        span = source.foresight if isinstance(source, Source) and order is not None else None
-        if (
-            isinstance(source, Source)
-            and order is not None
-            and span is not None
-            and (span.shared or self._executor.shares_memory)
-        ):
-            deal = self._deal if self._plan.counted else None
-            self._forerunner = Forerunner(
-                source,
-                order,
-                self._cursor,
-                decodes(self._plan),
-                self._cache,
-                deal,
-                self._part,
-                self._once,
-                lead=self._window.units(self._layout.nbytes) * self._layout.rows,
-            )
-        self._idle = self._idle or IdleCores()
+        self._forerunner = self._run_ahead()
+        if self._idle is None:
+            self._idle = IdleCores()
+            self._meters.summed = self._idle.look
         self._supply = self._make_supply()
         channel = self._executor.channel(self._work)
         self._feed = Feed(
@@ -661,6 +650,16 @@ class Loader:
         # Not where samples pass through feeds before: these go on, and their workers are busy.
         self._interference.pause = self._feed.pause if self._plan.counted else None
         return self._feed
+
+    def _run_ahead(self) -> Forerunner | None:
+        """Whoever tells the source what comes; None: it does not want to know, or workers would not see what it fetches."""
+        plan, source = self._plan, self._plan.source
+        if not isinstance(source, Source) or source.foresight is None or plan.order is None:
+            return None
+        if not source.foresight.shared and not self._executor.shares_memory:
+            return None
+        deal, lead = self._deal if plan.counted else None, self._window.units(self._layout.nbytes) * self._layout.rows
+        return Forerunner(source, plan.order, self._cursor, decodes(plan), self._cache, deal, self._part, self._once, lead)
 
     def _moved(self) -> None:
         """Others do the work from now on."""
@@ -707,9 +706,9 @@ class Loader:
         plan, pool, work, skipped = self._plan, self._pool, self._work, self._front_skipped
         finish = finishes(plan, self._layout)
         fill = plan.batch is not None and plan.policy is not None and plan.policy.fill == "repeat"
-        slow, executor, steps = self._slow_rows, self._executor, step_names(work.runner)
+        slow, executor, steps = self._slow_rows, self._executor, self._steps
         see = see_rows(slow, self._origins, steps)
-        observe = observer(self._meters, steps, finish_names(work.finish), see=see)
+        observe = observer(self._meters, steps, self._finish_steps, see=see)
         review = self._cache_review() if plan.counted else None
 
         def make(epoch: int, rows: Any, padded: int, cursors: Cursors) -> BatchUnit:
@@ -734,7 +733,7 @@ class Loader:
     def _front_opener(self) -> Callable[[Cursor], Flow]:
         # Not a method: what the supply holds must not hold the loader, or a loader nobody uses would not be freed at once.
         plan, fronts, executor, skipped = self._plan, self._fronts, self._executor, self._front_skipped
-        named = [step_names(work.runner) for work in fronts]
+        named = self._front_steps
         sees = [see_rows(None, self._origins, steps) for steps in named]
         observers = [observer(self._meters, steps, front=True, see=see) for steps, see in zip(named, sees)]
         budget, watchdog_s, review = self._share_bytes, self._watchdog_s, self._cache_review()

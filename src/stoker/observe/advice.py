@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..sizes import counted, show_bytes
-from .bottleneck import Limit, balance_of, by_pillow, crowded, pillow_told, unit_bytes
+from .bottleneck import Limit, balance_of, by_pillow, crowded, pillow_in_words, unit_bytes
 from .facts import Facts
 from .stats import Stats
 from .what_if import (
@@ -27,6 +27,8 @@ from .what_if import (
 _WORTH = 1.15
 #: the share of their time that workers are in tasks where nothing keeps them from it
 _BUSY = 0.95
+#: where functions that hold the interpreter lock are this share of the work, threads do not help
+_HELD = 0.6
 #: so many times as many threads are advised at once
 _AT_ONCE = 4
 #: the share of the free memory that a cache may take
@@ -119,7 +121,7 @@ def _fewer_threads(case: _Case) -> Iterator[Advice]:
     if executor.processes:
         processes = min(executor.processes, stats.cores)
         fewer = f"processes={processes}, threads={stats.cores // processes}"
-    yield Advice(f"`{fewer}` does as much as these {stats.workers}", fewer)
+    yield Advice(f"`{fewer}` would do as much as these {stats.workers}", fewer)
 
 
 def _cache(case: _Case) -> Iterator[Advice]:
@@ -134,7 +136,7 @@ def _cache(case: _Case) -> Iterator[Advice]:
         or any(s.name.startswith("cache") for s in stats.steps)
     ):
         return
-    changed = case.costs.without(steps, made_samples(stats))
+    changed = case.costs.without(steps, stats)
     found_s = _FOUND_S + nbytes / max(1, facts.samples) * _FOUND_BYTE_S
     changed = replace(changed, cpu_s=changed.cpu_s + found_s)
     after = f"after {steps[-1].name}"
@@ -153,7 +155,7 @@ def _next_epoch(case: _Case) -> Iterator[Advice]:
         return
     nbytes = int(read.bytes_in / max(1, read.samples) * facts.samples)
     if 0 < nbytes <= _ROOM * facts.memory_left:
-        changed = replace(case.costs, wait_s=max(0.0, case.costs.wait_s - read.wait_s / made_samples(stats)))
+        changed = replace(case.costs, wait_s=max(0.0, case.costs.wait_s - read.wait_s / made_samples(read, stats)))
         yield from case.gives(f"the next epoch, with all {show_bytes(nbytes)} in memory,", "", changed)
 
 
@@ -167,23 +169,21 @@ def _shards(case: _Case) -> Iterator[Advice]:
     if case.facts.stored == "files" and read is not None and read.wall_s >= 0.15 * (case.stats.task_s or 1.0):
         share = read.wall_s / (case.stats.task_s or 1.0)
         yield Advice(
-            f"reading single files is {share:.0%} of the work, of which shards (`stoker pack`) may save most", "stoker pack"
+            f"reading single files is {share:.0%} of the work, and shards (`stoker pack`) may save most of it", "stoker pack"
         )
 
 
 def _no_pillow(case: _Case) -> Iterator[Advice]:
     if by_pillow(case.stats):
-        if case.limit.name == "python":  # which says it already
-            yield Advice("JPEG is decoded several times as fast as what Pillow decodes")
-        else:
-            yield Advice(f"{pillow_told(case.stats)}, and JPEG is decoded several times as fast")
+        known = "" if case.limit.name == "python" else f": {pillow_in_words(case.stats)}"
+        yield Advice(f"JPEG is decoded several times as fast as what Pillow decodes{known}")
 
 
 def _step_free(case: _Case) -> Iterator[Advice]:
     """What there is to gain at most from a cheaper function."""
     step = next((step for step in case.stats.steps if step.name == case.limit.step and step.kind == "function"), None)
     if step is not None:
-        changed = case.costs.without([step], made_samples(case.stats))
+        changed = case.costs.without([step], case.stats)
         found = predict(case.stats, case.costs, changed, case.limit.resource)
         if _WORTH <= found.gain < 20:
             how = "" if step.name.startswith("map_batch") else ", or vectorised with `map_batch`,"
@@ -195,7 +195,7 @@ def _processes(case: _Case) -> Iterator[Advice]:
     processes = max(1, stats.cores)
     if processes > stats.executor.processes:
         how = f"processes={processes}, threads=1"
-        yield from case.gives(f"`{how}`", how, case.costs.with_workers(processes, processes))
+        yield from case.gives(f"`{how}`", how, case.costs.with_workers(processes, processes), always=True)
 
 
 def _feeder(case: _Case) -> Iterator[Advice]:
@@ -203,7 +203,10 @@ def _feeder(case: _Case) -> Iterator[Advice]:
         yield Advice("a worker process with an interpreter of its own (`processes=1`) may help", "processes=1")
 
 
-def _threads_for_cores(case: _Case) -> Iterator[Advice]:
+def _workers_for_cores(case: _Case) -> Iterator[Advice]:
+    if case.costs.python_s >= _HELD * (case.costs.cpu_s + case.costs.wait_s):
+        yield from _processes(case)
+        return
     threads = max(1, case.stats.cores)
     if case.costs.alone:  # and what it waits for, it could wait for at the same time
         threads = max(threads, wanted_threads(replace(case.costs, alone=False)))
@@ -223,6 +226,12 @@ def _threads_for_waiting(case: _Case) -> Iterator[Advice]:
         yield from case.gives(f"`threads={threads}`", f"threads={threads}", changed, always=True)
 
 
+def _blocks(case: _Case) -> Iterator[Advice]:
+    """Fewer requests, each for many samples."""
+    if case.stats.worked and case.facts.requests > 0.5 * case.stats.worked:
+        yield Advice("`shuffle(window=...)` reads many samples with one request", "shuffle(window=...)")
+
+
 def _more_memory(case: _Case) -> Iterator[Advice]:
     stats = case.stats
     unit, _ = unit_bytes(stats, case.facts)
@@ -234,6 +243,9 @@ def _more_memory(case: _Case) -> Iterator[Advice]:
     elif case.facts.ahead is not None:
         how = f"ahead={max(8, 2 * (2 + stats.workers // 3))}"
         what = f"`{how}`"
+    if case.limit.name == "ahead" and case.facts.ahead is None:  # it is not known what keeps workers from work
+        yield Advice(f"{what} may help", how)
+        return
     gains = {name: rate / stats.samples_per_s for name, rate in case.costs.rates().items()}
     gains["workers"] = 1 / max(0.05, balance_of(stats).busy)
     limit = min(gains, key=lambda name: gains[name])
@@ -245,11 +257,15 @@ def _more_memory(case: _Case) -> Iterator[Advice]:
 
 def _lighter_batches(case: _Case) -> Iterator[Advice]:
     yield from case.gives("a hand-over that costs nothing", "", replace(case.costs, handed_s=0.0))
-    yield Advice('smaller types (`out="uint8"`, normalised on the device) take less of it')
+    yield Advice('smaller types (`out="uint8"`, normalised on the device) cost less')
 
 
 def _larger_batches(case: _Case) -> Iterator[Advice]:
-    yield Advice("larger batches cost less for each sample")
+    yield Advice("larger batches cost less per sample")
+
+
+def _lighter_stream(case: _Case) -> Iterator[Advice]:
+    yield Advice("what the stream does for each sample can move to `map`, where workers do it")
 
 
 def _near_shard(case: _Case) -> Iterator[Advice]:
@@ -260,7 +276,7 @@ def _near_shard(case: _Case) -> Iterator[Advice]:
 
 def _without_slow(case: _Case) -> Iterator[Advice]:
     where = {
-        "tail": "without the slow samples (made smaller beforehand, or left out by a `filter`) the same workers",
+        "tail": "the same workers without the slow samples (made smaller beforehand, or left out by a `filter`)",
         "cold": "the next epochs, which find them in the cache,",
         "cache": "a larger cache",
     }
@@ -299,14 +315,16 @@ _ADVICE: dict[str, tuple[_Find, ...]] = {
     "cores": (_without_others, _fewer_threads),
     "python": (_processes, _step_free, _no_pillow, _cache),
     "interpreter": (_feeder,),
-    "workers": (_threads_for_cores, _cache),
+    "workers": (_workers_for_cores, _cache),
     "waiting": (_threads_for_waiting, _cache),
     "network": (_threads_for_waiting, _cache),
+    "server": (_blocks, _threads_for_waiting, _cache),
     "storage": (_threads_for_waiting, _next_epoch, _shards, _cache),
     "memory": (_more_memory,),
     "ahead": (_more_memory,),
     "handover": (_lighter_batches,),
     "handout": (_larger_batches,),
+    "stream": (_lighter_stream,),
     "tail": (_without_slow,),
     "shard": (_near_shard,),
     "cold": (_without_slow,),

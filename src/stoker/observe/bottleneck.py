@@ -31,6 +31,8 @@ _HELD = 0.6
 _MOSTLY = 0.3
 #: tasks that take so many times as long as most, for a sample, have slow ones in them; the second: without other evidence
 _SLOW, _SLOW_ALONE = 2.5, 5.0
+#: and so many seconds at least: who has no core for a moment takes longer, too
+_SLOW_S = 1e-3
 #: where such tasks are at most this share, and take at least this share of the time, they are the limit
 _FEW, _SLOW_SHARE = 0.4, 0.25
 #: a shard whose samples take so many times as long to read as others, and what it must cost of all time in tasks
@@ -43,8 +45,14 @@ _ASKING = 0.5
 _READY, _NEARLY = 2, 0.8
 #: bytes in and out per second on a core from which on moving them is the work
 _BANDWIDTH = 2e9
+#: where it takes this share of a request until its answer begins, the server is late, and not the network slow; after so many
+_LATE, _ANSWERS = 0.7, 10
 #: from this share of the images on it matters who decodes them
 _BY_PILLOW = 0.3
+#: where less than this share of what was read came from a disk, reading does not wait for it
+_FROM_DISK = 0.05
+#: where less than this share of the cores is idle, the machine is busy
+_BUSY_MACHINE = 0.15
 #: from so many workers per core on they are in each other's way
 _CROWDED = 1.5
 
@@ -78,12 +86,10 @@ def balance_of(stats: Stats) -> Balance:
     """Where the time of a run went."""
     steps = stats.steps
     in_steps = sum(step.wall_s for step in steps) or 1.0
-    made_s = stats.task_s / made_samples(stats) * stats.samples_per_s
-    busy = stats.busy_share if stats.earlier_worker_s else min(1.0, made_s / max(1, stats.workers))
     return Balance(
         waited=stats.wait_share,
         handed=min(1.0, stats.handed_s / stats.elapsed_s / stats.ranks),
-        busy=busy,
+        busy=stats.busy_share,
         cpu=min(1.0, sum(step.cpu_s for step in steps) / in_steps),
         lock=sum(step.lock_s for step in steps) / in_steps,
         queued=sum(step.queued_s for step in steps) / in_steps,
@@ -99,7 +105,7 @@ class Limit:
     """What limits a run, in a word and in a sentence; `resource` is what it is called in `what_if.Costs.rates`."""
 
     name: str
-    told: str
+    sentence: str  # without its full stop
     resource: str = "cores"
     step: str = ""  # the step that it shows in
     excess: float = 0.0  # share of the time in tasks that would be saved without it
@@ -131,7 +137,7 @@ def _slowed(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     return Limit(
         "slowed",
         f"The loader slows the training loop: its steps take {more:.0%} longer while workers are busy, because they share "
-        f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_told(stats)}",
+        f"{counted(stats.cores, 'core')}{_and_interpreter(stats)} with {workers_in_words(stats)}",
         "loop",
     )
 
@@ -146,8 +152,13 @@ def _slowed_asking(stats: Stats, facts: Facts, balance: Balance) -> Limit | None
     """Batches are ready, and the loop needs the interpreter, or a core, to take them."""
     if balance.waited > _ASKING:
         return None
+    return _slowed(stats, facts, balance) if _mostly_ready(stats) else None
+
+
+def _mostly_ready(stats: Stats) -> bool:
+    """Whether there were always batches to take."""
     ready = sum(moment.ready >= _READY for moment in stats.history)
-    return _slowed(stats, facts, balance) if stats.history and ready >= _NEARLY * len(stats.history) else None
+    return bool(stats.history) and ready >= _NEARLY * len(stats.history)
 
 
 def _and_interpreter(stats: Stats) -> str:
@@ -164,8 +175,8 @@ def _loop(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 
 
 def _hand_out(stats: Stats, facts: Facts, balance: Balance) -> Limit:
-    told = "Batches were ready when they were asked for: handing them out is the limit"
-    return Limit("handout", f"{told} ({counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time)", "loop")
+    ready = "Batches were ready when they were asked for: handing them out is the limit"
+    return Limit("handout", f"{ready} ({counted(stats.workers, 'worker')}, busy {balance.busy:.0%} of the time)", "loop")
 
 
 # ---- the loop waits ------------------------------------------------------------------------------------------------------
@@ -174,15 +185,17 @@ def _hand_out(stats: Stats, facts: Facts, balance: Balance) -> Limit:
 def _alone(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if stats.executor.name != "inline":
         return None
-    return Limit("workers", "Too few workers are the limit: there are none, and whoever asks for a batch makes it", "alone")
+    return Limit("workers", 'There are no workers (`executor="inline"`): each batch is made when it is asked for', "alone")
 
 
 def _handover(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.handed < 0.5 * balance.waited:
         return None
-    speed = f", {show_bytes(stats.bytes / stats.handed_s)}/s" if stats.bytes else ""
-    to = "the device" if facts.device else "its library"
-    return Limit("handover", f"The hand-over of batches to {to} is the limit: {balance.handed:.0%} of the time{speed}", "loop")
+    speed = f" ({show_bytes(stats.bytes / stats.handed_s)}/s)" if stats.bytes else ""
+    to = "the device" if facts.device else "the framework"
+    return Limit(
+        "handover", f"Handing batches over to {to} is the limit: it takes {balance.handed:.0%} of the time{speed}", "loop"
+    )
 
 
 def _cold(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -192,10 +205,12 @@ def _cold(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if missed < _COLD or saved < _MOSTLY:
         return None
     if facts.samples and stats.cache_misses > 1.2 * facts.samples:
-        told = f"A cache that is too small is the limit: {missed:.0%} of the samples were not in it, many of them again"
-        return Limit("cache", f"{told}, and making them took {saved:.0%} of the workers' time", excess=saved)
-    told = f"A cold cache is the limit: {missed:.0%} of the samples were not in it yet, and making them took {saved:.0%}"
-    return Limit("cold", f"{told} of the workers' time", excess=saved)
+        small = f"A cache that is too small is the limit: {missed:.0%} of the samples were not in it"
+        return Limit(
+            "cache", f"{small}, and making them, many of them again, took {saved:.0%} of the workers' time", excess=saved
+        )
+    cold = f"A cold cache is the limit: {missed:.0%} of the samples were not in it yet"
+    return Limit("cold", f"{cold}, and making them took {saved:.0%} of the workers' time", excess=saved)
 
 
 def _before_cache(stats: Stats) -> float:
@@ -212,8 +227,8 @@ def _shard(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     origin, usual_s, excess = slow
     return Limit(
         "shard",
-        f"One slow place is the limit: reading a sample from {origin.name} takes {_ms(origin.wall_s / origin.samples)}, from "
-        f"elsewhere {_ms(usual_s)}, and that is {excess:.0%} of the workers' time",
+        f"One slow place is the limit: reading a sample takes {_ms(origin.wall_s / origin.samples)} from {origin.name} and "
+        f"{_ms(usual_s)} from elsewhere, which costs {excess:.0%} of the workers' time",
         "workers",
         excess=excess,
     )
@@ -240,9 +255,12 @@ def slow_origin(stats: Stats) -> tuple[OriginStats, float, float] | None:
 
 
 def _tail(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
+    if _mostly_ready(stats):
+        return None
     share, excess, usual_s = slow_samples(stats)
     read = next((step for step in stats.steps if step.kind == "read"), None)
-    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock):
+    kept = read.wait_s / (stats.task_s or 1.0) if read is not None and _in_memory(read, facts) else 0.0
+    if share > _FEW or excess < max(_SLOW_SHARE, balance.queued + balance.lock + kept):
         return None  # who waits for a core or the lock now and then takes longer, too
     if excess - _before_cache(stats) < _SLOW_SHARE:
         return None  # those that were not in the cache yet are the slow ones
@@ -264,8 +282,9 @@ def slow_samples(stats: Stats) -> tuple[float, float, float]:
     counts = stats.sample_costs.counts
     usual_s = stats.sample_costs.quantile(0.5)
     seconds = [2.0 ** ((number - 0.5) / 2) * 1e-6 for number in range(len(counts))]
-    total_s = sum(count * each for count, each in zip(counts, seconds))
-    slow = [(count, each) for count, each in zip(counts, seconds) if each > times * usual_s]
+    # Rows are not all of the work where whole batches are worked on, too.
+    total_s = max(stats.task_s, sum(count * each for count, each in zip(counts, seconds)))
+    slow = [(count, each) for count, each in zip(counts, seconds) if each > max(times * usual_s, _SLOW_S)]
     excess_s = sum(count * (each - usual_s) for count, each in slow)
     return sum(count for count, _ in slow) / max(1, stats.sample_costs.total), excess_s / total_s if total_s else 0.0, usual_s
 
@@ -277,15 +296,15 @@ def _memory(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if unit and units <= 2 + stats.workers // 3:
         return Limit(
             "memory",
-            f"The memory budget is the limit: it holds {counted(units, 'batch', 'batches')} of {show_bytes(unit)}, so that "
-            f"workers are idle {balance.idle:.0%} of the time while batches are waited for",
+            f"The memory budget is the limit: it holds {counted(units, 'batch', 'batches')} of {show_bytes(unit)}, so "
+            f"workers are idle {balance.idle:.0%} of the time although batches are waited for",
             "memory",
         )
     if facts.ahead is not None and facts.ahead <= 2 + stats.workers // 3:
         return Limit(
             "ahead",
-            f"`ahead={facts.ahead}` is the limit: with so few batches in the making workers are idle {balance.idle:.0%} of the "
-            "time while batches are waited for",
+            f"`ahead={facts.ahead}` is the limit: workers are idle {balance.idle:.0%} of the time although batches are waited "
+            "for",
             "memory",
         )
     return None
@@ -302,11 +321,15 @@ def unit_bytes(stats: Stats, facts: Facts) -> tuple[float, int]:
 def _late(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.idle < 0.4:
         return None
-    if balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks:
-        told = f"Handing out batches is the limit: they are small ({_per_batch(stats)}), and workers wait for who takes them"
-        return Limit("handout", told, "loop")
-    told = f"Too few batches are prepared ahead: workers were idle {balance.idle:.0%} of the time, and batches were waited for"
-    return Limit("ahead", f"{told} at others", "memory")
+    taking = balance.others >= 0.7 * stats.ranks and stats.loop.step_s < 0.3 * stats.elapsed_s * stats.ranks
+    if taking or _mostly_ready(stats):
+        small = f"they are small ({_per_batch(stats)}), and workers are idle {balance.idle:.0%} of the time"
+        return Limit("handout", f"Handing out batches is the limit: {small}", "loop")
+    if facts.stored == "stream":
+        idle = f"workers are idle {balance.idle:.0%} of the time and wait for its samples"
+        return Limit("stream", f"The stream is the limit: {idle}", "loop")
+    idle = f"workers were idle {balance.idle:.0%} of the time, although batches were waited for"
+    return Limit("ahead", f"Too few batches are prepared ahead: {idle}", "memory")
 
 
 def _per_batch(stats: Stats) -> str:
@@ -320,11 +343,15 @@ def _full(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
 def _no_cores(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if balance.queued < max(_MOSTLY, balance.lock, balance.wait) or (facts.idle_cores or 0.0) > 0.5 * balance.cores:
         return None
-    own = f", {balance.others:.1f} more in other threads of this program" if balance.others >= 0.2 else ""
+    return _others_on_cores(stats, balance, balance.queued)
+
+
+def _others_on_cores(stats: Stats, balance: Balance, share: float) -> Limit:
+    own = f", and other threads of this program {balance.others:.1f}" if balance.others >= 0.2 else ""
     return Limit(
         "cores",
-        f"Other programs on the cores are the limit: workers were ready to run and had no core {balance.queued:.0%} of their "
-        f"time, and used {balance.used:.1f} of {stats.cores}{own}",
+        f"Other programs on this machine are the limit: workers waited for a core {share:.0%} of their time, and used "
+        f"{balance.used:.1f} of {counted(stats.cores, 'core')}{own}",
     )
 
 
@@ -335,7 +362,8 @@ def _lock(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         name = max(functions, key=lambda step: step.wall_s).name
         return Limit(
             "python",
-            f"Python functions that draw from the random generators of the process are the limit: one runs at a time ({name})",
+            "Python functions that draw from the random generators of the process are the limit: only one runs at a time "
+            f"({name})",
             "python",
             name,
         )
@@ -343,13 +371,12 @@ def _lock(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
         return None
     if functions and sum(step.cpu_s for step in functions) >= _MOSTLY * stats.cpu_s:
         top = max(functions, key=lambda step: step.cpu_s)
-        told = f"Python code that holds the interpreter lock is the limit: {top.name} ({_share_of(top, stats)}), one thread at a "
-        return Limit("python", f"{told}time, so that workers compute {balance.cpu:.0%} of their time", "python", top.name)
+        held = f"Python code that holds the interpreter lock is the limit: {top.name} is {_share_of(top, stats)} of the work"
+        turns = f"and runs in one thread at a time, so workers compute only {balance.cpu:.0%} of their time"
+        return Limit("python", f"{held} {turns}", "python", top.name)
     if by_pillow(stats):
-        told = (
-            f"{pillow_told(stats)}, which holds the interpreter lock part of the time: threads wait for it {balance.lock:.0%} of"
-        )
-        return Limit("python", f"The interpreter lock is the limit: {told} their time", "python", _top(stats).name)
+        held = f"The interpreter lock is the limit: {pillow_in_words(stats)} and holds it part of the time"
+        return Limit("python", f"{held}; threads wait for it {balance.lock:.0%} of theirs", "python", _top(stats).name)
     return _held_elsewhere(balance.lock)
 
 
@@ -363,8 +390,8 @@ def _always_held(stats: Stats, functions: list[StepStats], balance: Balance) -> 
 
 
 def _held_elsewhere(share: float) -> Limit:
-    told = f"The interpreter lock is the limit: workers wait for it {share:.0%} of their time, while Python code elsewhere"
-    return Limit("interpreter", f"{told} in this program holds it", "python")
+    waited = f"The interpreter lock is the limit: workers wait for it {share:.0%} of their time"
+    return Limit("interpreter", f"{waited}, while Python code elsewhere in this program holds it", "python")
 
 
 def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
@@ -373,36 +400,48 @@ def _wait(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     top = max(stats.steps, key=lambda step: step.wait_s)
     share = f"{top.wait_s / (stats.task_s or 1.0):.0%} of the workers' time"
     if top.kind != "read":
-        told = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name}, {share}, off the cores"
-        return Limit("waiting", told, "workers", top.name)
+        waiting = f"A function that waits (for a network, a disk, a sleep) is the limit: {top.name} waits {share}"
+        return Limit("waiting", waiting, "workers", top.name)
     # Reading from memory waits for nothing but the lock; where a loop in Python makes other steps wait for it, reading does too.
     if facts.stored == "memory" or (facts.stored != "network" and balance.lock >= 0.1 and balance.others >= 0.6 * stats.ranks):
         return _held_elsewhere(balance.lock + balance.wait)
+    if _in_memory(top, facts) and facts.idle_cores is not None and facts.idle_cores < _BUSY_MACHINE * balance.cores:
+        return _others_on_cores(stats, balance, balance.queued + balance.wait)
     each = f"{_ms(top.wait_s / max(1, top.samples))} per sample"
-    speed = f", {show_bytes(top.bytes_in / made_samples(stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
+    speed = f", {show_bytes(top.bytes_in / made_samples(top, stats) * stats.samples_per_s)}/s" if top.bytes_in else ""
     if facts.stored == "network":
+        if facts.requests >= _ANSWERS and facts.answer_s >= _LATE * (facts.answer_s + facts.receive_s):
+            late = f"an answer begins after {_ms(facts.answer_s)}, and comes within {_ms(facts.receive_s)}"
+            return Limit("server", f"A server that answers late is the limit: {late}; reading waits {share}", "workers", "read")
         return Limit("network", f"The network is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
     return Limit("storage", f"Storage is the limit: reading waits for it {share} ({each}{speed})", "workers", "read")
+
+
+def _in_memory(read: StepStats, facts: Facts) -> bool:
+    """Whether files that were read came from memory, where the system keeps what was read before, and not from a disk."""
+    if facts.stored not in ("files", "shards") or facts.disk_bytes is None:
+        return facts.stored == "memory"
+    return facts.disk_bytes < _FROM_DISK * read.bytes_in
 
 
 def _few_workers(stats: Stats, facts: Facts, balance: Balance) -> Limit | None:
     if not stats.workers < stats.cores - balance.others - 0.5:
         return None
-    told = f"Too few workers are the limit: {workers_told(stats)} for {counted(stats.cores, 'core')}, computing all the time"
-    return Limit("workers", f"{told}, mostly {_tops(stats)}", "workers", _top(stats).name)
+    few = f"Too few workers are the limit: {workers_in_words(stats)} for {counted(stats.cores, 'core')}, computing all the time"
+    return Limit("workers", f"{few}, mostly {_tops(stats)}", "workers", _top(stats).name)
 
 
 def _computing(stats: Stats, facts: Facts, balance: Balance) -> Limit:
     top = _top(stats)
     busy = f"{balance.used:.1f} of {stats.cores} cores are busy with {_tops(stats)}" if stats.cores else _tops(stats)
     if crowded(stats):
-        busy += f", for which {workers_told(stats)} take turns"
+        busy += f", for which {workers_in_words(stats)} take turns"
     if balance.others >= 0.2 * max(1.0, balance.cores):
         busy += f", {balance.others:.1f} with other threads of this program"
     if top.name.startswith(("image", "decode")):
         return Limit("decode", f"Decoding is the limit: {busy}", "cores", top.name)
     if top.cpu_s and (top.bytes_in + top.bytes_out) / top.cpu_s > _BANDWIDTH:
-        rate = show_bytes((top.bytes_in + top.bytes_out) / made_samples(stats) * stats.samples_per_s)
+        rate = show_bytes((top.bytes_in + top.bytes_out) / made_samples(top, stats) * stats.samples_per_s)
         return Limit("bandwidth", f"Memory bandwidth is the limit: {busy}, moving {rate}/s", "cores", top.name)
     if top.kind == "function":
         return Limit("function", f"A function is the limit: {busy}", "cores", top.name)
@@ -419,7 +458,7 @@ _WAITING: tuple[_Test, ...] = (
 # ---- words ---------------------------------------------------------------------------------------------------------------
 
 
-def workers_told(stats: Stats) -> str:
+def workers_in_words(stats: Stats) -> str:
     """How many workers there are, and of what kind."""
     return str(Setting(stats.executor.processes, stats.executor.threads or stats.workers))
 
@@ -434,8 +473,8 @@ def by_pillow(stats: Stats) -> bool:
     return stats.pillow > _BY_PILLOW * stats.worked
 
 
-def pillow_told(stats: Stats) -> str:
-    return f"{counted(stats.pillow, 'image')} of {counted(stats.worked, 'sample')} were decoded by Pillow (PNG, WebP and others)"
+def pillow_in_words(stats: Stats) -> str:
+    return f"Pillow decoded {min(stats.pillow, stats.worked):,} of {counted(stats.worked, 'sample')} (PNG, WebP and others)"
 
 
 def _top(stats: Stats) -> StepStats:

@@ -11,9 +11,13 @@ class Facts:
 
     samples: int = 0  # of the data set; 0: not known
     stored: str = ""  # "memory", "files", "shards", "network", "stream"; "": not known
+    requests: int = 0  # that servers have answered; 0: none, or it is not known
+    answer_s: float = 0.0  # from such a request until its answer begins, on average
+    receive_s: float = 0.0  # and from then until all of it has come
     seekless: bool = False  # crops of images are decoded, and there is no seek index
     prefix: tuple[str, ...] = ()  # the first steps, which give the same in every epoch, so that a cache may hold what they make
     memory_left: int = 0  # bytes that this process may still take; 0: not known
+    disk_bytes: int | None = None  # that this process had to get from a disk since the first batch was asked for; None: not known
     idle_cores: float | None = None  # of those that this process may use, while it ran; None: not known
     machine_cores: int = 0  # of the whole machine, of which this process may use some
     budget: int = 0  # loader(memory=), as far as batches may take it

@@ -122,8 +122,8 @@ def _one_after_another(given: list[Stats]) -> Stats:
         so_far = workers.get(worker.number, WorkerStats(worker.number))
         sums = {name: getattr(worker, name) + getattr(so_far, name) for name in ("tasks", "busy_s", "cpu_s")}
         workers[worker.number] = replace(worker, **sums)
-    added = {name: sum(getattr(stats, name) for stats in given) for name in ("epochs", "elapsed_s", "resized_s")}
-    same = {name: getattr(last, name) for name in ("workers", "ranks", "cores", "host", "executor")}
+    added = {name: sum(getattr(stats, name) for stats in given) for name in ("epochs", "elapsed_s", "paused_s", "resized_s")}
+    same = {name: getattr(last, name) for name in ("workers", "ranks", "cores", "cores_by", "host", "executor")}
     return replace(merge(given), **same, **added, by_worker=tuple(workers.values()))
 
 

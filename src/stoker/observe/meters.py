@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -14,7 +15,19 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..storage.scratch import Looks
-from .stats import BUCKETS, ExecutorStats, Histogram, LoopStats, Moment, OriginStats, SlowSample, Stats, StepStats, WorkerStats
+from .stats import (
+    BUCKETS,
+    ExecutorStats,
+    Histogram,
+    LoopStats,
+    Moment,
+    OriginStats,
+    SlowSample,
+    Stats,
+    StepStats,
+    WorkerStats,
+    merged,
+)
 
 
 class Span(NamedTuple):
@@ -27,14 +40,21 @@ class Span(NamedTuple):
     stop_s: float
 
 
+#: the same fields without their names: one is made for every task, and with names that takes seven times as long
+AnySpan = tuple[int, int, int, float, float]
 #: how often the time on cores is asked for
 _CPU_EVERY_S = 0.05
 #: the parts of a run: how long they are at first, and how many there may be before each two become one
 _MOMENT_S, _MOMENTS = 0.25, 240
 #: what is counted by name, because it does not happen in every task
 _RARE = ("epochs", "pillow", "retried", "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws")
+#: a part of a run that says enough
+_PART_S = 2.0
 #: who finds the interpreter lock taken for longer than this has competitors
 _TAKEN_S = 4e-4
+#: a step of the loop is a pause (a validation, a checkpoint) that takes longer than this, and so many times as long as a batch
+#: takes otherwise, where so many were seen; and a first step of such length (it compiles) is not counted
+_PAUSE_S, _PAUSE_TIMES, _PAUSE_STEPS = 1.0, 20.0, 8
 
 
 class _Latest:
@@ -99,11 +119,26 @@ class Sink(Protocol):
 class _Step:
     """Sums of one step."""
 
-    __slots__ = ("bytes_in", "bytes_out", "cpu_s", "off_s", "queued_s", "samples", "wall_s")
+    __slots__ = ("bytes_in", "bytes_out", "cpu_s", "off_s", "queued_s")
 
     def __init__(self) -> None:
-        self.wall_s = self.cpu_s = self.queued_s = self.off_s = 0.0
-        self.samples = self.bytes_in = self.bytes_out = 0
+        self.cpu_s = self.queued_s = self.off_s = 0.0
+        self.bytes_in = self.bytes_out = 0
+
+
+class _Work:
+    """Sums of one kind of tasks: of all of them, of those that were looked at closely, and of the steps of these.
+
+    Those looked at say how the time is divided. How much it was, all of them say: the ones looked at are often the first after a
+    pause, and take longer than others.
+    """
+
+    __slots__ = ("cpu_s", "names", "off_s", "rows", "seen_cpu_s", "seen_off_s", "seen_rows", "steps")
+
+    def __init__(self, names: Sequence[StepName]) -> None:
+        self.names, self.steps = names, [_Step() for _ in names]
+        self.cpu_s = self.off_s = self.seen_cpu_s = self.seen_off_s = 0.0
+        self.rows = self.seen_rows = 0
 
 
 class _WorkerSums:
@@ -121,16 +156,20 @@ class _Loop(NamedTuple):
     nbytes: int = 0
     waited_s: float = 0.0
     step_s: float = 0.0
+    paused_s: float = 0.0  # between epochs, and in steps that are pauses
     got_s: float = 0.0  # when the last of them was handed out
     waits: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
 
     def and_then(self, rows: NDArray[np.float64]) -> _Loop:
-        """With further rows of (asked, got, samples, bytes)."""
+        """With further rows of (asked, got, samples, bytes, away)."""
         if not len(rows):
             return self
-        asked, got, samples, nbytes = rows.T
+        asked, got, samples, nbytes, away = rows.T
         before = np.concatenate(([self.got_s or asked[0]], got[:-1]))
-        waited = got - asked
+        waited, steps = got - asked, asked - before - away
+        pauses = steps > _PAUSE_S
+        if pauses.any():
+            pauses &= steps > _PAUSE_TIMES * self._usual_s(steps + waited)
         later = waited if self.folded else waited[1:]  # the first batch was waited for before the clock started
         counts = np.bincount(
             np.clip(2 * np.log2(np.maximum(later, 1e-9) * 1e6) + 1, 0, BUCKETS - 1).astype(int), minlength=BUCKETS
@@ -140,10 +179,18 @@ class _Loop(NamedTuple):
             self.samples + int(samples.sum()),
             self.nbytes + int(nbytes.sum()),
             self.waited_s + float(later.sum()),
-            self.step_s + float((asked - before).sum()),
+            self.step_s + float(steps[~pauses].sum()),
+            self.paused_s + float(away.sum() + steps[pauses].sum()),
             float(got[-1]),
             self.waits + counts,
         )
+
+    def _usual_s(self, further: NDArray[np.float64]) -> float:
+        """What a batch takes with its step, by those so far or by further ones; without end where there are too few."""
+        seen = int(self.waits.sum())
+        if seen >= _PAUSE_STEPS:
+            return (self.step_s + self.waited_s) / seen
+        return float(np.median(further)) if len(further) > _PAUSE_STEPS else np.inf
 
 
 class Along:
@@ -191,9 +238,18 @@ class Meters:
         queued: Callable[[], float | None] = lambda: None,
         executor: ExecutorStats | None = None,
     ) -> None:
-        self._stats = Stats(workers=workers, cores=cores, executor=executor or ExecutorStats(), host=socket.gethostname())
+        host = socket.gethostname()
+        self._stats = Stats(
+            workers=workers,
+            cores=cores,
+            executor=executor or ExecutorStats(),
+            host=host,
+            cores_by={f"{host}:{os.getpid()}": cores},
+        )
         #: called some times per second, by the consumer's thread when it asks for a batch
         self.watch: Callable[[Meters, float], None] | None = None
+        #: called when things were summed up, with the time and whether there was a pause; often, by the consumer's thread
+        self.summed: Callable[[float, bool], None] | None = None
         #: what is under way
         self.occupancy: Callable[[], Occupancy] = Occupancy
         self._sinks: tuple[Sink, ...] = ()
@@ -208,19 +264,23 @@ class Meters:
         self._due = False
         self._begun: float | None = None
         self._first: float | None = None
-        self._first_cpu = self._next_cpu = 0.0
+        self._next_cpu = 0.0
         self._spans = _Latest(self.MOST_SPANS, len(Span._fields))
         # What is handed out is only noted, and summed up some times per second: some loops take 200,000 batches per second.
-        self._handed = _Latest(self.MOST_SPANS, 4)  # asked, got, samples, bytes
+        self._handed = _Latest(self.MOST_SPANS, 5)  # asked, got, samples, bytes, time between epochs before it
         self._sums = _Loop()
         self._along: Along | None = None  # batches that come with the last one
         self._came = _Came()  # those that came with earlier ones
         self._ended: float | None = None  # when an epoch ended, and no other has begun
-        self._away_s = 0.0  # between epochs
+        self._away_s = 0.0  # between epochs, since the last batch
+        self._first_batches = 0  # when the clock started
+        self._early_s = self._early_cpu_s = 0.0  # in tasks by then
+        self._at_move: Stats | None = None  # what was counted when work last moved to other workers
+        self._cpu_at, self._summed_s = 0.0, 0.0  # the process's time on cores, and the time, when things were last summed up
         # Sums that change with every task; the rest is in `_stats`.
         self._worked = 0
-        self._hidden_s = self._handed_s = self._process_s = self._task_s = self._cpu_s = 0.0
-        self._steps: dict[StepName, _Step] = {}
+        self._hidden_s = self._handed_s = self._process_s = 0.0
+        self._works: dict[int, _Work] = {}  # by the identity of the names of their steps
         self._workers: dict[int, _WorkerSums] = {}
         self._cost_counts = [0] * BUCKETS
         self._tried = self._taken = 0  # how often the interpreter lock was let go, and found taken
@@ -248,7 +308,7 @@ class Meters:
     @property
     def waits(self) -> list[tuple[float, float]]:
         """The latest waits of the consumer: asked for a batch, got it."""
-        return [(asked, got) for asked, got, _, _ in self._handed.rows().tolist()]
+        return [(asked, got) for asked, got, *_ in self._handed.rows().tolist()]
 
     @property
     def samples(self) -> int:
@@ -273,7 +333,7 @@ class Meters:
     def latest(self, most: int) -> tuple[list[Span], list[tuple[float, float]]]:
         """The end of `spans` and of `waits`: what somebody who looks every second can afford."""
         waits = self._handed.rows(most).tolist()
-        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, _, _ in waits]
+        return list(map(_span, self._spans.rows(most).tolist())), [(asked, got) for asked, got, *_ in waits]
 
     @property
     def workers(self) -> int:
@@ -292,7 +352,7 @@ class Meters:
             self._begun = now
             self._first_queued = self._queued() or 0.0  # now, because workers are not busy yet
         elif self._sinks and self._handed.count and self._ended is None:
-            asked, got, _, _ = self._handed.last()
+            asked, got, *_ = self._handed.last()
             for sink in self._sinks:
                 sink.loop(asked, got, now)
         if self._ended is not None:
@@ -314,9 +374,10 @@ class Meters:
         if not starved:
             self._hidden_s += now - asked_s
             asked_s = now
-        self._handed.append((asked_s, now, samples, nbytes))
+        self._handed.append((asked_s, now, samples, nbytes, self._away_s))
+        self._away_s = 0.0
         if now >= self._next_cpu or self._handed.count - self._sums.folded >= self.MOST_SPANS:
-            self._sum_up(now, samples)
+            self._sum_up(now)
 
     def epoch_ended(self) -> None:
         """What comes until the next request is not a step of the loop."""
@@ -324,17 +385,41 @@ class Meters:
         if self._handed.count:
             self._ended = time.monotonic()
 
-    def _sum_up(self, now: float, samples: int) -> None:
+    def epoch_left(self) -> None:
+        """The loop has left an epoch in the middle, after the last batch: nobody knows when."""
+        if self._handed.count and self._ended is None:
+            self._ended = self._handed.last()[1]
+
+    def _sum_up(self, now: float) -> None:
         if self._first is None:
-            self._first, self._first_cpu = now, time.process_time()
-            self._stats = replace(self._stats, first_samples=samples, first_batch_s=now - (self._begun or now))
-            self._handed_s = 0.0
-        self._sums = self._loop_sums()
+            self._stats = replace(self._stats, first_batch_s=now - (self._begun or now))
+            self._start_clock(now)
+        elif self._handed.count == 2 and self._loop_sums().step_s > _PAUSE_S:
+            self._start_clock(now)
+        before, self._sums = self._sums, self._loop_sums()
         self._next_cpu = now + _CPU_EVERY_S
-        self._process_s = time.process_time() - self._first_cpu
+        cpu_s, spent_s = time.process_time(), now - self._summed_s
+        pause = (self._sums.paused_s - before.paused_s) / spent_s if spent_s > 0 else 0.0
+        self._process_s += (cpu_s - self._cpu_at) * max(0.0, 1 - pause)
+        self._cpu_at, self._summed_s = cpu_s, now
         self._due = self.watch is not None
-        if now - self._first >= self._last.at_s + self._moment_s:
-            self._moment(now - self._first)
+        if self.summed is not None:
+            self.summed(now, pause > 0)
+        first = self._first or now
+        if now - first >= self._last.at_s + self._moment_s:
+            self._moment(now - first)
+
+    def _start_clock(self, now: float) -> None:
+        """Measure from here on: after the first batch, or after the second, where the loop took long for the first."""
+        sums, came = self._loop_sums(), self._came_along()
+        self._sums = _Loop(sums.folded, sums.samples, sums.nbytes, got_s=sums.got_s)
+        self._first = self._summed_s = now
+        self._cpu_at = time.process_time()
+        self._first_batches = sums.folded + came.batches
+        self._stats = replace(self._stats, first_samples=sums.samples + came.samples)
+        self._early_s, self._early_cpu_s = self._in_tasks()
+        self._handed_s = 0.0
+        self._last = Moment(0.0, 0.0, 0, 0, 0.0, self._early_s, self._stats.workers)
 
     def _came_along(self) -> _Came:
         """Batches that came with others, so far. Any thread may ask."""
@@ -358,37 +443,44 @@ class Meters:
     def moved(self, workers: int, executor: ExecutorStats) -> None:
         """Others run tasks from now on."""
         stats = self._stats
-        elapsed_s = self._loop_sums().got_s - self._first if self._first is not None else 0.0
+        elapsed_s = self._elapsed(self._loop_sums())
         earlier = stats.earlier_worker_s + (elapsed_s - stats.resized_s) * stats.workers
+        moves = executor.moves > stats.executor.moves
         self._stats = replace(stats, earlier_worker_s=earlier, resized_s=elapsed_s, workers=workers, executor=executor)
+        self._at_move = self.snapshot(look=False) if moves else self._at_move
 
-    def task(self, span: Span, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
-        """A task is done; `costs` None: it failed."""
-        wall_s = span.stop_s - span.start_s
-        self._task_s += wall_s
-        self._cpu_s += cpu_s
-        worker = self._workers.get(span.worker)
+    def task(self, span: AnySpan, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
+        """A task is done: the fields of a `Span`, and what it took; `costs` None: it failed."""
+        who, _, number, start_s, stop_s = span
+        wall_s = stop_s - start_s
+        worker = self._workers.get(who)
         if worker is None:
-            worker = self._workers[span.worker] = _WorkerSums()
+            worker = self._workers[who] = _WorkerSums()
         worker.tasks += 1
         worker.busy_s += wall_s
         worker.cpu_s += cpu_s
         self._spans.append(span)
-        if costs is not None and costs.weight:
-            self._count(steps, costs, span.task >= 0)
+        if costs is not None:
+            work = self._works.get(id(steps))
+            if work is None:
+                work = self._works[id(steps)] = _Work(steps)
+            work.cpu_s += cpu_s
+            work.off_s += wall_s - cpu_s
+            work.rows += costs.rows
+            if costs.weight:
+                work.seen_rows += costs.weight * costs.rows
+                work.seen_cpu_s += costs.weight * cpu_s
+                work.seen_off_s += costs.weight * (wall_s - cpu_s)
+                self._count(work, costs, number >= 0)
         for sink in self._sinks:
-            sink.task(span, steps, costs)
+            sink.task(Span(*span), steps, costs)
 
-    def _count(self, steps: Sequence[StepName], costs: TaskCosts, of_rows: bool) -> None:
-        off = sum(costs.seconds) - sum(costs.cpu_s)
+    def _count(self, work: _Work, costs: TaskCosts, of_rows: bool) -> None:
+        taken_s = sum(costs.seconds)
+        off = taken_s - sum(costs.cpu_s)
         share = min(1.0, costs.queued_s / off) if off > 0 else 0.0  # of the time off a core in which none was free
         weight, came = costs.weight, costs.read_bytes
-        for name, wall_s, cpu_s, nbytes in zip(steps, costs.seconds, costs.cpu_s, costs.nbytes):
-            sums = self._steps.get(name)
-            if sums is None:
-                sums = self._steps[name] = _Step()
-            sums.samples += weight * costs.rows
-            sums.wall_s += weight * wall_s
+        for sums, wall_s, cpu_s, nbytes in zip(work.steps, costs.seconds, costs.cpu_s, costs.nbytes):
             sums.cpu_s += weight * cpu_s
             if cpu_s < wall_s:
                 queued = share * (wall_s - cpu_s)
@@ -401,7 +493,7 @@ class Meters:
             self._tried += 1
             self._taken += costs.lock_s > _TAKEN_S
         if of_rows and costs.rows:
-            row_s = sum(costs.seconds) / costs.rows
+            row_s = taken_s / costs.rows
             self._cost_counts[min(BUCKETS - 1, int(row_s * row_s * 1e12).bit_length())] += weight * costs.rows
 
     def _moment(self, at_s: float) -> None:
@@ -413,7 +505,7 @@ class Meters:
             sums.folded + came.batches,
             sums.samples + came.samples,
             sums.waited_s,
-            self._task_s,
+            self._in_tasks()[0],
             self._stats.workers,
         )
         between = {name: getattr(totals, name) - getattr(last, name) for name in ("batches", "samples", "waited_s", "busy_s")}
@@ -422,6 +514,14 @@ class Meters:
         if len(self._moments) >= _MOMENTS:
             pairs = zip(self._moments[::2], self._moments[1::2])
             self._moments, self._moment_s = [_joined(*pair) for pair in pairs], 2 * self._moment_s
+
+    def _in_tasks(self) -> tuple[float, float]:
+        """Time in tasks so far, over all workers, and of that, on a core. Any thread may ask."""
+        workers = [*self._workers.values()]
+        return sum(worker.busy_s for worker in workers), sum(worker.cpu_s for worker in workers)
+
+    def _elapsed(self, sums: _Loop) -> float:
+        return max(0.0, sums.got_s - self._first - sums.paused_s) if self._first is not None else 0.0
 
     def worked(self, samples: int) -> None:
         self._worked += samples
@@ -475,30 +575,36 @@ class Meters:
         if look:
             self.look()
         sums, came = self._loop_sums(), self._came_along()
+        task_s, cpu_s = self._in_tasks()
         competed = self._taken / self._tried if self._tried else 0.0
         return replace(
             self._stats,
             **self._rare,  # type: ignore[arg-type]
+            skipped_by=dict(self._stats.skipped_by),  # whoever changes a snapshot changes nothing here
+            cores_by=dict(self._stats.cores_by),
             batches=sums.folded + came.batches,
             samples=sums.samples + came.samples,
             bytes=sums.nbytes + came.nbytes,
-            elapsed_s=sums.got_s - self._first if self._first is not None else 0.0,
+            elapsed_s=self._elapsed(sums),
+            paused_s=sums.paused_s,
             waited_s=sums.waited_s,
             hidden_s=self._hidden_s,
             handed_s=self._handed_s,
-            task_s=self._task_s,
-            cpu_s=self._cpu_s,
+            task_s=task_s,
+            cpu_s=cpu_s,
+            early_s=self._early_s,
+            early_cpu_s=self._early_cpu_s,
             process_s=self._process_s,
             queued_s=self._queued_s,
             worked=self._worked,
-            steps=tuple(_step_stats(name, sums, competed) for name, sums in list(self._steps.items())),
+            steps=merged([_work_steps(work, competed) for work in [*self._works.values()]], lambda step: step.name),
             by_worker=tuple(
                 WorkerStats(number, each.tasks, each.busy_s, each.cpu_s) for number, each in sorted(self._workers.items())
             ),
             loop=replace(
                 self._loop,
-                steps=max(0, sums.folded + came.batches - 1),
-                step_s=max(0.0, sums.step_s - self._away_s),
+                steps=max(0, sums.folded + came.batches - max(1, self._first_batches)),
+                step_s=sums.step_s,
                 waits=_histogram(sums.waits.tolist()),
             ),
             sample_costs=_histogram(self._cost_counts),
@@ -506,6 +612,12 @@ class Meters:
             origins=self.origins() if look else (),
             history=tuple(self._moments),
         )
+
+    def since_move(self) -> Stats:
+        """What was counted since work last moved to other workers, where that says enough; else all of it."""
+        stats, before = self.snapshot(), self._at_move
+        part = stats if before is None else replace(stats - before, earlier_worker_s=0.0, resized_s=0.0)
+        return part if part.measured and part.elapsed_s >= _PART_S else stats
 
 
 def _span(row: Sequence[float]) -> Span:
@@ -524,20 +636,31 @@ def _histogram(counts: list[int]) -> Histogram:
     return Histogram(tuple(counts[: used + 1]))
 
 
-def _step_stats(step: StepName, sums: _Step, competed: float) -> StepStats:
-    """A step's sums, with the reason for its time off a core: functions wait for the interpreter lock as often as it was found
-    taken, and always where it mostly was.
+def _work_steps(work: _Work, competed: float) -> list[StepStats]:
+    return [_step_stats(work, at, competed) for at in range(len(work.names))]
+
+
+def _step_stats(work: _Work, at: int, competed: float) -> StepStats:
+    """A step's sums, with the reason for its time off a core.
+
+    Native code waits for nothing but the interpreter lock, when it comes back. Reading and functions wait for that as often as it
+    was found taken, and functions always where it mostly was.
     """
-    lock = {"read": 0.0, "native": 1.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * sums.off_s
+    step, sums = work.names[at], work.steps[at]
+    on = work.cpu_s / work.seen_cpu_s if work.seen_cpu_s > 0 else 1.0
+    off = max(0.0, work.off_s) / work.seen_off_s if work.seen_off_s > 0 else 1.0
+    cpu_s, queued_s, off_s = on * sums.cpu_s, off * sums.queued_s, off * sums.off_s
+    of_bytes = work.rows / work.seen_rows if work.seen_rows else 1.0
+    lock_s = {"read": competed, "native": 1.0}.get(step.kind, 1.0 if competed > 0.5 else competed) * off_s
     return StepStats(
         step.name,
         step.kind,
-        sums.samples,
-        sums.wall_s,
-        sums.cpu_s,
-        lock,
-        sums.queued_s,
-        sums.off_s - lock,
-        sums.bytes_in,
-        sums.bytes_out,
+        work.rows,
+        cpu_s + queued_s + off_s,
+        cpu_s,
+        lock_s,
+        queued_s,
+        off_s - lock_s,
+        round(of_bytes * sums.bytes_in),
+        round(of_bytes * sums.bytes_out),
     )

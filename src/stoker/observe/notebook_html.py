@@ -6,7 +6,7 @@ from html import escape
 
 from ..plan.plan import Plan
 from ..sizes import counted, show_bytes
-from .bottleneck import workers_told
+from .bottleneck import workers_in_words
 from .pipeline_graph import graph_nodes, graph_svg
 from .stats import Stats
 
@@ -38,7 +38,7 @@ def plain_html(text: str) -> str:
 
 def _workers(stats: Stats) -> str:
     executor = stats.executor
-    where = workers_told(stats) if executor.threads else executor.name
+    where = workers_in_words(stats) if executor.threads else executor.name
     return f"{where} ({executor.reason})" if executor.reason else where
 
 

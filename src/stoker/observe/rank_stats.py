@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import Any
 
 from ..errors import ConfigError
@@ -35,5 +34,4 @@ def gather(stats: Stats) -> Stats:
     texts = [torch.zeros(longest, dtype=torch.uint8, device=device) for _ in range(world)]
     group.all_gather(texts, torch.nn.functional.pad(text, (0, longest - len(text))))
     given = [bytes(each[: int(length)].tolist()) for each, length in zip(texts, lengths)]
-    ranks = [Stats.from_dict(json.loads(each)) for each in given]
-    return replace(merge(ranks), cores=sum(rank.cores for rank in ranks))  # each has its share of a machine's cores
+    return merge(Stats.from_dict(json.loads(each)) for each in given)

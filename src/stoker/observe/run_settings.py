@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .bottleneck import workers_told
+from .bottleneck import workers_in_words
 from .stats import Stats
 
 #: packages whose version matters, if they are installed
@@ -20,18 +20,18 @@ _PACKAGES = ("numpy", "pillow", "torch")
 
 def run_settings(stats: Stats, arguments: Mapping[str, Any] | None = None, command: str = "") -> dict[str, str]:
     """Names and values, as text. `arguments` are those of the loader, `command` is what was typed."""
-    told = {"command": command} if command else {}
+    known = {"command": command} if command else {}
     if arguments is not None:
-        told["loader"] = ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "as it is by default"
+        known["loader"] = ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "as it is by default"
     executor = stats.executor
-    told["workers"] = f"{workers_told(stats)} ({executor.name}){f': {executor.reason}' if executor.reason else ''}"
-    told["stoker"] = package_version("stoker") or "not installed"
-    told["python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    told |= {name: version for name in _PACKAGES if (version := package_version(name))}
-    told["system"] = f"{platform.system()} {platform.release()}, {platform.machine()}"
-    told["processor"] = f"{_processor()}; {stats.cores} cores for this process"
-    told["host"] = stats.host
-    return told
+    known["workers"] = f"{workers_in_words(stats)} ({executor.name}){f': {executor.reason}' if executor.reason else ''}"
+    known["stoker"] = package_version("stoker") or "not installed"
+    known["python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    known |= {name: version for name in _PACKAGES if (version := package_version(name))}
+    known["system"] = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    known["processor"] = f"{_processor()}; {stats.cores} cores for this process"
+    known["host"] = stats.host
+    return known
 
 
 def command_line() -> str:

@@ -162,19 +162,22 @@ class Stats:
 
     batches: int = 0
     samples: int = 0
-    first_samples: int = 0  # of these, in the first batch
+    first_samples: int = 0  # of these, in the first batch: the clock starts then
     bytes: int = 0
     epochs: int = 0
     skipped: int = 0  # bad samples left out by on_error("skip")
     skipped_by: Mapping[str, int] = field(default_factory=dict)  # of these, by step and error: {"map resize: FunctionError": 3}
     first_batch_s: float = 0.0  # from the first request to the first batch
-    elapsed_s: float = 0.0  # from the first batch to the last one handed out
+    elapsed_s: float = 0.0  # from the first batch to the last one handed out, without pauses
+    paused_s: float = 0.0  # meanwhile, between epochs, and in steps that took far longer than others: a validation, a checkpoint
     waited_s: float = 0.0  # of that, time the training waited for a batch
     hidden_s: float = 0.0  # time the program waited for a batch while its device was still at work with earlier ones
     handed_s: float = 0.0  # of that, time it took to hand batches over to a device or another library
     task_s: float = 0.0  # time in tasks, over all workers
     cpu_s: float = 0.0  # of that, time on a core
-    process_s: float = 0.0  # time on a core of the whole process, from the first batch to the last one handed out
+    early_s: float = 0.0  # of `task_s`, before the first batch was handed out
+    early_cpu_s: float = 0.0  # of `cpu_s`, before the first batch was handed out
+    process_s: float = 0.0  # time on a core of the whole process, in `elapsed_s`
     queued_s: float | None = None  # meanwhile its threads were ready to run and had no core; None: the system does not say
     workers: int = 0
     earlier_worker_s: float = 0.0  # time that workers had before their number was what it is now
@@ -200,6 +203,7 @@ class Stats:
     history: tuple[Moment, ...] = ()  # the whole run in parts, which grow longer with it
     ranks: int = 1  # whose measurements these are
     host: str = ""
+    cores_by: Mapping[str, int] = field(default_factory=dict)  # `cores` by process, as in {"node1:4711": 8}
 
     @property
     def measured(self) -> bool:
@@ -225,7 +229,7 @@ class Stats:
     def busy_share(self) -> float:
         """Share of the workers' time spent in tasks."""
         spent = self.earlier_worker_s + (self.elapsed_s - self.resized_s) * self.workers
-        return min(1.0, self.task_s / spent) if spent > 0 else 0.0
+        return min(1.0, max(0.0, self.task_s - self.early_s) / spent) if spent > 0 else 0.0
 
     @property
     def steps_s(self) -> dict[str, float]:
@@ -249,7 +253,7 @@ class Stats:
             by_worker=tuple(_less(each, workers[each.number]) if each.number in workers else each for each in self.by_worker),
             loop=_less(self.loop, earlier.loop),
             sample_costs=self.sample_costs - earlier.sample_costs,
-            history=tuple(moment for moment in self.history if moment.at_s > earlier.elapsed_s),
+            history=tuple(moment for moment in self.history if moment.at_s > earlier.elapsed_s + earlier.paused_s),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -278,11 +282,11 @@ _LISTS: dict[str, type[Any]] = {
 #: what adds up as a loader runs
 _COUNTS = (
     "batches", "samples", "first_samples", "bytes", "epochs", "skipped", "elapsed_s", "waited_s", "hidden_s", "handed_s",
-    "task_s", "cpu_s", "process_s", "earlier_worker_s", "resized_s", "pillow", "retried", "damaged", "seeks_used",
-    "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws", "worked",
+    "paused_s", "task_s", "cpu_s", "early_s", "early_cpu_s", "process_s", "earlier_worker_s", "resized_s", "pillow", "retried",
+    "damaged", "seeks_used", "seeks_unfit", "cache_hits", "cache_misses", "lost", "draws", "worked",
 )  # fmt: skip
 #: of these, what ranks have in common
-_TOGETHER = ("epochs", "elapsed_s", "resized_s", "first_batch_s")
+_TOGETHER = ("epochs", "elapsed_s", "paused_s", "resized_s", "first_batch_s")
 _T = TypeVar("_T")
 
 
@@ -292,9 +296,10 @@ def merge(ranks: Iterable[Stats]) -> Stats:
     if not given:
         raise ConfigError("merge: there are no statistics to merge")
     queued = [stats.queued_s for stats in given if stats.queued_s is not None]
-    cores: dict[str, int] = {}
+    cores: dict[str, int] = {}  # loaders of one process have the same, and each rank has its share
     for stats in given:
-        cores[stats.host] = max(cores.get(stats.host, 0), stats.cores)
+        for process, count in (stats.cores_by or {stats.host: stats.cores}).items():
+            cores[process] = max(cores.get(process, 0), count)
     workers = [worker for stats in given for worker in stats.by_worker]
     totals: dict[str, Any] = {name: sum(getattr(stats, name) for stats in given) for name in (*_COUNTS, "workers", "ranks")}
     totals |= {name: max(getattr(stats, name) for stats in given) for name in _TOGETHER}
@@ -303,14 +308,15 @@ def merge(ranks: Iterable[Stats]) -> Stats:
         **totals,
         queued_s=sum(queued) if queued else None,
         cores=sum(cores.values()),
-        host=", ".join(cores),
+        cores_by=cores,
+        host=", ".join(sorted({name for stats in given for name in stats.host.split(", ")})),
         skipped_by=_counted(stats.skipped_by for stats in given),
-        steps=_merged([stats.steps for stats in given], lambda step: step.name),
+        steps=merged([stats.steps for stats in given], lambda step: step.name),
         by_worker=tuple(replace(worker, number=number) for number, worker in enumerate(workers)),
         loop=_summed([stats.loop for stats in given]),
         sample_costs=_summed([stats.sample_costs for stats in given]),
         slowest=tuple(sorted((slow for stats in given for slow in stats.slowest), key=lambda slow: -slow.seconds)[:10]),
-        origins=_slowest_origins(_merged([stats.origins for stats in given], lambda origin: origin.name)),
+        origins=_slowest_origins(merged([stats.origins for stats in given], lambda origin: origin.name)),
     )
 
 
@@ -357,7 +363,7 @@ def _combined(values: Sequence[_T], combine: Callable[[Any, Any], Any]) -> _T:
     return cast(_T, total)
 
 
-def _merged(lists: Sequence[Sequence[_T]], name_of: Callable[[_T], str]) -> tuple[_T, ...]:
+def merged(lists: Sequence[Sequence[_T]], name_of: Callable[[_T], str]) -> tuple[_T, ...]:
     """Values of the same name as one, in the order in which they come."""
     named: dict[str, list[_T]] = {}
     for values in lists:

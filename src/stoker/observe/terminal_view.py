@@ -53,12 +53,17 @@ class TerminalView:
         (self._draw if console.is_terminal and not console.is_dumb_terminal else self._write)(console, stop)
 
     def _draw(self, console: Console, stop: threading.Event) -> None:
+        from rich.constrain import Constrain
         from rich.live import Live
+
+        # The terminal writes ^C after the last line itself. Without room there, it would begin a line more than are erased.
+        def narrow() -> RenderableType:
+            return Constrain(self._frame(), console.width - len("^C"))
 
         # What a program prints to this terminal meanwhile appears above the view; what goes to a file goes there.
         printed = sys.stdout.isatty()
         options: dict[str, Any] = {"auto_refresh": False, "redirect_stdout": printed, "transient": not self._stays}
-        with Live(console=console, get_renderable=self._frame, **options) as live:
+        with Live(console=console, get_renderable=narrow, **options) as live:
             console.show_cursor(True)  # a program that is killed cannot bring it back
             _drawing[id(live)] = (sys.stdout, sys.stderr, live)
             try:

@@ -6,12 +6,12 @@ from html import escape
 
 from ..sizes import counted, show_bytes
 from .advice import Advice, find_advice
-from .bottleneck import SHORT_S, SLOWED, find_limit, slowed_by, workers_told
+from .bottleneck import SHORT_S, SLOWED, find_limit, slowed_by, workers_in_words
 from .facts import Facts
 from .stats import Stats
 
-#: how many advices a verdict tells; `advice` has all
-_TOLD = 3
+#: how many advices the text has; `advice` has all
+_SHOWN = 3
 
 
 class Verdict(str):
@@ -50,17 +50,18 @@ def verdict(stats: Stats, facts: Facts | None = None, *, training: bool = True) 
     facts = Facts() if facts is None else facts
     limit = find_limit(stats, facts, training)
     advice = find_advice(stats, facts, limit, training)
-    helps = "; ".join(map(str, advice[:_TOLD]))
+    helps = "; ".join(map(str, advice[:_SHOWN]))
     helps = f" {helps[0].upper()}{helps[1:]}." if helps else ""
     slowed = _slowed(stats) if training and limit.name not in ("slowed", "loop") else ""
-    return Verdict(f"{limit.told}. {_rate(stats, training)}{slowed}.{helps}{notes}", limit.name, advice)
+    return Verdict(f"{limit.sentence}. {_rate(stats, training)}{slowed}.{helps}{notes}", limit.name, advice)
 
 
 def _rate(stats: Stats, training: bool) -> str:
-    bytes_per_s = stats.bytes / stats.batches * (stats.batches - 1) / stats.elapsed_s
+    bytes_per_s = stats.bytes / stats.samples * stats.samples_per_s
     size = f" ({show_bytes(bytes_per_s)}/s)" if stats.bytes else ""
     waited = f"; the training loop waited {stats.wait_share:.0%} of that time" if training else ""
-    return f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{waited}"
+    pauses = f" (without {stats.paused_s:.1f} s of pauses)" if stats.paused_s >= 0.1 * stats.elapsed_s else ""
+    return f"{stats.samples_per_s:,.0f} samples/s{size} over {stats.elapsed_s:.1f} s{pauses}{waited}"
 
 
 def _slowed(stats: Stats) -> str:
@@ -86,4 +87,4 @@ def _chosen(stats: Stats) -> str:
     if not executor.reason:
         return ""
     since = f" since batch {executor.since:,}" if executor.since else ""
-    return f" Work runs in {workers_told(stats)}{since}: {executor.reason}."
+    return f" Work runs in {workers_in_words(stats)}{since}: {executor.reason}."

@@ -11,6 +11,8 @@ from .stats import Stats, StepStats
 
 #: what of Pillow's work holds the interpreter lock: threads of one process keep about seven cores busy with it
 _PILLOW_LOCKED = 1 / 7
+#: batches that may be in the making, about
+_AHEAD = 64
 #: as many threads as are worth trying where tasks wait
 MOST_THREADS = 64
 
@@ -42,13 +44,14 @@ class Costs:
             "workers": _rate(self.workers, self.cpu_s + self.wait_s),
         }
 
-    def without(self, steps: Collection[StepStats], samples: float) -> Costs:
+    def without(self, steps: Collection[StepStats], stats: Stats) -> Costs:
         """The same if these steps cost nothing."""
+        functions = [step for step in steps if step.kind == "function"]
         return replace(
             self,
-            cpu_s=max(0.0, self.cpu_s - sum(step.cpu_s for step in steps) / samples),
-            python_s=max(0.0, self.python_s - sum(step.cpu_s for step in steps if step.kind == "function") / samples),
-            wait_s=max(0.0, self.wait_s - sum(step.wait_s for step in steps) / samples),
+            cpu_s=max(0.0, self.cpu_s - _each(stats, steps, "cpu_s")),
+            python_s=max(0.0, self.python_s - _each(stats, functions, "cpu_s")),
+            wait_s=max(0.0, self.wait_s - _each(stats, steps, "wait_s")),
         )
 
     def with_workers(self, workers: float, interpreters: int | None = None) -> Costs:
@@ -64,22 +67,29 @@ def _rate(there: float, taken_s: float) -> float:
     return there / taken_s if taken_s > 0 else math.inf
 
 
-def made_samples(stats: Stats) -> float:
-    """How many samples the measured work was for: also those that were made and not handed out yet."""
-    # After a filter work is counted at each of its parts, and only what is handed out says how much came of it.
-    return max(1, stats.worked if stats.samples <= stats.worked < 2 * stats.samples else stats.samples)
+def made_samples(step: StepStats, stats: Stats) -> int:
+    """How many samples a step's work was for: also those that were made and not handed out yet."""
+    # Where a later filter leaves most of them out, only what is handed out says how much came of it.
+    ahead = stats.samples + _AHEAD * stats.first_samples
+    return max(1, step.samples if step.samples <= stats.samples + ahead else stats.samples)
+
+
+def _each(stats: Stats, steps: Collection[StepStats], what: str) -> float:
+    """Seconds of one kind that one sample takes in these steps."""
+    return float(sum(getattr(step, what) / made_samples(step, stats) for step in steps))
 
 
 def costs_of(stats: Stats, facts: Facts) -> Costs:
     """What was measured, for one sample."""
-    made = made_samples(stats)
     handed = max(1, stats.samples - stats.first_samples)
-    cpu_s = stats.cpu_s / made
-    functions = sum(step.cpu_s for step in stats.steps if step.kind == "function")
-    images = sum(step.cpu_s for step in stats.steps if step.name.startswith(("image", "decode")))
-    by_pillow = images * min(1.0, stats.pillow / max(1, stats.worked)) * _PILLOW_LOCKED
+    in_steps = sum(step.cpu_s for step in stats.steps)
+    # What tasks do beside their steps is divided among these.
+    cpu_s = _each(stats, stats.steps, "cpu_s") * stats.cpu_s / in_steps if in_steps else stats.cpu_s / max(1, stats.samples)
+    functions = [step for step in stats.steps if step.kind == "function"]
+    images = [step for step in stats.steps if step.name.startswith(("image", "decode"))]
+    by_pillow = _each(stats, images, "cpu_s") * min(1.0, stats.pillow / max(1, stats.worked)) * _PILLOW_LOCKED
     interpreters = stats.executor.processes or stats.ranks
-    python_s = (functions + by_pillow) / made
+    python_s = _each(stats, functions, "cpu_s") + by_pillow
     if python_s * stats.samples_per_s > interpreters:
         python_s = interpreters / stats.samples_per_s  # some of it was done without the lock
     return Costs(
@@ -89,7 +99,7 @@ def costs_of(stats: Stats, facts: Facts) -> Costs:
         loops=stats.ranks,
         cpu_s=cpu_s,
         python_s=python_s,
-        wait_s=sum(step.wait_s for step in stats.steps) / made,
+        wait_s=_each(stats, stats.steps, "wait_s"),
         loop_s=stats.loop.step_s / max(1, stats.samples),
         handed_s=stats.handed_s / handed,
         alone=stats.executor.name == "inline",
@@ -108,16 +118,16 @@ def free_cores(stats: Stats, facts: Facts) -> float:
 
 def used_cores(stats: Stats) -> float:
     """How many cores the workers kept busy."""
-    return stats.cpu_s / made_samples(stats) * stats.samples_per_s
+    return max(0.0, stats.cpu_s - stats.early_cpu_s) / stats.elapsed_s if stats.elapsed_s > 0 else 0.0
 
 
 def other_cores(stats: Stats) -> float:
     """How many cores the other threads of this program kept busy: the training loop, and whatever else there is."""
     executor = stats.executor
     # Work that was moved to processes ran in this one before.
-    here = min(1.0, executor.since / max(1, stats.batches)) if executor.processes else 1.0
-    in_this = stats.cpu_s * here
-    return max(0.0, stats.process_s - in_this) / stats.elapsed_s if stats.elapsed_s > 0 else 0.0
+    moved = executor.since / max(1, stats.batches) if stats.earlier_worker_s else 0.0
+    here = min(1.0, moved) if executor.processes else 1.0
+    return max(0.0, stats.process_s / stats.elapsed_s - used_cores(stats) * here) if stats.elapsed_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,31 @@
-"""What tells one version of a function from another: its code, as far as it can be seen from outside."""
+"""What tells one version of a function from another: its code, the values it holds, and what it names of the user's own modules.
+
+The same in every process: no address, no order of a set, no place of a file goes into it. Values are taken apart as pickle would
+do it, though nothing is ever made of that: a value which pickle refuses (a lock, a connection) counts by its type only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import copyreg
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import sha256
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..source.arrays import array_version
 from .nodes import Filter, FlatMap, Map, MapFields, Node, describe, describe_function
 
 #: how far is looked into values that hold others
-_DEPTH = 8
+_DEPTH = 64
 #: values whose text says all of them
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
+#: what the paths of modules have that are not the user's own
+_INSTALLED = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/", "/site-packages/", "/dist-packages/")
 
 
 def node_text(node: Node) -> str:
@@ -29,35 +39,129 @@ def node_text(node: Node) -> str:
 
 
 def function_text(fn: Callable[..., Any]) -> str:
-    """A function as text: its name, code, defaults and what it encloses. What it calls or reads elsewhere is not part of it."""
-    return f"{describe_function(fn)} {_value(fn, _DEPTH)}"
+    """A function as text: its name, and a hash over its code, the values it holds, and what it names of own modules."""
+    return f"{describe_function(fn)} {_Digest().of(fn)}"
 
 
-def _value(value: Any, depth: int) -> str:
-    if isinstance(value, _PLAIN):
-        return repr(value)
-    if not depth:
-        return type(value).__qualname__
-    if isinstance(value, CodeType):
-        return f"{value.co_code.hex()} {value.co_names} {_value(value.co_consts, depth)}"
-    if isinstance(value, partial):
-        return _value((value.func, value.args, value.keywords), depth)
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"{value.dtype.str} {value.shape} {sha256(value.tobytes()).hexdigest()}"
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(_value(each, depth - 1) for each in value)})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(_value(each, depth - 1) for each in value))}}}"
-    if isinstance(value, dict):
-        return _value(tuple(value.items()), depth)
-    code = getattr(value, "__code__", None)
-    if isinstance(code, CodeType):
-        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _filled(cell)]
-        return _value((code, value.__defaults__, value.__kwdefaults__, cells, getattr(value, "__self__", None)), depth - 1)
-    held = getattr(value, "__dict__", None)
-    called = type(value).__call__ if callable(value) else None  # its method, not what calling gives
-    told = [type(value).__module__, type(value).__qualname__, getattr(called, "__code__", None)]
-    return _value([*told, held if isinstance(held, dict) else None], depth - 1)
+class _Digest:
+    """Hashes of values. One that is met again within itself is not entered again; one that is met elsewhere is remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, str]] = {}  # with the value, whose number no other may get meanwhile
+        self._depth = 0
+        self._entered: list[ModuleType] = []
+
+    def of(self, value: Any) -> str:
+        if type(value) in _PLAIN:
+            return repr(value)
+        if id(value) in self._known:
+            return self._known[id(value)][1]
+        if self._depth == _DEPTH:
+            return _name(type(value))
+        self._known[id(value)] = value, "itself"
+        self._depth += 1
+        text = sha256("\n".join([_name(type(value)), *self._parts(value)]).encode("utf-8", "surrogatepass")).hexdigest()
+        self._depth -= 1
+        self._known[id(value)] = value, text
+        return text
+
+    def _each(self, values: Iterable[Any]) -> list[str]:
+        return [self.of(value) for value in values]
+
+    def _parts(self, value: Any) -> list[str]:
+        if isinstance(value, CodeType):
+            names = value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
+            table = getattr(value, "co_exceptiontable", b"")
+            return [value.co_code.hex(), table.hex(), str(value.co_flags), repr(names), *self._each(value.co_consts)]
+        if isinstance(value, FunctionType):
+            return self._function(value)
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, (ModuleType, BuiltinFunctionType, np.ufunc)):
+            return [_name(value)]
+        if type(value) in (tuple, list):
+            return self._each(value)
+        if type(value) in (set, frozenset):
+            return sorted(self._each(value))
+        if type(value) is dict:
+            return self._each(part for pair in value.items() for part in pair)
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return [array_version(value)]
+        if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            value = value.detach().cpu().contiguous()
+            return [str(value.dtype), str(tuple(value.shape)), array_version(value.reshape(-1).view(torch.uint8).numpy())]
+        return self._taken_apart(value)
+
+    def _function(self, fn: FunctionType) -> list[str]:
+        cells = [cell.cell_contents for cell in fn.__closure__ or () if _filled(cell)]
+        parts = [_name(fn), *self._each([fn.__code__, fn.__defaults__, fn.__kwdefaults__, cells, vars(fn)])]
+        if _own(sys.modules.get(fn.__module__)):
+            names = _names_in(fn.__code__)
+            parts += [part for name in names if name in fn.__globals__ for part in self._named(name, fn.__globals__[name], names)]
+        return parts
+
+    def _named(self, name: str, value: Any, names: list[str]) -> list[str]:
+        """What a function says by a name; of a module that is the user's own, what it says of that by other names."""
+        parts = [name, self.of(value)]
+        if isinstance(value, ModuleType) and _own(value) and id(value) not in map(id, self._entered):
+            self._entered.append(value)
+            held = vars(value)
+            parts += [part for inner in names if inner in held for part in self._named(inner, held[inner], names)]
+            self._entered.pop()
+        return parts
+
+    def _class(self, cls: type) -> list[str]:
+        parts = [_name(cls)]
+        for base in cls.__mro__:
+            if _own(sys.modules.get(base.__module__)):
+                held = [(name, _unwrapped(value)) for name, value in vars(base).items()]
+                parts += self._each(part for name, value in held if name[:2] != "__" or _coded(value) for part in (name, value))
+        return parts
+
+    def _taken_apart(self, value: Any) -> list[str]:
+        return self._each([type(value), getattr(value, "__wrapped__", None), *_reduced(value)])
+
+
+def _reduced(value: Any) -> list[Any]:
+    """What pickle would make of a value; nothing where it would refuse it."""
+    try:
+        known = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(4) if known is None else known(value)
+        return [reduced] if isinstance(reduced, str) else [*reduced[:3], *map(list, filter(None, reduced[3:5]))]
+    except Exception:  # noqa: BLE001  whatever a value raises that is not made for it
+        return []
+
+
+def _name(value: Any) -> str:
+    """The name of a function, class or module, and the version of the package that it comes from."""
+    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    module = "__main__" if module == "__mp_main__" else str(module)  # the main script's name in a spawned process
+    version = getattr(sys.modules.get(module.partition(".")[0]), "__version__", None)
+    return f"{module} {version if isinstance(version, str) else ''} {getattr(value, '__qualname__', '')}"
+
+
+def _own(module: ModuleType | None) -> bool:
+    """Whether a module is the user's own: a script, a notebook, or a file that is not installed."""
+    if module is None or module.__name__.partition(".")[0] == __name__.partition(".")[0]:
+        return False
+    file = getattr(module, "__file__", None)
+    return module.__name__ in ("__main__", "__mp_main__") if file is None else not any(part in file for part in _INSTALLED)
+
+
+@lru_cache(256)
+def _names_in(code: CodeType) -> list[str]:
+    """Names of globals and attributes in some code and in the functions that it makes, sorted."""
+    inner = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names_in(const)]
+    return sorted({*code.co_names, *inner})
+
+
+def _unwrapped(value: Any) -> Any:
+    """The function of a class or static method, or of a property."""
+    return getattr(value, "__func__", None) or (value.fget if isinstance(value, property) else value)
+
+
+def _coded(value: Any) -> bool:
+    return isinstance(value, FunctionType)
 
 
 def _filled(cell: Any) -> bool:

@@ -222,7 +222,8 @@ class _Compiler:
         elif self.batch is not None:
             if not isinstance(node, (Select, Rename, Drop)):
                 verb = verb_of(node)
-                raise ConfigError(f"{verb}() works on samples: put it before batch(), or use map_batch()")
+                instead = "" if isinstance(node, Cached) else ", or use map_batch()"
+                raise ConfigError(f"{verb}() works on samples: put it before batch(){instead}")
             self.finish.append(node)
         else:
             if isinstance(node, Cached):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -10,12 +11,17 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, SourceEmpty, message_of
 from ..kernel import native
+from ..kernel.records import crc32c
 from ..kernel.render import ImageInput
-from ..portable_arrays import ArrayInFile, ArrayInMemory, portable
+from ..portable_arrays import ArrayInFile, ArrayInMemory, in_file, portable
 from ..sizes import counted
 from ..storage.scratch import Scratch
 from .chunk import Column, FieldSpec, Ints, array_spec
+from .paths import stamp
 from .source import Located, Rows, Source, Targets, digest, why_no_boxes
+
+#: bytes that are copied at a time for a checksum
+_PIECE_BYTES = 4 << 20
 
 
 class ArraysSource(Source):
@@ -84,8 +90,23 @@ class ArraysSource(Source):
             parts += [name, str(array.dtype), str(array.shape), array[0].tobytes()[:4096], array[-1].tobytes()[:4096]]
         return digest("arrays", *parts)
 
+    def version(self) -> str:
+        return digest("versions", *(part for name, array in self._arrays.items() for part in (name, array_version(array))))
+
     def describe(self) -> str:
         return f"arrays({', '.join(self._arrays)}): {counted(self._length, 'row')}"
+
+
+def array_version(array: NDArray[Any]) -> str:
+    """Text that changes with an array: by a checksum of its numbers, or by size and time of the file that it is mapped from."""
+    kind = f"{array.dtype.str} {array.shape}"
+    if array.size and (found := in_file(array)) is not None:
+        return f"{kind} {array.strides} {found.at} {stamp(os.fsencode(found.path)).decode()}"
+    rows, crc = array.reshape(1) if not array.ndim else array, 0
+    step = max(1, _PIECE_BYTES * len(rows) // max(1, array.nbytes))
+    for first in range(0, len(rows), step):
+        crc = crc32c(np.ascontiguousarray(rows[first : first + step]).tobytes(), crc)
+    return f"{kind} {crc}"
 
 
 def _rows_array(name: str, value: Any) -> NDArray[Any]:

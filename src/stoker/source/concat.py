@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import count
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..errors import ConfigError
 from ..kernel.render import Renderer
 from ..sizes import counted
 from ..storage.scratch import Scratch
+from ..storage.traffic import Traffic
 from .chunk import OBJECT, Column, FieldSpec, Ints, spread_columns
 from .source import ForesightSpan, Located, Rows, Source, Targets, digest
 
@@ -35,7 +36,7 @@ class ConcatSource(Source):
             name: _common([source.fields[mapping[name]] for source, mapping in zip(self.sources, self._names)]) for name in common
         }
         self.classes = self.sources[0].classes if len({source.classes for source in self.sources}) == 1 else ()
-        self.waits = any(source.waits for source in self.sources)
+        self.remote, self.waits = (any(getattr(source, name) for source in self.sources) for name in ("remote", "waits"))
         self._listeners = _listeners(self.sources)
         self._turns = count()
         spans = [span for member in self._listeners if (span := self.sources[member].foresight) is not None]
@@ -120,6 +121,9 @@ class ConcatSource(Source):
         ]
         same = all(source is before for source, before in zip(made, self.sources))
         return self if same else ConcatSource(made, self._names)
+
+    def traffic(self) -> Traffic:
+        return reduce(Traffic.and_also, (source.traffic() for source in self.sources))
 
     def _first(self, first: Callable[[int], Ints], member: int, count: int) -> Ints:
         """The samples of one source among the first `count`."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..kernel.render import Input, Renderer
 from ..storage.scratch import Scratch
+from ..storage.traffic import Traffic
 from .chunk import Column, FieldSpec, Ints, numbers
 
 #: memory that fixed fields may be written to
@@ -50,7 +51,9 @@ class Source(ABC):
 
     #: what each field holds, in the order users meet them
     fields: Mapping[str, FieldSpec]
-    #: whether reading waits for a network, so that more workers than cores help
+    #: whether samples come over a network
+    remote: bool = False
+    #: whether reading waits for it, so that more workers than cores help
     waits: bool = False
     #: what `foresee` wants to be told; None: nothing
     foresight: ForesightSpan | None = None
@@ -110,6 +113,10 @@ class Source(ABC):
         Itself, where that gains nothing; `first` gives the first samples of an epoch, as many as are asked for.
         """
         return self
+
+    def traffic(self) -> Traffic:
+        """What servers were asked for so far, by this process."""
+        return Traffic()
 
     def requests(self, wanted: Collection[str], first: Callable[[int], Ints]) -> Requests | None:
         """What reading these fields asks of servers; None: nothing, or it is not known."""

@@ -19,7 +19,7 @@ from ..source.chunk import OBJECT, Chunk, Ints
 from ..source.sample_names import KEY, NamedColumns, Names, key_text
 from ..storage.scratch import Scratch
 from .fields import arranged
-from .map_functions import fill
+from .map_functions import fill, short_name
 from .pytrees import introduce
 from .stage import Stage, Targets, each_row, function_error, samples_of
 from .user_function import UserFunction
@@ -72,9 +72,10 @@ class RegroupStage(Stage):
     whole = True
 
     def __init__(self, step: Step[Regroup], seed: int) -> None:
-        self.name = f"batch {step.node.batch.size}, unbatch"
         self._node = step.node
         inner = [node for node in step.node.inner if isinstance(node, MapBatch)]
+        functions = [f"map_batch {short_name(node.fn)}" for node in inner]
+        self.name = ", ".join([f"batch {step.node.batch.size}", *functions, "unbatch"])
         self.functions = tuple(UserFunction(node.fn, seed, own, node.seeded) for node, own in zip(inner, step.streams))
 
     def run(self, chunk: Chunk, targets: Targets, scratch: Scratch) -> Chunk:

@@ -59,8 +59,8 @@ _Render = Callable[[Places, Targets, Scratch], Union[tuple[Chunk, Renderer], Non
 
 #: the clocks of a task that nobody looks at closely
 NOT_LOOKED_AT: tuple[Clock, float] = ((0.0, 0.0), 0.0)
-#: how often it is tried how long the interpreter lock takes to get
-_TRY_LOCK_S = 0.02
+#: how often it is tried how long the interpreter lock takes to get: rarely, because each time the worker sleeps for 70 us
+_TRY_LOCK_S = 0.1
 
 
 #: who does what a node says
@@ -165,13 +165,9 @@ class Runner:
             report.draws = any(function.draws for function in self._functions)
             if scratch.slow:
                 report.slow = tuple(scratch.slow)
-            if report.weight and clock[0] >= scratch.tried_s + _TRY_LOCK_S:
-                report.lock_s = _try_lock(scratch)
-                scratch.tried_s = clock[0]
         if report.weight:
             report.read_bytes = report.nbytes[0] if self._read is not None else 0
-            # It may be that of all tasks for which this one stands.
-            report.queued_s = max(0.0, scratch.queued_s(time.monotonic()) - queued_s) / report.weight
+            note_waits(report, scratch, clock[0], queued_s)
         return chunk, report
 
     def _made(
@@ -400,6 +396,15 @@ def _bytes_of(chunk: Chunk) -> int:
         )
     except Exception:  # noqa: BLE001  sparse tensors do not know it
         return 0
+
+
+def note_waits(report: Report, scratch: Scratch, begun_s: float, queued_s: float) -> None:
+    """At the end of a task that is looked at: how long it had no core, and now and then how long it takes to get the lock."""
+    if begun_s >= scratch.tried_s + _TRY_LOCK_S:
+        report.lock_s = _try_lock(scratch)
+        scratch.tried_s = begun_s
+    # It may be that of all tasks for which this one stands.
+    report.queued_s = max(0.0, scratch.queued_s(time.monotonic()) - queued_s) / report.weight
 
 
 def _try_lock(scratch: Scratch) -> float:

@@ -232,7 +232,9 @@ def write_error(error: OSError, told: str, folder: bytes | None, written: int, m
     where = (
         f"after {show_bytes(written)}" + (f", with {show_bytes(more)} more at hand" if more else "") if written or more else ""
     )
-    left = "Nothing of it is left behind" if folder is not None or not written else "What was written of it is incomplete"
+    left = "Nothing of it is left behind"
+    if folder is None:
+        left = "What was written of it is incomplete" if written else "Nothing was written"
     return WriteError(f"{told}: cannot be written{' ' + where if where else ''}: {remedy}. {left}")
 
 

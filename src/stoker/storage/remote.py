@@ -9,6 +9,7 @@ from ..errors import RemoteError, ShardChanged
 from .blob import Blob, Stat
 from .fork import after_fork
 from .retry import Clock, Patience, RangeReader, Remote, ask, read_range
+from .traffic import Traffic
 
 
 class RemoteBlob(Blob):
@@ -21,6 +22,8 @@ class RemoteBlob(Blob):
         self.url, self.name, self.address = remote.url, remote.name, remote.address
         self._stat: Stat | None = None
         self._closing = threading.Event()
+        #: of `read_into` in this process
+        self.traffic = Traffic()
         self._renew()
         after_fork(self, RemoteBlob._renew)
 
@@ -39,8 +42,10 @@ class RemoteBlob(Blob):
     def read_into(self, offset: int, view: memoryview) -> None:
         if not view.nbytes:
             return
-        stat = self._covering(offset, offset + view.nbytes)
-        read_range(self._remote, offset, offset + view.nbytes, view.cast("B"), stat, self._patience, self._clock, self._closing)
+        stat, stop = self._covering(offset, offset + view.nbytes), offset + view.nbytes
+        took = read_range(self._remote, offset, stop, view.cast("B"), stat, self._patience, self._clock, self._closing)
+        with self._counting:
+            self.traffic = self.traffic.and_also(took)
 
     def stream(self, offset: int = 0, piece: int = 1 << 20) -> Iterator[memoryview]:
         """Pieces in one buffer, which the next piece overwrites; one request, unless it breaks."""
@@ -89,7 +94,7 @@ class RemoteBlob(Blob):
         return stat
 
     def _renew(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._closing = threading.Event()
 
 

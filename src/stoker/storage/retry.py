@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from ..errors import ConfigError, RemoteError, ShardChanged, SourceNotFound, StokerError
 from .blob import Stat
+from .traffic import Traffic
 
 _log = logging.getLogger("stoker")
 _T = TypeVar("_T")
@@ -285,6 +286,8 @@ class RangeReader:
         self._attempts = Attempts(remote, patience, clock, stopped)
         self._body: Body | None = None
         self.at = start
+        #: answers that began, and how long they took until then
+        self.answers, self.answer_s = 0, 0.0
         #: the farthest byte that came so far, skipped ones included: only what lies beyond it is progress
         self._farthest = 0
 
@@ -323,7 +326,9 @@ class RangeReader:
 
     def _some(self, view: memoryview, rate: _Rate) -> int:
         if self._body is None:
+            asked = self._clock.now()
             self._body = self._remote.get(self.at, self._stop, self._stat, self._patience, rate.limit_s)
+            self.answers, self.answer_s = self.answers + 1, self.answer_s + self._clock.now() - asked
             self._farthest = max(self._farthest, self._body.at)
             rate.begin()
         body = self._body
@@ -394,12 +399,14 @@ def read_range(
     patience: Patience,
     clock: Clock,
     stopped: threading.Event | None = None,
-) -> None:
+) -> Traffic:
     """Fill `view` with the bytes from `start` up to `stop`, whatever it takes within `patience`, or raise."""
     if stop - start != len(view):
         raise ValueError(f"{len(view)} bytes for {start} to {stop}")
     reader = RangeReader(remote, start, stop, stat, patience, clock, stopped or threading.Event())
+    begun = clock.now()
     try:
         reader.fill(view)
     finally:
         reader.close()
+    return Traffic(reader.answers, len(view), reader.answer_s, clock.now() - begun - reader.answer_s)

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,7 @@ class SampleCache:
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._ended = False  # no more is stored
+        self._holes = True  # whether the room of removed values can be given back, as far as is known
         weakref.finalize(self, _close, values, index).atexit = False
 
     @classmethod
@@ -91,27 +92,28 @@ class SampleCache:
         fds: list[int] = []
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            fds += [os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) for name in names]
+            for name in names:
+                fds.append(_open(name, os.O_CREAT))
             values, index = fds
             with _waiting(index):
-                whole = os.fstat(index).st_size >= _HEAD_BYTES + count * _ENTRY.itemsize
-                if not whole or int.from_bytes(os.pread(index, 8, 0), "little") != count:
-                    _reserve(index, count)
+                _reserve(index, count)
             alone = _begin(values)
+            cache = cls(values, index, count, limit or 0, names)
+            fds = []  # they are its own now
+            if alone:
+                cache._recount()
+                _patiently(values, fcntl.LOCK_SH)
             free = os.statvfs(folder)
         except OSError as error:
             _close(*fds)
-            raise WriteError(f"cache({folder!r}): {error.strerror}; give it a folder that can be written to") from error
-        cache = cls(values, index, count, limit or 0, names)
-        if alone:
-            cache._recount()
-            fcntl.flock(values, fcntl.LOCK_SH)
+            where = os.fsdecode(error.filename or folder)
+            raise WriteError(f"cache: {where}: {_why(error)}; give it a folder that can be written to") from error
         if limit is None:
             cache.limit = cache.used + free.f_bavail * free.f_frsize // 10 * 9
         return cache
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _attach, (self._names, self._count, self.limit)
+        return _attach, (self._names, (_identity(self._values), _identity(self._index)), self._count, self.limit)
 
     # ---- reading -------------------------------------------------------------------------------------------------------------
 
@@ -173,27 +175,34 @@ class SampleCache:
 
     def _enter(self, indices: Ints, entries: NDArray[Any]) -> None:
         entries["check"] = _checks(indices, entries)
+        there = self._entries["length"][indices] > 0  # a value was damaged, or somebody was quicker
+        self._entries[indices[~there]] = entries[~there]
+        if there.any():
+            with self._lock, self._locked() as locked:  # room that two gave back would be counted twice
+                if locked:
+                    self._replace(indices[there], entries[there])
+
+    def _replace(self, indices: Ints, entries: NDArray[Any]) -> None:
+        """Other entries for some samples, or none; the room of their values is given back. In the lock."""
         before = self._entries[indices]
         self._entries[indices] = entries
-        if (before["length"] > 0).any():  # a value was damaged, or somebody was quicker
-            with self._lock, self._locked() as locked:
-                if locked:
-                    self._give_back(indices, before)
+        self._give_back(indices, before)
 
     def remove(self, indices: Ints) -> None:
         """Forget some samples, and give their room back; nothing happens where the lock is not to be had."""
+        if os.getpid() != self._process:  # a forked child has the locks of its parent
+            return
         with self._lock, self._locked() as locked:
-            if locked:
-                entries = self._entries[indices]
-                self._entries[indices] = np.zeros((), _ENTRY)
-                self._give_back(indices, entries)
+            for some in (indices[:1], indices[1:]):  # one shows whether room can be given back at all
+                if locked and self._holes:
+                    self._replace(some, np.zeros(len(some), _ENTRY))
 
     def kept(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """The samples that have a value, the bytes each takes, and which can be removed."""
         lengths = self._entries["length"]
         indices = np.flatnonzero(lengths > 0)
         sizes = _sizes(lengths[indices])
-        return indices, sizes, sizes >= _ALONE
+        return indices, sizes, (sizes >= _ALONE) & self._holes
 
     def release(self) -> None:
         """Store no more; memory goes back at once, though somebody may still have this cache."""
@@ -210,9 +219,9 @@ class SampleCache:
 
     def _place(self, length: int) -> int | None:
         """Where a value of so many bytes goes; None: nowhere."""
-        size = -(-length // _PAGE) * _PAGE if length >= _ALONE else length
+        size = _pages(length) if length >= _ALONE else length
         with self._lock:
-            at = -(-self._at // _PAGE) * _PAGE if size >= _ALONE else self._at
+            at = _pages(self._at) if size >= _ALONE else self._at
             if at + size > self._end:
                 if not self._take_block(size):
                     return None
@@ -222,10 +231,9 @@ class SampleCache:
 
     def _take_block(self, size: int) -> bool:
         """A new block for values, the next of `size` bytes."""
-        block = max(size, min(_BLOCK, self.limit // 1024))
-        block = -(-block // _PAGE) * _PAGE
+        block = _pages(max(size, min(_BLOCK, self.limit // 1024)))
         if self.used + block > self.limit:
-            block = -(-size // _PAGE) * _PAGE
+            block = _pages(size)
             if self.used + block > self.limit:
                 self._head[_REFUSED] = 1
                 return False
@@ -233,7 +241,7 @@ class SampleCache:
             left = self._end - self._at
             if not locked or self.used - left + block > self.limit:
                 return False
-            self._at = int(self._head[_TAIL])
+            self._at = max(int(self._head[_TAIL]), _pages(os.fstat(self._values).st_size))
             self._end = self._at + block
             self._head[_TAIL] = self._end
             self._head[_USED] += block - left
@@ -244,29 +252,48 @@ class SampleCache:
         sizes = _sizes(entries["length"])
         alone = (sizes >= _ALONE) & (entries["check"] == _checks(indices, entries))
         for offset, size in zip(entries["offset"][alone].tolist(), sizes[alone].tolist()):
-            try:
-                with mmap.mmap(self._values, size, offset=offset) as pages:
-                    pages.madvise(mmap.MADV_REMOVE)
-            except (OSError, ValueError, AttributeError):  # the file system cannot, or the file was cut: the room is lost
-                continue
+            if not self._free(offset, size):
+                return  # its room is lost
             self._head[_USED] -= size
 
+    def _free(self, offset: int, size: int) -> bool:
+        """Give pages of the values back; False where the file system cannot."""
+        size = min(size, os.fstat(self._values).st_size - offset)  # the last value does not fill its last page
+        try:
+            if size > 0:
+                with mmap.mmap(self._values, size, offset=offset) as pages:
+                    pages.madvise(mmap.MADV_REMOVE)
+        except (OSError, ValueError, AttributeError):
+            self._holes = False
+        return self._holes
+
     def _recount(self) -> None:
-        """Count again what is taken; only where nobody else uses the files: others have blocks that are not written yet."""
-        every = np.arange(self._count)
+        """Count again what is taken, and give back what nobody knows of: half written, or lost when two wrote the same.
+
+        Only where nobody else uses the files: others have blocks that are not written yet.
+        """
+        every, stored = np.arange(self._count), os.fstat(self._values).st_size
         entries = self._entries
         good = (entries["length"] > 0) & (entries["check"] == _checks(every, entries))
+        good &= entries["offset"] + entries["length"] <= stored
         entries[np.flatnonzero(~good & (entries["length"] != 0))] = np.zeros((), _ENTRY)
-        sizes = _sizes(entries["length"][good])
+        order = np.argsort(entries["offset"][good])
+        starts, sizes = entries["offset"][good][order], _sizes(entries["length"][good][order])
         self._head[_USED], self._head[_REFUSED] = sizes.sum(), 0
-        # Never back: what lies after the last value may be half of one.
-        end = max(int((entries["offset"][good] + sizes).max(initial=0)), os.fstat(self._values).st_size)
-        self._head[_TAIL] = -(-end // _PAGE) * _PAGE
+        ends = _pages(np.maximum.accumulate(np.concatenate([[0], starts + sizes])))
+        self._head[_TAIL] = ends[-1]
+        os.ftruncate(self._values, min(int(ends[-1]), stored))
+        if os.fstat(self._values).st_blocks * 512 > self.used:
+            gaps = starts // _PAGE * _PAGE - ends[:-1]
+            for at in np.flatnonzero(gaps > 0).tolist():
+                if not self._free(int(ends[at]), int(gaps[at])):
+                    break
 
     def _stop(self, error: OSError) -> None:
         if not self._ended:
-            why = "there is no room" if error.errno in _FULL else str(error.strerror)
-            _log.warning("cache: %s at %s; no more samples are stored", why, show_bytes(self.used))
+            why = "there is no room" if error.errno in _FULL else _why(error)
+            where = "memory" if self._names[0].startswith("/proc/") else self._names[0]
+            _log.warning("cache: %s: %s at %s; no more samples are stored", where, why, show_bytes(self.used))
         self._ended = True
 
     @contextmanager
@@ -283,11 +310,17 @@ class SampleCache:
             fcntl.flock(self._index, fcntl.LOCK_UN)
 
 
-def _attach(names: tuple[str, str], count: int, limit: int) -> SampleCache | None:
+_Identity = tuple[int, int]
+
+
+def _attach(names: tuple[str, str], which: tuple[_Identity, _Identity], count: int, limit: int) -> SampleCache | None:
     """The same cache in another process; None where its files cannot be had, and then every sample is computed."""
     fds: list[int] = []
     try:
-        fds += [os.open(name, os.O_RDWR | os.O_CLOEXEC) for name in names]
+        for name in names:
+            fds.append(_open(name, 0, link=name.startswith("/proc/")))
+        if (_identity(fds[0]), _identity(fds[1])) != which:  # others have their names by now
+            raise OSError(errno.ESTALE, "they were replaced")
         if os.fstat(fds[1]).st_size < _HEAD_BYTES + count * _ENTRY.itemsize:
             raise OSError(errno.ENODATA, "the index is cut")
         if not names[0].startswith("/proc/"):
@@ -295,18 +328,38 @@ def _attach(names: tuple[str, str], count: int, limit: int) -> SampleCache | Non
         return SampleCache(fds[0], fds[1], count, limit, names)
     except OSError as error:
         _close(*fds)
-        _log.warning("cache: its files cannot be opened in a worker process (%s); this process does without", error.strerror)
+        _log.warning("cache: its files cannot be opened in a worker process (%s); this process does without", _why(error))
         return None
 
 
+def _open(name: str, flags: int, link: bool = False) -> int:
+    """Open a file of a cache. Whoever may write to its folder must not lead elsewhere by a link."""
+    return os.open(name, os.O_RDWR | os.O_CLOEXEC | flags | (0 if link else os.O_NOFOLLOW), 0o644)
+
+
+def _identity(fd: int) -> _Identity:
+    about = os.fstat(fd)
+    return about.st_dev, about.st_ino
+
+
+def _why(error: OSError) -> str:
+    return "is a symbolic link" if error.errno == errno.ELOOP else str(error.strerror)
+
+
 def _reserve(index: int, count: int) -> None:
-    """Make an empty index; its room is taken at once, because a page that cannot be had later would end the process."""
-    os.ftruncate(index, 0)
+    """Make an index, or one of another number of entries empty.
+
+    Its room is taken at once, and it is never cut: whoever has it mapped would end at a page that cannot be had.
+    """
+    before, nbytes = os.fstat(index).st_size, _HEAD_BYTES + count * _ENTRY.itemsize
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(index, 0, _HEAD_BYTES + count * _ENTRY.itemsize)
-    else:
-        os.ftruncate(index, _HEAD_BYTES + count * _ENTRY.itemsize)
-    os.pwrite(index, count.to_bytes(8, "little"), 0)
+        os.posix_fallocate(index, 0, nbytes)
+    elif before < nbytes:
+        os.ftruncate(index, nbytes)
+    if int.from_bytes(os.pread(index, 8, 0), "little") != count:
+        for at in range(0, min(before, nbytes), _BLOCK):
+            os.pwrite(index, bytes(min(_BLOCK, before - at)), at)
+        os.pwrite(index, count.to_bytes(8, "little"), 0)
 
 
 def _begin(values: int, alone: bool = True) -> bool:
@@ -343,10 +396,18 @@ def _patiently(fd: int, kind: int) -> None:
             return
 
 
+_Count = TypeVar("_Count", int, Ints)
+
+
+def _pages(nbytes: _Count) -> _Count:
+    """As many bytes in whole pages."""
+    return -(-nbytes // _PAGE) * _PAGE
+
+
 def _sizes(lengths: NDArray[Any]) -> Ints:
     """What values take: those with pages of their own whole pages."""
     lengths = lengths.astype(np.int64)
-    return np.where(lengths >= _ALONE, -(-lengths // _PAGE) * _PAGE, lengths)
+    return np.where(lengths >= _ALONE, _pages(lengths), lengths)
 
 
 def _checks(indices: NDArray[Any], entries: NDArray[Any]) -> NDArray[np.uint32]:

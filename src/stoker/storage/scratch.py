@@ -37,7 +37,7 @@ NO_NOTES = Notes()
 
 
 #: a worker looks closely at what a task takes so often at most
-_LOOK_S = 0.002
+_LOOK_S = 0.005
 #: and asks so often how long it had no core
 _ASK_S = 0.01
 

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from ...storage.local import HeldFiles, LocalBlob
 from ...storage.read_ahead import ReadAhead
 from ...storage.remote import RemoteBlob
 from ...storage.scratch import Scratch
+from ...storage.traffic import Traffic
 from ..chunk import BytesColumn, Column, Ints, numbers
 from ..paths import printable
 from ..source import ForesightSpan, Located, Requests, Rows, Source, digest
@@ -119,9 +121,8 @@ class RecordSource(Source):
             )
         self._start = self._joined([index.start for index in indexes], 0)
         self._length = self._joined([index.length for index in indexes], -1)
-        self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)
+        self.remote = self.waits = not all(isinstance(blob, LocalBlob) for blob in self.blobs)
         self._cached = [blob for blob in self.blobs if isinstance(blob, CachedBlob)]
-        self._remote = all(isinstance(blob, RemoteBlob) for blob in self.blobs)
         self._ahead: ReadAhead | None = None
         self._foreseen: Sequence[int] = ()  # the fields that are fetched ahead
         if self._cached:
@@ -179,7 +180,7 @@ class RecordSource(Source):
         return np.searchsorted(self._ends, indices, side="right") if len(self.blobs) > 1 else np.zeros(len(indices), np.int64)
 
     def ahead(self: _Records, limit: int, wanted: Collection[str], first: Callable[[int], Ints]) -> _Records:
-        if not self._remote:
+        if not all(isinstance(blob, RemoteBlob) for blob in self.blobs):
             return self
         fields = self._fetched(wanted)
         count = max(1, min(_MOST_AHEAD, int(_AHEAD_SHARE * limit / max(1.0, float(self._mean[fields].sum())))))
@@ -192,7 +193,7 @@ class RecordSource(Source):
         return made
 
     def requests(self, wanted: Collection[str], first: Callable[[int], Ints]) -> Requests | None:
-        if not self._remote:
+        if not all(isinstance(blob, RemoteBlob) for blob in self.blobs):
             return None
         indices, fields, blocks = first(_MOST_AHEAD), self._fetched(wanted), self._ahead
         starts, ends = self._extents(indices, fields)
@@ -201,6 +202,9 @@ class RecordSource(Source):
             return Requests("samples are asked for one by one", 1.0, int((ends - starts).sum()) / count)
         asked, nbytes = blocks.cost(self.shards_of(indices), starts, ends)
         return Requests(f"blocks of {show_bytes(blocks.block)} are fetched ahead", asked / count, nbytes / count)
+
+    def traffic(self) -> Traffic:
+        return reduce(Traffic.and_also, (blob.traffic for blob in self.blobs if isinstance(blob, RemoteBlob)), Traffic())
 
     def _fetched(self, wanted: Collection[str]) -> list[int]:
         """The numbers of the stored fields that are read for these; all, where they are parts of a record."""
@@ -283,6 +287,11 @@ class RecordSource(Source):
             parts += [blob.name, len(index), index.size, value, *index.fields]
         self._fingerprint = digest(self.kind, *parts)
         return self._fingerprint
+
+    def version(self) -> str:
+        # Where the index holds no checksums of records, a shard of the same size may be another.
+        unchecked = [blob.stat().version for blob, index in zip(self.blobs, self.indexes) if index.crc is None]
+        return digest("versions", self.fingerprint(), *unchecked) if unchecked else self.fingerprint()
 
     def describe(self) -> str:
         return f"{self._told()}: {counted(len(self), 'sample')} in {counted(len(self.blobs), 'shard')}"
