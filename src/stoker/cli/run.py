@@ -69,12 +69,17 @@ def run(
                     more = {"timeline": timeline(), "command": command_line()}
                     write_report(loader, html, title=pipeline, batch=batch, training=False, **more)
 
+            last, stopped = None, None
             try:
                 last = _iterate(loader, epochs, limit, show, progress=None if not watch else False)
-            except BaseException:  # a run that is watched is often ended with Ctrl-C
+            except KeyboardInterrupt as error:  # the way to end a run that has shown enough
+                stopped = error
+            except BaseException:
                 report()
                 raise
         stats, why = loader.stats(), loader.why(training=False)
+    if stopped is not None and not stats.batches:
+        raise stopped
     if json:
         print_json({"pipeline": pipeline, **stats_json(stats), **verdict_json(why)})
     else:
@@ -86,6 +91,8 @@ def run(
     for path, what in ((html, "report"), (trace, "timeline; open it in ui.perfetto.dev")):
         if path and not json:
             tell(f"{path}: {what}", style="dim")
+    if stopped is not None:
+        raise stopped
 
 
 def _iterate(loader: Loader, epochs: int, limit: int | None, show: Callable[[Any], None], progress: bool | None) -> Any:
