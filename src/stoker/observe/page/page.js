@@ -351,7 +351,7 @@
   function pictures(data) {
     if (!data.pictures.length) { show("pictures"); return; }
     show("pictures", h("div", { class: "sheet" }, data.pictures.map((each) =>
-      h("figure", {}, h("img", { alt: each.name, src: each.src }), h("figcaption", {}, each.name)))));
+      h("figure", {}, h("img", { alt: each.name, src: each.src }), h("figcaption", { title: each.name }, each.name)))));
   }
 
   function settings(data) {
