@@ -54,21 +54,40 @@ def write_spans(count: int, suffix: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place, stoker.arrays(x=np.arange(8)).batch(4).loader(executor="inline") as loader:
         path = Path(place) / f"trace{suffix}"
         trace = stoker.observe.trace(loader, path, most="100GB")
-        begun = time.monotonic()
+        begun, begun_cpu = time.monotonic(), time.process_time()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for number in range(count // IN_TASK):
             at = begun + number // 4 * 0.02
             trace.task(Span(number % 4, number // 8, number % 8, at, at + 0.0195), steps, costs)
         trace.close()
-        seconds = time.monotonic() - begun
+        seconds, cpu_s = time.monotonic() - begun, time.process_time() - begun_cpu
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         return {
             "spans": count,
             "seconds": seconds,
-            "us_per_span": 1e6 * seconds / count,
+            "core_us_per_span": 1e6 * cpu_s / count,
             "file_mb": path.stat().st_size / 1e6,
             "memory_mb": grown / 1e3,
         }
+
+
+def on_a_core(name: str, folder: Path, suffix: str, batches: int) -> float:
+    """Microseconds of a core for each batch, of all threads: steadier than rates where others use the machine."""
+    with fed(name, folder, suffix) as take:
+        take(batches // 10 + 1)
+        begun = time.process_time()
+        take(batches)
+        return 1e6 * (time.process_time() - begun) / batches
+
+
+def cores_compared(name: str, folder: Path, rounds: int, batches: int) -> dict[str, float]:
+    """The least of some rounds, with a trace and without."""
+    ways = {"traced": ".json", "packed": ".json.gz", "without": ""}
+    found: dict[str, list[float]] = {title: [] for title in ways}
+    for _ in range(rounds):
+        for title, suffix in ways.items():
+            found[title].append(on_a_core(name, folder, suffix, batches))
+    return {title: min(times) for title, times in found.items()}
 
 
 def parse() -> argparse.Namespace:
@@ -100,7 +119,8 @@ def main() -> None:
         ]
         result = compare(entries, options.rounds)
         over = {kind: ratio(result.rates[kind], result.rates["without"]) for kind in ("traced", "packed")}
-        found[name] = {"rows_per_s": result.medians(), "over_without": over}
+        cores = cores_compared(name, folder, options.rounds, 10 if options.quick else 100 if name == "decode" else 2000)
+        found[name] = {"rows_per_s": result.medians(), "over_without": over, "core_us_per_batch": cores}
     report("tracing", options, asked=ASKED, asked_mb=ASKED_MB, pipelines=found, written=spans)
 
 

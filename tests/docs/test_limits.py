@@ -121,7 +121,7 @@ ROWS = {
     "samples of a stream pulled ahead": f"of {front.ROWS}",
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
     "file of `observe.trace`": str(default(trace_events.trace, "most")).replace("GB", " GB"),
-    "events of it that are held back": f"{trace_events._LINES:,}, and {trace_events._HELD_S:g} s",
+    "events of it that are held back": f"{trace_events._NOTED:,}, and {trace_events._HELD_S:g} s",
     "timeline of `observe.tensorboard`": f"{default(tensorboard_log.tensorboard, 'trace_s'):g} s, and "
     f"{tensorboard_log._MOST_TRACE >> 20} MiB",
     "connections to a page of `observe.watch` or `observe.prometheus`": (

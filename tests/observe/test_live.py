@@ -19,7 +19,7 @@ import pytest
 import stoker
 from stoker.errors import ConfigError
 from stoker.loader import Loader
-from stoker.observe import LoaderWatch, live, watch
+from stoker.observe import LoaderWatch, live, page_server, watch
 from stoker.observe.loader_view import LoaderView
 from stoker.observe.meters import Meters
 from stoker.observe.stats import ExecutorStats
@@ -131,6 +131,34 @@ def test_a_tunnel_may_end_at_another_port(page: LoaderWatch) -> None:
 def test_those_who_say_nothing_keep_nobody_waiting(page: LoaderWatch) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(page.url).port)):
         assert ask(page, "/data", X_Stoker_Token=token(page))[0] == 200
+
+
+def test_those_who_talk_slowly_lose_their_places(page: LoaderWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_server, "_WHOLE_S", 0.0)
+    with socket.create_connection(("127.0.0.1", urlsplit(page.url).port), timeout=30) as slow:
+        slow.sendall(b"GET / HT")  # and a byte now and then
+        monkeypatch.setattr(page_server, "_WHOLE_S", 60.0)
+        assert slow.recv(1) == b""
+    until_s = time.monotonic() + 30
+    while page._server._talking and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert not page._server._talking
+    assert ask(page, "/data", X_Stoker_Token=token(page))[0] == 200
+
+
+def test_closing_it_leaves_no_connection(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live._WatchAnswer, "timeout", 600)
+    with watch(loader) as page:
+        silent = socket.create_connection(("127.0.0.1", urlsplit(page.url).port), timeout=30)
+        talking, until_s = [], time.monotonic() + 30
+        while not talking and time.monotonic() < until_s:
+            talking = [thread for thread in threading.enumerate() if thread.name == "stoker-answer"]
+    try:
+        for thread in talking:
+            thread.join(timeout=30)
+        assert talking and not any(thread.is_alive() for thread in talking)
+    finally:
+        silent.close()
 
 
 def test_who_looks_sees_that_the_loader_was_closed(loader: Loader, page: LoaderWatch, monkeypatch: pytest.MonkeyPatch) -> None:

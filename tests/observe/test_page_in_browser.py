@@ -116,6 +116,25 @@ def test_a_report_of_little_is_dark_where_that_is_wanted_and_has_no_empty_charts
     assert "waited" not in page["text"]
 
 
+def test_small_amounts_have_units_of_their_size_and_what_never_came_has_no_time(tmp_path: Path) -> None:
+    small = replace(STATS, batches=0, history=tuple(replace(each, nbytes=15_400) for each in HISTORY))
+    [page] = look(tmp_path, written(tmp_path, {**report(), "stats": page_data("", small, "")["stats"]}), [900])
+    charts = {chart["label"]: chart for chart in page["charts"]}
+    assert charts["Memory"]["units"][0] == "kB"
+    assert "First batch" not in page["text"]
+
+
+def test_a_loop_that_waits_looks_like_it_however_many_steps_it_took(tmp_path: Path) -> None:
+    bars = [
+        bar for n in range(1000) for bar in (["wait", n / 500, n / 500 + 0.00199], ["step", n / 500 + 0.00199, (n + 1) / 500])
+    ]
+    data = report(timeline={"length_s": 2.0, "rows": [{"name": "loop", "bars": bars}]})
+    html = dump(tmp_path, written(tmp_path, data).as_uri())
+    drawn = re.search(r'<path d="([^"]+)" style="fill: var\(--loop-step\);', html)
+    assert drawn is not None
+    assert sum(map(float, re.findall(r"h([\d.]+)v", drawn[1]))) < 20, "pixels of some 800"
+
+
 def test_a_live_page_asks_again_until_the_loader_is_closed(tmp_path: Path) -> None:
     class View:
         closed, asked = False, 0

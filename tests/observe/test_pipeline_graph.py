@@ -109,3 +109,15 @@ def test_no_box_leaves_the_picture_where_it_wraps() -> None:
     rights = [float(rect.get("x", "0")) + float(rect.get("width", "0")) for rect in boxes(svg).values()]
     assert max(rights) <= wide <= 600
     assert len({rect.get("y") for rect in boxes(svg).values()}) > 1
+
+
+def test_a_graph_of_few_boxes_is_as_wide_as_what_is_written_below_them() -> None:
+    kinds = [
+        GraphNode("source", "", "read", 1.0, 9.0),
+        GraphNode("image", "", "native", 1.0, 9.0),
+        GraphNode("map", "", "function"),
+    ]
+    svg = graph_svg(kinds, 300)
+    told = [text for text in ElementTree.fromstring(svg).iter("text") if "bytes per sample" in (text.text or "")]
+    width = float(re.findall(r'viewBox="0 0 (\d+)', svg)[0])
+    assert float(told[0].get("x", "0")) + 6.5 * len(told[0].text or "") < width

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import warnings
+from http.client import HTTPConnection
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
@@ -76,6 +77,23 @@ def test_a_wrong_port_and_a_missing_package_are_named(monkeypatch: pytest.Monkey
         monkeypatch.setitem(sys.modules, "prometheus_client", None)  # type: ignore[arg-type]
         with pytest.raises(MissingExtra, match=r"pip install 'stoker\[prometheus\]'"):
             stoker.observe.prometheus(loader)
+
+
+def test_pages_in_browsers_do_not_reach_it_unless_it_is_for_everybody() -> None:
+    with numbers().batch(4).loader(executor="inline") as loader:
+        page = stoker.observe.prometheus(loader, port=0)
+        open_page = stoker.observe.prometheus(loader, port=0, host="0.0.0.0")
+        for address, host, status in (
+            (page, "evil.example", 403),
+            (page, f"evil.example:{page.port}", 403),
+            (page, f"localhost:{page.port}", 200),
+            (page, "[::1]", 200),
+            (open_page, "trainer.example", 200),
+        ):
+            connection = HTTPConnection("127.0.0.1", address.port, timeout=30)
+            connection.request("GET", "/metrics", headers={"Host": host})
+            assert connection.getresponse().status == status, host
+            connection.close()
 
 
 def test_those_who_say_nothing_keep_nobody_waiting_and_a_forked_child_does_not_serve() -> None:

@@ -35,6 +35,32 @@ def pictures(count: int = 40) -> Any:
     return stoker.arrays(image=rows, label=np.arange(count)).batch(4)
 
 
+def fields(data: bytes) -> list[tuple[int, Any]]:
+    """A protocol buffer's fields: their numbers, and an integer or bytes."""
+    found: list[tuple[int, Any]] = []
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            at += 1
+            value |= (data[at - 1] & 0x7F) << shift
+            shift += 7
+            if data[at - 1] < 0x80:
+                return value
+
+    while at < len(data):
+        key = varint()
+        size = varint()
+        if key & 7 == 2:
+            found.append((key >> 3, data[at : at + size]))
+            at += size
+        else:
+            found.append((key >> 3, size))
+    return found
+
+
 def test_tensorboard_reads_numbers_pictures_the_verdict_and_a_timeline(tmp_path: Path) -> None:
     with pictures().loader(threads=2, ahead=1) as loader:
         log = stoker.observe.tensorboard(tmp_path, loader, every_s=1e-6)
@@ -54,7 +80,17 @@ def test_tensorboard_reads_numbers_pictures_the_verdict_and_a_timeline(tmp_path:
     told = events.Tensors("stoker/verdict")[-1].tensor_proto.string_val[0].decode()
     assert told.split()[0] == why.split()[0]
     (timeline,) = (tmp_path / "stoker" / "plugins" / "profile").glob("*/*.trace.json.gz")
-    assert len(json.loads(gzip.decompress(timeline.read_bytes()))["traceEvents"]) > 20
+    events = json.loads(gzip.decompress(timeline.read_bytes()))["traceEvents"]
+    assert len(events) > 20
+    ((_, space),) = fields((timeline.parent / timeline.name.replace(".trace.json.gz", ".xplane.pb")).read_bytes())
+    plane = fields(space)
+    assert (2, b"/host:CPU") in plane
+    lines = [fields(data) for number, data in plane if number == 3]
+    assert {dict(line)[2] for line in lines} >= {b"training loop", b"worker 0"}
+    kinds = {dict(entry)[1]: dict(fields(dict(entry)[2]))[2].decode() for entry in (fields(data) for n, data in plane if n == 4)}
+    slices = [dict(fields(data)) for line in lines for number, data in line if number == 4]
+    written = sorted((kinds[each[1]], each[2], each[3]) for each in slices)
+    assert written == sorted((e["name"], e["ts"] * 10**6, e["dur"] * 10**6) for e in events if e["ph"] == "X")
 
 
 def test_without_a_loader_all_those_made_from_then_on_are_logged(tmp_path: Path) -> None:

@@ -84,3 +84,18 @@ def test_where_there_is_no_terminal_a_line_says_how_it_goes(capsys: Any, monkeyp
     [told] = capsys.readouterr().err.splitlines()
     assert told.startswith("60 samples, ") and "the loop waited" in told
     assert line(GLANCE, training=False) == "1,000 samples, 1,000 per second, workers busy 90%"
+
+
+def test_where_there_is_no_terminal_the_end_of_the_loader_is_seen_before_the_next_line_is_due(capsys: Any) -> None:
+    class Waited(threading.Event):
+        longest = 0.0
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.longest = max(self.longest, timeout or 0.0)
+            loader.close()
+            return False
+
+    loader = numbers().batch(6).loader(threads=1)
+    stop = Waited()
+    TerminalView(LoaderView(loader, "watch")).run(stop)
+    assert stop.longest <= 1.0 and capsys.readouterr().err == ""

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from stoker.errors import ClosedError, ConfigError, WriteError
 from stoker.observe.meters import Meters, Span, StepName
 from stoker.observe.stats import ExecutorStats
 from stoker.observe.trace_events import TraceEvents
-from stoker.observe.trace_file import TraceFile
 
 from ..loader.runs import numbers, run_python, spread
 
@@ -82,6 +82,11 @@ def events_of(path: Path) -> Events:
     document = json.loads(gzip.decompress(data) if path.name.endswith(".gz") else data)
     events: Events = document["traceEvents"]
     return events
+
+
+def written(events: TraceEvents) -> Events:
+    found: Events = json.loads("[0" + "".join(events.take_lines()) + "]")[1:]
+    return found
 
 
 def slices(events: Events) -> Events:
@@ -183,7 +188,7 @@ def test_counters_show_the_rate_what_is_ready_and_what_is_in_flight() -> None:
     events = TraceEvents(meters, 0.0)
     meters.delivered(meters.request(), 50, 100)
     events.loop(1.0, 1.5, 2.0)
-    counted = [json.loads(line[2:]) for line in events.lines if '"C"' in line]
+    counted = [event for event in written(events) if event["ph"] == "C"]
     assert [(event["name"], *event["args"].items()) for event in counted] == [
         ("samples per second", ("samples", 25)),
         ("units ready", ("units", 0)),
@@ -201,7 +206,7 @@ def test_hand_overs_lie_within_waits_and_workers_that_are_moved_in_their_process
     meters.moved(4, ExecutorStats("processes", 2, 2))
     events.task(Span(3, 1, 0, 13.0, 13.5), (), None)
     events.task(Span(0, 2, 0, 9.0, 13.5), (), None)  # begun before the trace
-    lines: Events = [json.loads(line[2:]) for line in events.lines]
+    lines = written(events)
     shown = [(event["name"], row_of(event), event["ts"], event["dur"]) for event in slices(lines)]
     assert shown == [
         ("wait", (2001, 1), 1_000_000, 1_000_000),
@@ -219,7 +224,7 @@ def test_the_file_opens_while_it_grows_and_after_its_process_was_killed(tmp_path
 import sys, time
 import numpy as np, stoker
 import stoker.observe.trace_events as events
-events._LINES = 50
+events._NOTED = 20
 loader = stoker.arrays(x=np.arange(100_000)).batch(10).loader()
 traces = [stoker.observe.trace(loader, path) for path in sys.argv[1:]]
 for number, batch in enumerate(loader):
@@ -302,25 +307,57 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path: Path, caplog:
         os.close(full)
         assert len(list(loader)) == 1000
     assert isinstance(recorded.error, WriteError) and "training goes on" in caplog.text
+    assert "What was written of it is incomplete" in str(recorded.error), "and is not gone"
 
 
 def test_many_spans_take_little_memory(tmp_path: Path) -> None:
-    meters, steps = Meters(4), [StepName("read", "read"), StepName("image jpg")]
-    events = TraceEvents(meters, 0.0)
-    file = TraceFile(tmp_path / "trace.json.gz", *events.head)
     report = Report(2)
     report.seconds, report.rows = [0.001, 0.002], 32
-    before, most = sys.getallocatedblocks(), 0
-    for number in range(70_000):
-        events.task(Span(number % 4, number, 0, number / 1000, number / 1000 + 0.0035), steps, report)
-        if len(events.lines) >= 2000:
-            most = max(most, sys.getallocatedblocks() - before)
-            events.write_to(file)
-    events.write_to(file)
-    file.close()
-    assert most < 10_000, "of 210,000 spans those are in memory that are not written yet"
-    text = gzip.decompress((tmp_path / "trace.json.gz").read_bytes())
+    steps = [StepName("read", "read"), StepName("image jpg")]
+    path, most = tmp_path / "trace.json.gz", 0
+    with numbers().batch(4).loader(executor="inline") as loader, stoker.observe.trace(loader, path) as recorded:
+        base_s, before = time.monotonic(), sys.getallocatedblocks()
+        for number in range(70_000):
+            start_s = base_s + number / 1000
+            recorded.task(Span(number % 4, number, 0, start_s, start_s + 0.0035), steps, report)
+            if number % 777 == 0:
+                most = max(most, sys.getallocatedblocks() - before)
+    assert most < 20_000, "of 210,000 spans those are in memory that are not written yet"
+    text = gzip.decompress(path.read_bytes())
     assert text.count(b'"ph":"X"') == 210_000 and len(text) / 210_000 < 110
+
+
+def test_steps_are_within_their_task_and_in_order_whatever_clocks_said() -> None:
+    events = TraceEvents(Meters(2), 0.0)
+    steps = [StepName('100 % "sure"'), StepName("read", "read"), StepName("late"), StepName("unheard of")]
+    report = Report(0)
+    for seconds in ([0.25, 0.0, 0.5], [0.25, -0.1, 9.0, 1.0], [0.0, 0.0, 0.0, 0.0], []):
+        report.seconds = seconds
+        events.task(Span(0, 7, 0, 1.0, 2.0), steps, report)
+    events.task(Span(1, 8, -1, 1.0, 2.0), steps, None)
+    shown = [(event["name"], event["tid"], event["ts"], event["dur"], event.get("args")) for event in slices(written(events))]
+    unit = ("unit 7", 2, 1_000_000, 1_000_000, {"rows": 0})
+    assert shown == [
+        unit,
+        ('100 % "sure"', 2, 1_000_000, 250_000, None),
+        ("late", 2, 1_250_000, 500_000, None),
+        unit,
+        ('100 % "sure"', 2, 1_000_000, 250_000, None),
+        ("late", 2, 1_250_000, 750_000, None),
+        unit,
+        unit,
+        ("join unit 8", 3, 1_000_000, 1_000_000, None),
+    ]
+
+
+def test_there_may_be_more_steps_than_a_number_has_bits() -> None:
+    events = TraceEvents(Meters(1), 0.0)
+    steps = [StepName(f"map {number}") for number in range(100)]
+    report = Report(100)
+    report.seconds = [0.0, 0.001] * 50
+    events.task(Span(0, 0, 0, 1.0, 2.0), steps, report)
+    names = [event["name"] for event in slices(written(events))]
+    assert names == ["unit 0", *(f"map {number}" for number in range(1, 100, 2))]
 
 
 def test_the_trace_opens_in_perfettos_own_trace_processor(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ..engine.background import Background
 from ..errors import ConfigError
 from .loader_view import LoaderView
 from .page_data import finite
-from .page_server import PageAnswer, PageServer
+from .page_server import PageAnswer, PageServer, names_this_machine
 from .report import page_policy, run_page, sample_pictures
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("stoker")
 
 _HOST = "127.0.0.1"
-#: names under which a browser on this machine, or at the other end of a tunnel to it, may ask
-_NAMES = ("127.0.0.1", "localhost")
 _TOKEN = "X-Stoker-Token"
 #: who looked so lately at a loader that is closed is given so long to see how it ended
 _LOOKED_S, _LINGER_S = 5.0, 3.0
@@ -182,12 +180,9 @@ class _WatchAnswer(PageAnswer):
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _no_such_method  # noqa: N815
 
     def _from_here(self) -> bool:
-        """Whether a browser asks that took this server for what it is: by a name of this machine, and for a page of ours.
-
-        A page of others whose name was made to lead here (DNS rebinding) shows in `Host`, any other in `Origin`.
-        """
+        """Whether a browser asks that took this server for what it is: by a name of this machine, and for a page of ours."""
         host = self.headers.get("Host", "")
-        if host.rpartition(":")[0] not in _NAMES and host not in _NAMES:
+        if not names_this_machine(host):
             return False
         origin = self.headers.get("Origin")
         if origin is not None and origin != f"http://{host}":

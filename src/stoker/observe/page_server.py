@@ -11,6 +11,7 @@ import os
 import socket
 import socketserver
 import threading
+import time
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -21,10 +22,22 @@ from ..errors import ConfigError
 
 _log = logging.getLogger("stoker")
 
-#: connections at the same time, and how long one may say nothing
-_CONNECTIONS, _SILENT_S = 16, 5.0
+#: connections at the same time, how long one may say nothing, and how long one may take in all
+_CONNECTIONS, _SILENT_S, _WHOLE_S = 16, 5.0, 15.0
 #: how often it is looked whether it is to end
 _TURN_S = 0.25
+#: names under which a browser on this machine, or at the other end of a tunnel to it, asks
+_HERE = ("127.0.0.1", "localhost", "[::1]")
+
+
+def names_this_machine(host: str) -> bool:
+    """Whether a `Host` header is one of this machine. Any other is that of a page of others whose name was made to lead here
+    (DNS rebinding).
+
+    >>> names_this_machine("localhost:8080"), names_this_machine("evil.example")
+    (True, False)
+    """
+    return host in _HERE or host.rpartition(":")[0] in _HERE
 
 
 class PageAnswer(BaseHTTPRequestHandler):
@@ -59,6 +72,7 @@ class PageServer(socketserver.TCPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._open = threading.BoundedSemaphore(_CONNECTIONS)
         self._thread: Background | None = None
+        self._talking: dict[socket.socket, float] = {}  # until when; changed and copied in single steps
         super().__init__((host, port), answer)
         self.port: int = self.server_address[1]
         _serving[id(self)] = self
@@ -95,22 +109,33 @@ class PageServer(socketserver.TCPServer):
         try:
             while not stop.is_set() and not self.over:
                 self.handle_request()
+                self._hang_up_on_the_slow()
         finally:
             self.end()
 
     def end(self) -> None:
-        """Free the port; idempotent."""
+        """Free the port, and wait for nobody who has not asked yet; idempotent."""
         _serving.pop(id(self), None)
         self.server_close()
+        for request in list(self._talking):
+            _hang_up(request, socket.SHUT_RD)
+
+    def _hang_up_on_the_slow(self) -> None:
+        """Who sends a byte now and then is never silent, and would keep a place for good."""
+        now = time.monotonic()
+        for request, until_s in list(self._talking.items()):
+            if now >= until_s:
+                _hang_up(request)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._open.acquire(blocking=False):
             self.shutdown_request(request)
             return
+        self._talking[request] = time.monotonic() + _WHOLE_S
         try:
             Daemons(partial(_hang_up, request)).start("a connection", "stoker-answer", self._converse, request, client_address)
         except ConfigError:
-            self._open.release()
+            self._let_go(request)
             raise
 
     def _converse(self, request: Any, client_address: Any) -> None:
@@ -119,16 +144,20 @@ class PageServer(socketserver.TCPServer):
         except Exception:  # noqa: BLE001  nobody else hears of it, and the loader must not care
             _log.debug("an answer failed", exc_info=True)
         finally:
+            self._let_go(request)
             self.shutdown_request(request)
-            self._open.release()
+
+    def _let_go(self, request: Any) -> None:
+        del self._talking[request]
+        self._open.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug("a connection failed", exc_info=True)
 
 
-def _hang_up(request: socket.socket) -> None:
+def _hang_up(request: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     try:
-        request.shutdown(socket.SHUT_RDWR)
+        request.shutdown(how)
     except OSError:
         return  # it has gone
 

@@ -159,9 +159,9 @@ def graph_svg(nodes: Sequence[GraphNode], width: int = 940) -> str:
                 body.append(_edge(box.node, box.x + box.width, after.x, middle, most))
         end = row[-1].x + row[-1].width, middle
         y += height + 40
-    legend = _legend(nodes, y - 18)
+    legend, legend_end = _legend(nodes, y - 18)
     full = y - 40 + _EDGE + (34 if legend else 0)
-    wide = max([*(row[-1].x + row[-1].width + 2 * _EDGE for row in rows), 420.0])
+    wide = max([*(row[-1].x + row[-1].width + 2 * _EDGE for row in rows), legend_end, 420.0])
     told = escape(_told(nodes))
     return (
         '<div style="overflow-x:auto;max-width:100%">'
@@ -246,8 +246,8 @@ def _thickness(node: GraphNode, most: float) -> float:
     return 1.5 + (5.5 * ((node.bytes or 0.0) / most) ** 0.5 if most else 0.0)
 
 
-def _legend(nodes: Sequence[GraphNode], y: float) -> str:
-    """What colours and sizes mean, as far as they occur."""
+def _legend(nodes: Sequence[GraphNode], y: float) -> tuple[str, float]:
+    """What colours and sizes mean, as far as they occur; and where that ends, in a wide font."""
     parts, x = [], float(_EDGE)
     for kind, (colour, told) in _KINDS.items():
         if told and any(node.kind == kind for node in nodes):
@@ -257,8 +257,10 @@ def _legend(nodes: Sequence[GraphNode], y: float) -> str:
     sizes = ["boxes: time of one worker per sample"] if any(node.cost_us for node in nodes) else []
     sizes += ["edges: bytes per sample"] if any(node.bytes for node in nodes[:-1]) else []
     if sizes:
-        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" opacity=".75">{"; ".join(sizes)}</text>')
-    return f'<g font-size="11.5">{"".join(parts)}</g>' if parts else ""
+        told = "; ".join(sizes)
+        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" opacity=".75">{told}</text>')
+        x += 6.8 * len(told)
+    return f'<g font-size="11.5">{"".join(parts)}</g>' if parts else "", x
 
 
 def _told(nodes: Sequence[GraphNode]) -> str:

@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from ..registry import needed
 from .followers import Follower
 from .meters import Meters
-from .page_server import PageAnswer, PageServer
+from .page_server import PageAnswer, PageServer, names_this_machine
 from .stats import Histogram, Stats
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ _STATES = (("cpu", "cpu_s"), ("lock", "lock_s"), ("queued", "queued_s"), ("wait"
 def prometheus(loader: Loader, port: int = 9464, host: str = "127.0.0.1") -> PrometheusPage:
     """Serve what a loader measures to Prometheus, at ``http://127.0.0.1:9464/metrics``, until the loader is closed.
 
-    Only programs on this machine reach it, unless `host` says otherwise: "0.0.0.0" is reached from everywhere, and asks nobody
-    who they are. Port 0 is one that is free; the page's `address` has it. Needs the package `prometheus-client`. Every metric has
-    the label ``rank``; processes on one machine need ports of their own.
+    Only programs on this machine reach it, and no page in its browsers, unless `host` says otherwise: "0.0.0.0" is reached from
+    everywhere, and asks nobody who they are. Port 0 is one that is free; the page's `address` has it. Needs the package
+    `prometheus-client`. Every metric has the label ``rank``; processes on one machine need ports of their own.
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65536:
         raise ConfigError(f"observe.prometheus(port={port!r}): must be an integer from 0 to 65535")
@@ -85,13 +85,17 @@ class _MetricsServer(PageServer):
     def __init__(self, host: str, port: int, page: Callable[[], bytes], kind: str) -> None:
         self.page, self.kind = page, kind
         super().__init__(host, port, _MetricsAnswer)
+        self.loopback = self.server_address[0] in ("127.0.0.1", "::1")
 
 
 class _MetricsAnswer(PageAnswer):
     server: _MetricsServer
 
     def do_GET(self) -> None:  # noqa: N802
-        if self.path.partition("?")[0] in ("/", "/metrics"):
+        host = self.headers.get("Host")
+        if host is not None and self.server.loopback and not names_this_machine(host):
+            self.send_error(403, "asked by the name of another machine")
+        elif self.path.partition("?")[0] in ("/", "/metrics"):
             self.send_page(200, self.server.kind, self.server.page())
         else:
             self.send_error(404)

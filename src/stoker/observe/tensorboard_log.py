@@ -26,6 +26,7 @@ from .stats import Stats
 from .trace_events import Trace
 from .verdict import verdict
 from .wall_clock import seconds_since_1970
+from .xplane_file import write_xplane
 
 if TYPE_CHECKING:
     from ..batch.batch import Batch
@@ -37,8 +38,8 @@ _log = logging.getLogger("stoker")
 _PICTURES, _SIDE = 16, 256
 #: between two verdicts
 _VERDICT_S = 60.0
-#: bytes of the timeline: a browser has to hold all of it, and packed it is a tenth
-_MOST_TRACE = 20 << 20
+#: bytes of the timeline: a browser has to hold all of it, and packed it is less than a tenth
+_MOST_TRACE = 1 << 20
 #: folders that somebody writes to
 _in_use: set[Path] = set()
 
@@ -89,7 +90,7 @@ class TensorBoardLog(Follower):
         self._file: BinaryIO | None = None
         try:
             self._file = self._open()
-            self._trace = Trace(loader, self._timeline(), trace_s, _MOST_TRACE) if trace_s else None
+            self._trace = _Timeline(loader, self._timeline(), trace_s, _MOST_TRACE) if trace_s else None
         except OSError as error:
             self._let_go()
             if isinstance(error, WriteError):
@@ -196,6 +197,21 @@ class TensorBoardLog(Follower):
         if file is not None:
             file.close()
         _in_use.discard(self.folder)
+
+
+class _Timeline(Trace):
+    """A trace that is also written as the profile plugin reads it, when it ends."""
+
+    def __init__(self, loader: Loader, path: Path, seconds: float, most: int) -> None:
+        super().__init__(loader, path, seconds, most)
+        self._path = path
+
+    def _finish(self) -> None:
+        super()._finish()
+        try:
+            write_xplane(self._path, self._path.with_name(self._path.name.replace(".trace.json.gz", ".xplane.pb")))
+        except (OSError, EOFError, ValueError) as error:
+            _log.warning("%s: the timeline for TensorBoard could not be written: %s", self._path.parent, error)
 
 
 class TensorBoardLogs:

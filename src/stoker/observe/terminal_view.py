@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -74,9 +75,12 @@ class TerminalView:
                 _drawing.pop(id(live), None)
 
     def _write(self, console: Console, stop: threading.Event) -> None:
-        while not stop.wait(_LINES_S) and not self._view.closed:
-            sys.stderr.write(f"{line(self._view.glance(), self._view.training)}\n")
-            sys.stderr.flush()
+        due_s = time.monotonic() + _LINES_S
+        while not stop.wait(_DRAWN_S) and not self._view.closed:
+            if time.monotonic() >= due_s:
+                due_s += _LINES_S
+                sys.stderr.write(f"{line(self._view.glance(), self._view.training)}\n")
+                sys.stderr.flush()
 
     def _frame(self) -> RenderableType:
         return frame(self._view.glance(), self._view.title, self._view.training, self._url)

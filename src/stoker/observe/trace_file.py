@@ -89,7 +89,7 @@ class TraceFile:
             _write_all(self._fd, data + end if self._plain else data, self.size if self._plain else None)
         except OSError as error:
             self._take_back()
-            raise write_error(error, self.told, None, 0, 0) from error
+            raise write_error(error, self.told, None, self.size, 0) from error
         self.size += len(data)
         self._end = end
 

@@ -185,7 +185,7 @@
       found.push(["Workers busy", percent(now ? now[3] : stats.busy_share), `${many(stats.workers, "worker")} on ${many(stats.cores, "core")}`]);
     }
     if (last && last.budget) found.push(["Memory in flight", bytes(last.nbytes), `of ${bytes(last.budget)} allowed`]);
-    found.push(["First batch", seconds(stats.first_batch_s), "after it was asked for"]);
+    if (stats.batches) found.push(["First batch", seconds(stats.first_batch_s), "after it was asked for"]);
     if (stats.skipped) found.push(["Left out", count(stats.skipped), "bad samples"]);
     byId("tiles").replaceChildren(...found.map(([name, figure, note]) =>
       h("section", {}, h("h2", {}, name), h("div", { class: "figure" }, figure), h("p", { class: "note" }, note))));
@@ -259,8 +259,9 @@
           const start = Math.max(x(from), ends[name] || 0), wide = x(to) - start;
           if (wide <= 0) continue;
           const seam = wide > 3 ? 0.8 : 0;
-          paths[name] = `${paths[name] || ""}M${start.toFixed(1)} ${y}h${Math.max(0.6, wide - seam).toFixed(1)}v${thick}H${start.toFixed(1)}z`;
-          ends[name] = start + Math.max(0.6, wide);
+          // As wide as it is: a thousand steps of some microseconds, each a pixel wide, would look like all of the time.
+          paths[name] = `${paths[name] || ""}M${start.toFixed(2)} ${y}h${(wide - seam).toFixed(2)}v${thick}H${start.toFixed(2)}z`;
+          ends[name] = start + wide;
         }
         for (const [name, d] of Object.entries(paths)) nodes.push(s("path", { d, style: { fill: `var(--${colour(name)})` } }, s("title", {}, `${row.name}: ${told[name] || name}`)));
       });
@@ -281,7 +282,7 @@
     if (parts.length < 2) { show("queue"); return; }
     const times = parts.map((part) => part.at_s), lengths = parts.map((part) => part.length_s), budget = Math.max(...parts.map((part) => part.budget));
     const units = [{ name: "in the making or ready", colour: "hue-6", values: parts.map((part) => part.in_flight) }, { name: "ready", colour: "loop-step", values: parts.map((part) => part.ready) }];
-    const most = Math.max(...parts.map((part) => part.nbytes)), scale = most >= 1e9 ? [1e9, "GB"] : [1e6, "MB"], size = parts.map((part) => part.nbytes / scale[0]);
+    const most = Math.max(...parts.map((part) => part.nbytes)), scale = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([from]) => most >= from) || [1, "B"], size = parts.map((part) => part.nbytes / scale[0]);
     const used = [{ name: "batches in flight", colour: "hue-2", values: size, unit: scale[1] }, { name: "allowed", colour: "wait", values: parts.map((part) => part.budget / scale[0]), unit: scale[1], line: true, dashed: true }];
     const little = Math.max(...size) * scale[0] < budget / 5;
     if (little) used.pop();
@@ -350,7 +351,7 @@
   function pictures(data) {
     if (!data.pictures.length) { show("pictures"); return; }
     show("pictures", h("div", { class: "sheet" }, data.pictures.map((each) =>
-      h("figure", {}, h("img", { alt: each.name, src: each.src }), h("figcaption", {}, each.name)))));
+      h("figure", {}, h("img", { alt: each.name, src: each.src }), h("figcaption", { title: each.name }, each.name)))));
   }
 
   function settings(data) {
