@@ -10,7 +10,7 @@ import pytest
 
 import stoker
 from stoker.image import CenterCrop, RandomResizedCrop
-from stoker.loader.known_facts import IdleCores
+from stoker.loader.idle_cores import IdleCores
 
 from ..support import Passing, jpeg_bytes
 
@@ -66,9 +66,9 @@ def test_facts_say_where_samples_are_and_what_the_user_chose(photos: stoker.Pipe
 
 def test_cores_are_idle_only_while_batches_are_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = [0.0]
-    monkeypatch.setattr("stoker.loader.known_facts.idle_seconds", lambda: seconds[0])
-    monkeypatch.setattr("stoker.loader.known_facts.usable_cores", lambda: 4)
-    monkeypatch.setattr("stoker.loader.known_facts.time", Passing())
+    monkeypatch.setattr("stoker.loader.idle_cores.idle_seconds", lambda: seconds[0])
+    monkeypatch.setattr("stoker.loader.idle_cores.usable_cores", lambda: 4)
+    monkeypatch.setattr("stoker.loader.idle_cores.time", Passing())
     cores = IdleCores()
     assert cores.mean() is None
     for now, idle_s, paused in ((0.1, 9.0, False), (1.0, 1.0, False), (11.0, 40.0, True), (12.0, 41.0, False)):

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from ..observe.facts import Facts
 from ..observe.followers import newcomers
 from ..observe.meters import Along, Meters, Occupancy
 from ..observe.stats import Stats
-from ..observe.trace_events import write_latest
-from ..observe.verdict import Verdict, verdict
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
 from ..plan.ranks import Rank, rank_of
@@ -68,8 +66,8 @@ from .build import (
 )
 from .cache_review import CacheReview
 from .front import Flow, open_front
+from .idle_cores import IdleCores
 from .interference import Interference
-from .known_facts import IdleCores, facts_of
 from .look_ahead import Forerunner
 from .open_cache import open_cache
 from .origin_times import OriginTimes
@@ -78,6 +76,9 @@ from .step_count import check_steps, epoch_steps, nothing_came
 from .supply import CountedSupply, CutSupply, SkipRows
 from .thread_count import core_share
 from .trainer_epochs import Trainer, TrainerSampler
+
+if TYPE_CHECKING:
+    from ..observe.verdict import Verdict
 
 #: how often a thread that waits for its turn looks whether the loader was closed, and how long `close` waits for its own
 _TURN_S = 1.0
@@ -492,10 +493,14 @@ class Loader:
 
         Without `training` whoever takes the batches does nothing with them, so that waiting for them means nothing.
         """
+        from ..observe.verdict import verdict
+
         return verdict(self._meters.since_move(), self.facts(), training=training)
 
     def facts(self) -> Facts:
         """What the verdict is given beside measurements: where samples are, what could be cached, what the user chose."""
+        from .known_facts import facts_of
+
         return facts_of(
             self._plan,
             self._work.runner,
@@ -513,6 +518,8 @@ class Loader:
 
         `stoker.observe.trace` writes all of them, and the steps of each task, as they come.
         """
+        from ..observe.trace_events import write_latest
+
         write_latest(self._meters, path, self._rank.rank)
 
     def _explained(self) -> str:
