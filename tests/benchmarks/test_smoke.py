@@ -125,7 +125,7 @@ def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> Non
 def test_every_benchmark_is_tested_and_listed_in_run_all(benchmarks_on_path: None) -> None:
     import run_all
 
-    own = {"clients", "data", "measure", "ours", "resnet", "run_all", "shards", "slow_server", "workloads"}
+    own = {"clients", "data", "measure", "ours", "resnet", "run_all", "s3_server", "shards", "slow_server", "workloads"}
     found = {path.stem for path in BENCHMARKS.glob("*.py")} - own
     assert found == set(WITH) == set(run_all.BENCHMARKS)
 

@@ -54,8 +54,8 @@ LOGIN = base64.b64encode(f"reader:{SECRET}".encode()).decode()
 # ---- clients -----------------------------------------------------------------------------------------------------------------
 
 
-def samples_of(pipeline: stoker.Pipeline) -> dict[str, bytes]:
-    with pipeline.batch(1).loader(executor="inline") as loader:
+def samples_of(pipeline: stoker.Pipeline, memory: str = "2GB") -> dict[str, bytes]:
+    with pipeline.batch(1).loader(executor="inline", memory=memory) as loader:
         return {key: bytes(data) for batch in loader for key, data in zip(batch["txt"], batch["bin"])}
 
 
@@ -71,6 +71,13 @@ def read_tfrecord(url: str, patience: stoker.Patience) -> dict[str, bytes]:
     return samples_of(stoker.tfrecord(url, {"txt": str, "bin": bytes}, patience=patience))
 
 
+def read_one_by_one(url: str, patience: stoker.Patience) -> dict[str, bytes]:
+    """With too little memory to read blocks ahead, which may be the whole of a small file."""
+    if url.partition("?")[0].endswith("tar"):
+        return samples_of(stoker.tar(url, patience=patience), "8MB")
+    return samples_of(stoker.tfrecord(url, {"txt": str, "bin": bytes}, patience=patience), "8MB")
+
+
 def read_through_a_cache(url: str, patience: stoker.Patience) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder, closing(stoker.Cache(folder, limit="10MB")) as cache:
         return read_tar(url, patience, cache=cache)
@@ -83,6 +90,8 @@ CLIENTS: dict[str, tuple[str, Callable[[str, stoker.Patience], dict[str, bytes]]
     "gzip": ("tar.gz", read_tar),
     "cache": ("tar", read_through_a_cache),
     "tfrecord": ("tfrecord", read_tfrecord),
+    "tar records": ("tar", read_one_by_one),
+    "tfrecord records": ("tfrecord", read_one_by_one),
 }
 
 
