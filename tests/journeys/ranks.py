@@ -1,4 +1,4 @@
-"""Two processes that train together, as torchrun would start them."""
+"""Processes that train together, as torchrun would start them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ WORLD = 2
 _DEADLINE_S = 200.0
 
 
-def run_ranks(module: str, folder: Path) -> list[Any]:
-    """Call ``main()`` of a module in `WORLD` processes; what it returned in each of them. They must end in time."""
+def run_ranks(module: str, folder: Path, world: int = WORLD) -> list[Any]:
+    """Call ``main()`` of a module in `world` processes; what it returned in each of them. They must end in time."""
     import torch.distributed as dist
 
     meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # on a port the system chooses
     script = f"from tests.journeys.ranks import be_rank; from {module} import main; be_rank(main)"
     processes = []
-    for rank in range(WORLD):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": WORLD}
+    for rank in range(world):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
         settings = {
             **place,
             "MASTER_ADDR": "127.0.0.1",
@@ -45,18 +45,30 @@ def run_ranks(module: str, folder: Path) -> list[Any]:
         for process in processes:
             process.kill()
             process.wait()
-    assert codes == [0] * WORLD, "\n".join((folder / f"{rank}.log").read_text() for rank in range(WORLD))
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(WORLD)]
+    assert codes == [0] * world, "\n".join((folder / f"{rank}.log").read_text() for rank in range(world))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 
 
 def be_rank(main: Callable[[Path], Any]) -> None:
-    """In such a process: join the other, call `main`, leave its result for the parent."""
+    """In such a process: join the others, call `main`, leave its result for the parent."""
     import torch.distributed as dist
 
     rank, folder = int(os.environ["RANK"]), Path(sys.argv[1])
-    store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), timeout=timedelta(seconds=_DEADLINE_S / 2))
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD, timeout=timedelta(seconds=_DEADLINE_S / 2))
+    join_group(meeting_place(), rank, int(os.environ["WORLD_SIZE"]))
     result = main(folder)
     dist.barrier()
     dist.destroy_process_group()
     (folder / f"{rank}.json").write_text(json.dumps(result))
+
+
+def meeting_place() -> Any:
+    """The store that all processes of a test share."""
+    import torch.distributed as dist
+
+    return dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), timeout=timedelta(seconds=_DEADLINE_S / 2))
+
+
+def join_group(store: Any, rank: int, world: int) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=_DEADLINE_S / 2))

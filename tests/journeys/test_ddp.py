@@ -14,6 +14,7 @@ import pytest
 from stoker.observe import Stats, merge
 
 from ..loader.runs import environment
+from .changing_ranks import SAMPLES as CHANGING
 from .ranks import run_ranks
 
 pytest.importorskip("torch")
@@ -128,3 +129,15 @@ def test_what_all_ranks_measured_is_the_same_on_each(tmp_path: Path) -> None:
     both = Stats.from_dict(ranks[0]["both"])
     assert both == replace(merge([first, second]), cores=first.cores + second.cores)  # each has its share of them
     assert (both.ranks, both.batches, both.samples) == (2, 8, 40)
+
+
+def test_two_ranks_then_one_then_three_train_on_every_sample_once(tmp_path: Path) -> None:
+    """By restarts from a saved state, over three epochs; and without any, by `reshard`, in one epoch of 2, 1, 3 and 2 ranks."""
+    ranks = run_ranks("tests.journeys.changing_ranks", tmp_path, 3)
+    for way, epochs in (("restarts", 3), ("elastic", 1)):
+        rows = sorted(tuple(row) for found in ranks for row in found[way])
+        assert rows == [(epoch, x) for epoch in range(epochs) for x in range(CHANGING)], way
+        assert all(found[way] for found in ranks), "every process had its share"
+    for weights in zip(*(found["weights"] for found in ranks)):
+        trained = [each for each in weights if each]
+        assert trained == [trained[0]] * len(trained), "those who trained together have the same weights"

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -31,7 +32,7 @@ from ..observe.meters import Along, Meters, Occupancy
 from ..observe.stats import Stats
 from ..plan.cursor import MOST_EPOCHS, Cursor, decode, encode
 from ..plan.plan import Plan
-from ..plan.ranks import Rank, rank_of
+from ..plan.ranks import Rank, check_rank, rank_of
 from ..profiler_ranges import within
 from ..sizes import counted, parse_bytes
 from ..source.chunk import Chunk
@@ -171,6 +172,8 @@ class Loader:
         self._before: Cursor | None = None  # in front of the batch in the consumer's hands; None: it has none
         self._placed: Cursor | None = self._cursor  # where the user put it: made or loaded there; None: a batch was taken since
         self._unsettled = False  # whether it is open that the epoch goes on after a loaded cursor
+        self._passed: Cursor | None = None  # loaded, but after it there was no batch, so that the next epoch comes
+        self._taking = False  # whether a batch is being waited for, by whoever's turn it is
         self._wanted: int | None = None  # the epoch after the one at work; None: the next
         self._trainer = Trainer()
         self._progress: _Progress | None = None  # of the iterator that is at work
@@ -252,12 +255,15 @@ class Loader:
         if iterator.progress is not self._progress:
             raise ClosedError("this iterator has ended: its loader was iterated again, or loaded a state; use the new iterator")
         iterator.progress.begun = True
+        if iterator.portions is not None and iterator.portions.deal is not self._deal:
+            iterator.portions = None  # resharded: what was not handed out of them is dealt again
         asked = None if iterator.portions and not self._meters.sinks else self._meters.request()
         # Who asks for a batch is done with the one before it.
         if self._unsettled:
             self._settle()
         self._before, self._placed = self._cursor, None
         while not iterator.portions:
+            self._taking = True
             try:
                 unit = within("wait for batch", self._take)
                 iterator.portions = None if unit is None else _Portions(self, unit)
@@ -265,6 +271,8 @@ class Loader:
                 self._stop_feed()
                 iterator.progress.ended = not self._closed  # who asks next hears that it was closed, not that it ended
                 raise
+            finally:
+                self._taking = False
             if unit is None:
                 if self._wanted == self._cursor.epoch:
                     self._wanted = None  # said of this very epoch, not that it should come again
@@ -396,6 +404,15 @@ class Loader:
         self._move(cursor)
 
     @property
+    def rank(self) -> Rank:
+        """Which rank this loader runs as: its `rank` and `world`, and `where`, which names who says so.
+
+        It prints as "rank 1 of 2 (torchrun: RANK and WORLD_SIZE)". A loader of a pipeline without `shard` is alone.
+        """
+        self._follow_rank()
+        return self._rank
+
+    @property
     def batch_sampler(self) -> TrainerSampler:
         """For trainers such as Lightning, which set a loader's epoch by it."""
         return TrainerSampler(self._follow_trainer, self._deal.size)
@@ -417,7 +434,7 @@ class Loader:
         if before is None:
             before = self._trainer.reads_ahead
         cursor = self._before if before and self._before is not None else self._cursor
-        counts = None if self._skips is None else self._skips.counts(cursor, self._deal.world)
+        counts = None if self._skips is None else self._with_counts(cursor).counts
         return encode(cursor, self._pipeline_identity(), counts)
 
     @_in_turn
@@ -440,20 +457,61 @@ class Loader:
         self._meters.epoch_left()
         self._progress = self._wanted = None
         self._trainer = Trainer()
-        self._place(cursor)
+        self._place(cursor, cursor)
 
-    def _place(self, cursor: Cursor) -> None:
-        """Go on from here; the start of the next epoch where no batch is left in this one."""
+    @_in_turn
+    def reshard(self, rank: int, world: int) -> None:
+        """Be `rank` of `world` from the next step on, whatever was found or given before; for ranks that join and leave.
+
+        Every rank calls it after the same step, between two batches. An iterator at work goes on: what was prepared for the old
+        ranks is dropped, and the samples that no rank was handed are dealt again. So each comes exactly once (with
+        ``remainder="drop"``, up to those that do not fill the last batch). A rank that joins loads the state of any other first.
+        """
+        self._check_open()
+        _check_count("reshard(rank=", rank, 0)
+        _check_count("reshard(world=", world, 1)
+        check_rank(rank := int(rank), world := int(world), "reshard")
+        if self._plan.shard is None:
+            raise ConfigError(
+                f"reshard({rank}, {world}): this pipeline has no shard(), so that every rank gets all samples; add .shard() to it"
+            )
+        if self._taking:
+            raise ConfigError("reshard() was called while a batch is being made; call it between steps, not in a signal handler")
+        deal = self._plan.deal(rank, world)
+        check_steps(self._plan, deal)
+        here, before = self._with_counts(self._passed or self._cursor), self._before and self._with_counts(self._before)
+        self._plan = replace(self._plan, shard=replace(self._plan.shard, rank=rank, world=world))
+        self._rank, self._deal = rank_of(self._plan.shard), deal
+        self._stop_feed()
+        if self._progress is None or not self._progress.begun:
+            self._place(here, self._placed)
+            return
+        self._move(here)  # where no step is left, the iterator ends
+        self._before = before
+
+    def _with_counts(self, cursor: Cursor) -> Cursor:
+        """The same place with the bad samples counted up to it; those of a loaded cursor, or from before a reshard, it has."""
+        if self._skips is None or cursor.counts is not None:
+            return cursor
+        return replace(cursor, counts=self._skips.counts(cursor, self._deal.world))
+
+    def _place(self, cursor: Cursor, placed: Cursor | None) -> None:
+        """Go on from here; the start of the next epoch where no batch is left in this one. `placed` is where the user put it."""
         self._move(cursor)
-        self._placed = cursor
+        self._placed = placed
         # The state may have been saved right after the last batch of its epoch, or with batches of another size.
         if not self._plan.counted:
             self._unsettled = cursor.row > 0
         elif self._counted_supply().ended:
-            self._move(Cursor(cursor.epoch + 1))
+            self._pass(cursor)
+
+    def _pass(self, cursor: Cursor) -> None:
+        """Begin the next epoch, because no batch is left after a loaded cursor; on other ranks there may be one."""
+        self._move(Cursor(cursor.epoch + 1))
+        self._passed = cursor
 
     def _move(self, cursor: Cursor) -> None:
-        self._cursor, self._before, self._unsettled = cursor, None, False
+        self._cursor, self._before, self._unsettled, self._passed = cursor, None, False, None
         if self._skips is not None:
             self._skips.begin(cursor.counts)
 
@@ -468,7 +526,7 @@ class Loader:
             unit = self._take_unit()
             if isinstance(unit, EpochEnd):
                 self._account(0, unit)
-                self._move(Cursor(unit.epoch + 1))
+                self._pass(self._cursor)
             else:
                 self._peeked = unit
         except Exception as error:  # noqa: BLE001  raised in its place: where the next batch is asked for
@@ -612,7 +670,8 @@ class Loader:
             )
         self._rank, self._deal = now, self._plan.deal(now.rank, now.world)
         check_steps(self._plan, self._deal)
-        self._place(self._cursor)  # a batch of more ranks has more rows: fewer may be left to come
+        # A batch of more ranks has more rows: fewer may be left to come, or with fewer ranks more.
+        self._place(self._passed or self._cursor, self._placed)
 
     # ---- the machinery -------------------------------------------------------------------------------------------------------
 
@@ -788,6 +847,7 @@ class _Portions:
 
     def __init__(self, loader: Loader, unit: BatchUnit) -> None:
         self._loader, self._unit = loader, unit
+        self.deal = loader._deal
         batch = unit.batch()
         for view in loader._meters.viewers:
             view(batch)
@@ -796,9 +856,9 @@ class _Portions:
         if self._starved:
             loader._meters.handed_over(time.monotonic() - begun)
         self._single = loader._plan.batch is None
-        self._size = 1 if self._single else loader._deal.size
+        self._size = 1 if self._single else self.deal.size
         rows = self._batch.rows
-        if self._single and loader._deal.remainder == "keep":
+        if self._single and self.deal.remainder == "keep":
             rows = int(self._batch.valid.sum())  # a single sample has no `valid`: leave out what is only there to fill up
         self._row_bytes = 0.0 if self._single else _nbytes(self._batch) / max(1, rows)
         self._steps = -(-rows // self._size)

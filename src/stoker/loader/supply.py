@@ -119,14 +119,15 @@ class CountedSupply(Supply[FedUnit]):
         rows, steps = self._plan.pass_rows, self._plan.steps
         if rows is None:
             stride = self._deal.stride
-            start = max(self._row, steps.begin * stride)
+            start = self._row or steps.begin * stride
             stop = ENDLESS if steps.end is None else steps.end * stride
             return (start, stop) if start < stop else None
         if not rows or (steps.passes is not None and self._row >= rows * steps.passes):
             return None
         base = self._row // rows * rows
         stop = base + rows if steps.end is None else min(base + rows, base + steps.end * self._deal.stride)
-        start = max(self._row, base + steps.begin * self._deal.stride)
+        # What a pass leaves out is at its beginning: in the middle of it, other ranks count other batches, and lose none.
+        start = self._row if self._row > base else base + steps.begin * self._deal.stride
         return start, max(start, stop)
 
     def _unit(self, start: int, stop: int) -> BatchUnit | None:

@@ -117,10 +117,10 @@ def local_processes(environ: Environ | None = None) -> LocalProcesses | None:
     return None
 
 
-def check_rank(rank: int, world: int) -> None:
+def check_rank(rank: int, world: int, call: str = "shard") -> None:
     """Refuse a rank that is not one of `world`."""
     if world < 1 or not 0 <= rank < world:
-        raise ConfigError(f"shard(rank={rank!r}, world={world!r}): rank counts from 0 to world - 1")
+        raise ConfigError(f"{call}(rank={rank!r}, world={world!r}): rank counts from 0 to world - 1")
 
 
 # ---- who may know --------------------------------------------------------------------------------------------------------

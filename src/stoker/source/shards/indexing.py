@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -255,33 +257,56 @@ def _check_kind(header: IndexHeader, blob: Blob, kind: str) -> None:
 def _locked(blob: Blob) -> Iterator[None]:
     """Hold the shard while its index is made, so that of several processes that start together only one reads it all.
 
-    The lock is on the shard's own descriptor: it leaves no file behind, and ends with the process. Where it cannot be had the
-    index is made all the same, perhaps twice.
+    A local shard is locked by its own descriptor, one on a network by its byte of a file in the user's cache folder. Both leave
+    nothing behind, and end with the process. Where a lock cannot be had the index is made all the same, perhaps twice.
     """
-    if not isinstance(blob, LocalBlob):
-        yield
-        return
     fd = -1
     with contextlib.suppress(OSError):
-        fd = os.open(blob.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(blob.path, os.O_RDONLY | os.O_CLOEXEC) if isinstance(blob, LocalBlob) else _open_locks()
+    place = None if isinstance(blob, LocalBlob) else _lock_place(blob)
     try:
         if fd >= 0:
-            _wait_for(fd)
+            _wait_for(fd, place)
         yield
     finally:
         if fd >= 0:
             with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile holds it open too
+                _lock(fd, place, fcntl.LOCK_UN)  # a child forked meanwhile holds it open too
             os.close(fd)
 
 
-def _wait_for(fd: int) -> None:
+def _open_locks() -> int:
+    """The file whose bytes stand for shards on a network: one for all, since a file for each would be left behind."""
+    folder = index_home("").parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / "locks", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _lock_place(blob: Blob) -> int:
+    return int(_home_of(blob).stem[:15], 16)
+
+
+def _lock(fd: int, place: int | None, kind: int) -> None:
+    """Lock or unlock a file, or one byte of it, without waiting."""
+    if place is None:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        return
+    # Of the open file, not of the process (as `lockf` would): then threads hold each other off too, and closing another
+    # descriptor of the file lets go of nothing.
+    set_lock = getattr(fcntl, "F_OFD_SETLK", None)
+    if set_lock is None:
+        raise OSError(errno.ENOTSUP, "no locks of open files")
+    wanted = fcntl.F_UNLCK if kind == fcntl.LOCK_UN else fcntl.F_WRLCK
+    fcntl.fcntl(fd, set_lock, struct.pack("@hhqqi", wanted, os.SEEK_SET, place, 1, 0))
+
+
+def _wait_for(fd: int, place: int | None) -> None:
     deadline = time.monotonic() + _LOCK_S
     while time.monotonic() < deadline:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(fd, place, fcntl.LOCK_EX)
             return
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):  # the two ways to say that another has it
             time.sleep(0.02)
         except OSError:
             return  # a file system without locks
