@@ -50,6 +50,8 @@ _WAIT_S, _HOME_S, _CLUSTER_S, _NOTES_S = 0.1, 0.005, 2.0, 0.5
 _READ_S, _END_S, _STACKS_S = 60.0, 1.0, 1.0
 #: how long a worker may take to start without being taken for stuck, and how long one may have nothing to do
 _START_S, _IDLE_S = 60.0, 120.0
+#: whoever asks for no outcome for so long is away, and workers have nothing to do because of that
+_AWAY_S = 10.0
 #: workers that end one after another before they have begun, until nobody believes in the next
 _MOST_STILLBORN = 20
 
@@ -132,7 +134,7 @@ class RayExecutor(Executor):
         self._home_done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._at_home = 0
         self._stillborn = 0
-        self._size, self._looked_s = 1, 0.0
+        self._size, self._looked_s, self._pumped_s = 1, 0.0, time.monotonic()
         _alive.add(self)
         at_end(_end_all)
         try:
@@ -410,9 +412,14 @@ class RayExecutor(Executor):
 
     def pump(self, timeout_s: float, until: Callable[[], object]) -> None:
         """Receive, and look after workers, until something is there; at most for so long."""
-        deadline = time.monotonic() + timeout_s
+        now = time.monotonic()
+        deadline = now + timeout_s
         with self._lock:
+            if now > self._pumped_s + _AWAY_S:
+                for actor in self._actors:
+                    actor.since_s = max(actor.since_s, now)  # nobody was here who could have given it anything
             while not self._closed:
+                self._pumped_s = time.monotonic()
                 try:
                     self._look_after()
                     left = 0.0 if until() else max(0.0, deadline - time.monotonic())

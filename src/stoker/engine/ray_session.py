@@ -44,6 +44,7 @@ class RaySession:
         else:
             mine = True
             RaySession._users = 0
+            _remove_folder()  # of a Ray that somebody else has shut down
             self._connect(address or os.environ.get("RAY_ADDRESS") or "local", call, jobs)
         if mine:
             RaySession._users += 1
