@@ -492,7 +492,7 @@ class RayExecutor(Executor):
                 self._lose(group, CRASHED, f"sent what cannot be read: {message_of(error)}", {})
             else:
                 self._careful = True  # one of the values; done again, the worker looks before it sends
-                self._queue.appendleft(group)
+                (self._suspects if group.alone else self._queue).appendleft(group)
             return
         if told:
             actor.shift_s = min(actor.shift_s, time.monotonic() - told[-1][4])

@@ -17,7 +17,7 @@ from ..registry import needed
 #: names of sockets have at most about a hundred characters, of which Ray takes seventy
 _LONGEST_FOLDER = 30
 #: a loader does not report its users, and needs no dashboard: a cluster of one's own may have both
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class RaySession:
