@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,15 +60,16 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="stoker-test-ray-", dir="/tmp")  # names of sockets must be short
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in QUIET.items():
             patch.setenv(name, value)
         made = Cluster(initialize_head=True, head_node_args={**node_options(), "temp_dir": folder, "include_dashboard": False})
+        stack.callback(made.shutdown)
+        stack.callback(ray.shutdown)
         ray.init(address=made.address, logging_level=logging.ERROR, log_to_driver=False)
         yield made
-        ray.shutdown()
-        made.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def node_options() -> dict[str, Any]:
@@ -192,13 +194,6 @@ def test_map_and_pack_on_ray_make_the_shards_that_this_machine_makes(cluster: An
     assert result.exit_code == 0, result.stderr
     assert shards_in(folder / "here") == shards_in(folder / "there") and len(shards_in(folder / "here")) == 12 + 9
     assert leftovers(folder) == []
-
-
-def test_what_cannot_be_shared_is_refused(command: Any, folder: Path) -> None:
-    result = command("map", "user_ray_maps.py:upper", "in-{0000..0011}.tar", "out-{}.tar", "--on", "elsewhere")
-    assert result.exit_code == 2 and "--on elsewhere is not known" in result.stderr
-    result = command("map", "user_ray_maps.py:upper", "in-{0000..0011}.tar", "out-{}.tar", "--ray-address", "a:1")
-    assert result.exit_code == 2 and "--ray-address is the cluster of --on ray" in result.stderr
 
 
 def test_the_shards_of_a_conversion_can_be_written_elsewhere(folder: Path) -> None:
