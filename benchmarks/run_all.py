@@ -30,6 +30,7 @@ BENCHMARKS = {
     "records": ("--images", "--peers"),
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
+    "ray_overhead": ("--images",),
     "remote": ("--images",),
     "tools": ("--images",),
     "tracing": ("--images",),

@@ -455,13 +455,15 @@ class Pipeline:
         device: Any = None,
         epoch: int = 0,
         watchdog_s: float = 60.0,
+        ray_address: str | None = None,
     ) -> Loader:
         """Set the pipeline in motion.
 
         `threads` defaults to the cores this process may use, divided among the processes of its run on this machine. With
         `processes` that many worker processes do the work, of `threads` threads each: as many as cores for functions that hold
         the interpreter's lock, or one to keep it free for training. `executor` is ``"auto"``, ``"threads"``, ``"processes"`` or
-        ``"inline"`` (no threads). `memory` bounds the bytes in flight, `ahead` the batches
+        ``"inline"`` (no threads); or ``"ray"``: `processes` actors of `threads` threads (one, unless said) on the cluster at
+        `ray_address`, by default as many as it has cores for. `memory` bounds the bytes in flight, `ahead` the batches
         (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
         and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
         nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack; stuck processes are replaced.
@@ -479,6 +481,7 @@ class Pipeline:
             device=device,
             epoch=epoch,
             watchdog_s=watchdog_s,
+            ray_address=ray_address,
         )
 
     def __iter__(self) -> Iterator[Any]:

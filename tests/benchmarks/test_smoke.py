@@ -34,6 +34,7 @@ WITH = {
     "overhead": ("--peers",),
     "pixels": ("--images",),
     "python_map": ("--images", "--peers", "--parts"),
+    "ray_overhead": ("--images",),
     "records": ("--images", "--peers", "--sizes"),
     "remote": ("--images", "--caches"),
     "scaling": ("--images",),
@@ -61,6 +62,7 @@ FIGURES = {
     "overhead": {"records_per_s", "stoker_over"},
     "pixels": {"difference_of_255"},
     "python_map": {"hand-over", "targets"},
+    "ray_overhead": {"workers", "pipelines", "tasks"},
     "records": {"sizes"},
     "remote": {"images_per_s", "of_local", "server"},
     "scaling": {"stoker", "kernel"},
@@ -112,7 +114,13 @@ def run(name: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", WITH)
+#: those that take long to start
+SLOW = {"ray_overhead"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.faults, pytest.mark.thorough] if name in SLOW else []) for name in WITH]
+)
 def test_a_benchmark_prints_one_line_of_json(name: str, few_images: Path) -> None:
     values = {"--images": str(few_images), **VALUES}
     out = run(name, "--quick", *(word for option in WITH[name] for word in (option, values[option])))

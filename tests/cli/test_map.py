@@ -275,7 +275,7 @@ def test_stopped_and_started_again_the_outputs_are_the_same(folder: Path, number
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["user_maps:upper", "in-00.tar", "out.tar", "--on", "ray"], "not in this version"),
+        (["user_maps:upper", "in-00.tar", "out.tar", "--ray-address", "a:1"], "the cluster of --on ray"),
         (["user_maps:upper", "in-00.tar", "out.tar", "--on", "mars"], "not known"),
         (["user_maps:nothing", "in-00.tar", "out.tar"], "it has upper, "),
         (["user_maps:number", "in-00.tar", "out.tar"], "no function"),

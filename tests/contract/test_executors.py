@@ -461,7 +461,7 @@ def test_what_belongs_to_a_worker_refuses_to_travel() -> None:
 
 @pytest.mark.parametrize("name", ["process", "", 3])
 def test_an_executor_that_does_not_exist_is_told_with_those_that_do(name: Any) -> None:
-    with pytest.raises(ConfigError, match=r"no such executor; choose 'auto', 'threads', 'processes' or 'inline'"):
+    with pytest.raises(ConfigError, match=r"no such executor; choose 'auto', 'threads', 'processes', 'inline' or 'ray'"):
         numbers().batch(4).loader(executor=name)
 
 

@@ -38,6 +38,7 @@ MAY_IMPORT = {
     },
     "pipeline": {"errors", "foreign_names", "sizes", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "registry", "sizes", "kernel", "storage", "source", "image"},
+    "ray": {"errors", "registry", "sizes", "storage", "source", "plan", "engine", "batch", "loader", "pipeline"},
     "__init__": {"errors", "registry", "foreign_names", "batch", "engine", "loader", "pipeline", "source", "storage", "pack"},
     "__main__": {"cli"},
     "cli": {
@@ -48,8 +49,9 @@ MAY_IMPORT = {
 
 #: in `plan/` nothing happens: no I/O, no clock, no threads
 NOT_IN_PLAN = {"time", "threading", "queue", "subprocess", "socket", "io", "pathlib", "tempfile", "random", "datetime", "shutil"}
-#: environment variables are read in one place a purpose: who we are among ranks, where the user keeps caches, and proxies
-READS_ENVIRONMENT = {"engine/worker_handle.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
+#: environment variables are read in one place a purpose: who we are among ranks, our Ray cluster, where the user keeps caches,
+#: and proxies
+READS_ENVIRONMENT = {"engine/ray_session.py", "engine/worker_handle.py", "plan/ranks.py", "storage/home.py", "storage/proxies.py"}
 #: finalizers that run when the process exits: of files not finished yet, of connections nobody uses, of what follows a loader
 FINALIZES_AT_EXIT = {"storage/atomic.py": 1, "storage/connections.py": 1, "observe/followers.py": 1}
 

@@ -31,8 +31,9 @@ OURS = {"open_tar"}
 NAMED = {
     # Fields that the user names in allow_pickle, and no others.
     "source/shards/unpickle.py": (r"pickle", {"source/shards/tar_source.py", "source/streams/sequential.py"}),
-    # The user's own functions, to worker processes that this process started, through a socket nobody else has.
-    "engine/function_wire.py": (r"pickle|marshal", {"engine/"}),
+    # The user's own functions, to worker processes that this process started, through a socket nobody else has; and to actors of
+    # a Ray cluster that the user names, which runs whatever its users send it in any case.
+    "engine/function_wire.py": (r"pickle|marshal", {"engine/", "ray/"}),
     # Registries import what is written in their tables, and those are in the code.
     "registry.py": (r"import_module", {""}),
     # Traces and logs say when they were made.

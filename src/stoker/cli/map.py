@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..engine.executor import Outcome, in_words
-from ..engine.process_executor import ProcessExecutor
-from ..engine.resources import usable_cores
 from ..engine.single_tasks import run_tasks
 from ..errors import ConfigError, StokerError, message_of
 from ..sizes import counted
@@ -23,6 +19,7 @@ from ..source.paths import printable
 from ..source.shards.shard_source import expand
 from ..source.sniff import TAR_ENDINGS
 from ..storage.atomic import sweep
+from .cluster_workers import On, RayAddress, Workers, check_on, check_seen, map_workers
 from .guard import DATA
 from .map_worker import Job, ShardMapper, load_function
 from .progress import PipeProgress, Progress
@@ -46,7 +43,8 @@ def map_(
         int | None,
         typer.Option("-j", "--jobs", min=1, metavar="N", help="Shards at once.", show_default="the cores of this machine"),
     ] = None,
-    on: Annotated[str, typer.Option(metavar="local", help="Where the processes run.")] = "local",
+    on: On = "local",
+    ray_address: RayAddress = None,
     decode: Annotated[bool, typer.Option("--decode", help="Decode fields by their extension (cls, json, txt, npy).")] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds that a sample may take.")] = 3600.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace outputs that were made in another way.")] = False,
@@ -65,11 +63,12 @@ def map_(
     only what is missing; what was made of another input, or by another function or file, is left as it is unless `--overwrite`.
     A shard that fails is reported with the sample's key and your line, the rest go on, and the exit status is 1.
 
+    With `--on ray` actors do the work, on all nodes of a Ray cluster. They must find the shards, the module and OUT under the
+    same names as this machine.
+
     Example: `stoker map resize.py:small 'photos-{0000..0147}.tar' 'small-{}.tar' -j 8`
     """
-    if on != "local":
-        known = "is not in this version" if on == "ray" else "is not known"
-        raise ConfigError(f"--on {on} {known}; --on local runs processes on this machine")
+    on_ray = check_on(on, ray_address)
     _, code = load_function(function)  # what is wrong with it is told once, before anything starts
     pairs = pair_up(shards, outputs)
     folders = {Path(output).absolute().parent: output for _, output in pairs}
@@ -77,14 +76,14 @@ def map_(
         check_writable(Path(output))
     result = MapResult(shards=len(pairs))
     work = ShardMapper(Job(function, code, decode, overwrite, force))
-    workers = min(jobs or usable_cores(), len(pairs))
     try:
         with (
             Progress("map", shown=progress, stays=True) as meter,
-            # They need no scratch. What the user's function prints is no result of this command.
-            closing(ProcessExecutor(workers, BytesIO, workers, stdout=2, gentle=True)) as executor,
+            map_workers(on_ray, jobs, len(pairs), ray_address) as executor,
         ):
             for outcome, causes in run_tasks(executor, work, pairs, lambda: look(executor, timeout, result, meter)):
+                if on_ray and outcome.result is not None:
+                    check_seen(outcome.task.content[1])
                 result.add(outcome, causes)
     finally:
         for folder in folders:
@@ -99,7 +98,7 @@ def map_(
         raise typer.Exit(DATA)
 
 
-def look(executor: ProcessExecutor, timeout: float, result: MapResult, meter: Progress) -> None:
+def look(executor: Workers, timeout: float, result: MapResult, meter: Progress) -> None:
     """Show how far it is, and end workers that do not get on."""
     samples = nbytes = 0
     for task, noted in executor.notes():

@@ -13,15 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, WriteError
+from ..engine.executor import in_words
+from ..engine.single_tasks import run_tasks
+from ..errors import ConfigError, WorkerError, WriteError
 from ..pack.jobs.convert import BadSample, Conversion, ShardOutcome, convert_stream
 from ..pack.jobs.planning import Options
 from ..pack.writers.shard_writer import Pattern
 from ..sizes import counted, parse_bytes, show_bytes
 from ..source.source import Source
 from ..source.streams.stream import StreamSource
+from ..storage.atomic import sweep
 from .classes import write_classes
+from .cluster_workers import On, RayAddress, check_on, check_seen, ray_workers
 from .guard import DATA
+from .pack_worker import ShardPacker
 from .progress import Progress, ShowProgress
 from .screen import AsJson, Jobs, print_json, tell
 from .sources import SourceName, open_stored
@@ -85,6 +90,8 @@ def pack(
         bool, typer.Option("--overwrite", help="Replace existing shards that were made in another way.")
     ] = False,
     jobs: Jobs = None,
+    on: On = "local",
+    ray_address: RayAddress = None,
     progress: ShowProgress = None,
     json: AsJson = False,
 ) -> None:
@@ -99,6 +106,8 @@ def pack(
     left out. A source read in sequence (`-`, `.tar.gz`, `.tfrecord.gz`) is written by one writer, from the start each time.
     `--max-bytes` counts the sizes in the source, before pictures are made smaller.
 
+    With `--on ray` actors write the shards, on all nodes of a Ray cluster, which must find SOURCE and DEST under the same names.
+
     Example: `stoker pack photos/train shards/train-{:06d}.tar --resize-max 500 --shuffle`
     """
     kind, pattern, folder = choose_dest(dest, None if format is None else format.value)
@@ -106,12 +115,16 @@ def pack(
         kind, _most_bytes(max_bytes, kind, max_samples), max_samples, seed if shuffle else None, resize_max, quality, fields,
         by_content, keys, jpeg_index,
     )  # fmt: skip
+    on_ray = check_on(on, ray_address)
     opened = open_stored(source)
     _make_folder(folder)
     if isinstance(opened, StreamSource):
+        if on_ray:
+            raise ConfigError(f"{source}: is read in sequence, by one writer, so there is nothing to share; omit --on ray")
         result = _in_sequence(opened, pattern, options, jobs, progress, skip_bad, overwrite)
     else:
-        result = _in_shards(opened, pattern, options, jobs, progress, skip_bad, overwrite)
+        cluster = _Cluster(ray_address) if on_ray else None
+        result = _in_shards(opened, pattern, options, jobs, progress, skip_bad, overwrite, cluster)
     if json:
         print_json({"source": source, "format": kind, **result.facts()})
     else:
@@ -197,10 +210,24 @@ def _name_bad(bad: Sequence[BadSample], skipped: bool) -> None:
 # ---- the work ---------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The Ray cluster that writes the shards; None: the one that Ray finds."""
+
+    address: str | None
+
+
 def _in_shards(
-    source: Source, pattern: str, options: Options, jobs: int | None, progress: bool | None, skip_bad: bool, overwrite: bool
+    source: Source,
+    pattern: str,
+    options: Options,
+    jobs: int | None,
+    progress: bool | None,
+    skip_bad: bool,
+    overwrite: bool,
+    cluster: _Cluster | None = None,
 ) -> PackResult:
-    with Progress("looking", len(source), progress, unit="keys") as shown, shown.crews(jobs, 1) as crews:
+    with Progress("looking", len(source), progress, unit="keys") as shown, shown.crews(None if cluster else jobs, 1) as crews:
         conversion = Conversion(source, pattern, options, each=crews.each, overwrite=overwrite, looking=shown.move)
     standing = conversion.standing()
     result = PackResult(conversion.shards, [kept.target for kept in conversion.kept], list(standing.values()))
@@ -208,12 +235,52 @@ def _in_shards(
     result.renamed = conversion.keys.changed
     result.notes = _notes(conversion)
     missing = [number for number in range(conversion.shards) if number not in standing]
+    had = sum(len(conversion.samples(number)) for number in standing)
+    if cluster is not None:
+        with Progress("packing", len(source), progress) as shown:
+            shown.had(had)
+            result.shards += _on_cluster(conversion, missing, skip_bad, jobs, cluster, shown)
+            result.seconds, result.rate = shown.seconds, shown.rate()
+        return result
     with Progress("packing", len(source), progress) as shown, shown.crews(jobs, len(missing)) as crews:
-        shown.had(sum(len(conversion.samples(number)) for number in standing))
+        shown.had(had)
         write = partial(conversion.write, each=crews.each, moved=shown.counting(crews), skip_bad=skip_bad)
         result.shards += crews.over(write, missing)
         result.seconds, result.rate = shown.seconds, shown.rate()
     return result
+
+
+def _on_cluster(
+    conversion: Conversion, missing: list[int], skip_bad: bool, jobs: int | None, cluster: _Cluster, shown: Progress
+) -> list[ShardOutcome]:
+    """Shards that actors of a Ray cluster have written."""
+    made: list[ShardOutcome] = []
+    samples = nbytes = 0  # of these
+    if not missing:
+        return made
+    with ray_workers(jobs, len(missing), cluster.address) as executor:
+
+        def look() -> None:
+            notes = [noted for _, noted in executor.notes()]
+            shown.samples, shown.bytes = samples + sum(n.samples for n in notes), nbytes + sum(n.nbytes for n in notes)
+            shown.draw()
+
+        try:
+            for outcome, causes in run_tasks(executor, ShardPacker(conversion, skip_bad), missing, look):
+                shard = outcome.result
+                if causes:
+                    name = conversion.names.name(outcome.task.content)
+                    raise WorkerError(f"{name}: the process that wrote it {in_words(causes)}; run the command again to resume")
+                if outcome.fault is not None:
+                    raise outcome.fault.error()
+                assert shard is not None  # what is neither a result nor a fault was lost
+                if shard.path:
+                    check_seen(shard.path)
+                made.append(shard)
+                samples, nbytes = samples + len(conversion.samples(shard.number)), nbytes + shard.bytes
+        finally:
+            sweep(os.fsencode(os.path.dirname(os.path.abspath(conversion.names.name(0)))), 0)  # noqa: PTH100, PTH120
+    return made
 
 
 def _in_sequence(

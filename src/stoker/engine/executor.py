@@ -55,6 +55,17 @@ class RowWork(Protocol):
         """
 
 
+@runtime_checkable
+class FarWork(Protocol):
+    """Work whose tasks write to memory of the consumer, and can be done where that is not seen."""
+
+    def written(self, content: Any, /) -> list[NDArray[Any]] | None:
+        """The memory that a task writes to; where a worker has memory of its own, it is copied home from there.
+
+        None: the task needs what others have written, and is done at home.
+        """
+
+
 class Address(Protocol):
     """Where memory that `Executor.allocate` gave lies: a value that can be pickled."""
 

@@ -12,5 +12,6 @@ EXECUTORS: Registry[type[Executor]] = Registry(
         "threads": ("stoker.engine.threads", "ThreadExecutor", ""),
         "processes": ("stoker.engine.process_executor", "ProcessExecutor", ""),
         "inline": ("stoker.engine.inline", "InlineExecutor", ""),
+        "ray": ("stoker.engine.ray_executor", "RayExecutor", "ray"),
     },
 )

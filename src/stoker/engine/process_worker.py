@@ -21,12 +21,11 @@ from functools import partial
 from itertools import count
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from ..errors import FunctionError, SampleError, StokerError, message_of
-from ..faults import TaskFault
+from ..errors import message_of
 from ..turns import TURNS
-from .executor import Outcome, RowWork, Task, TaskWork
-from .function_wire import pack, unpack
+from .executor import Outcome, Task, TaskWork
 from .process_line import Frame, Kind, WorkerLine, frame, head, write_block
+from .sent_values import check_sendable, received_work, without_refused
 from .shared_memory import BlockArena, Bytes, Extent, MemoryFile, Place, attach, attached
 from .task_notes import NoteBoard, NoteRow, note_in
 from .threads import ThreadExecutor
@@ -169,18 +168,7 @@ class _Worker:
         self._line.send(head(Kind.READY))
 
     def _take_work(self, frame_: Frame) -> None:
-        number = len(self._works)
-        try:
-            self._works[number] = frame_.value(_read_only)
-        except StokerError as error:  # of a source that is not what it was, say
-            self._works[number] = _RefusedWork(TaskFault.of(error))
-        except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
-            told = FunctionError(
-                f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
-                "it uses must be found by a fresh interpreter with the same sys.path; loader(executor='threads') does without one"
-            )
-            told.__cause__ = error
-            self._works[number] = _RefusedWork(TaskFault.of(told))
+        self._works[len(self._works)] = received_work(lambda: frame_.value(_read_only))
 
     def _open(self, frame_: Frame) -> None:
         channel, work = frame_.value(attached)
@@ -216,30 +204,17 @@ class _Worker:
         """Send what became of a group of tasks; of one whose result cannot be sent, what can, or that it cannot."""
         try:
             if self._careful:
-                _check([outcome.result for outcome in outcomes])
+                check_sendable([outcome.result for outcome in outcomes])
             data = self._framed(outcomes)
         except Exception as error:  # noqa: BLE001  what a user's value may do when it is pickled, nobody knows
             if len(outcomes) > 1:
                 for outcome in outcomes:
                     self._send(work, [outcome])
                 return
-            data = self._framed_without(work, outcomes[0], error)
+            [outcome] = outcomes
+            outcome.result, outcome.fault = without_refused(work, outcome.task.content.value, outcome.result, error)
+            data = self._framed([outcome])
         self._line.send(data)
-
-    def _framed_without(self, work: TaskWork[Any, Any], outcome: Outcome[_Numbered, Any], error: Exception) -> bytes:
-        """The outcome of a task without those of its rows that cannot be sent."""
-        refused: Exception = FunctionError(f"what a function of the pipeline returned {_reason(error)}")
-        if isinstance(work, RowWork):
-            try:
-                outcome.result = work.leave_out(outcome.task.content.value, outcome.result, _refusal)
-                _check(outcome.result)
-                return self._framed([outcome])
-            except SampleError as named:
-                refused = named
-            except Exception:  # noqa: BLE001  it was not one of the values
-                pass
-        outcome.result, outcome.fault = None, TaskFault.of(refused)
-        return self._framed([outcome])
 
     def _framed(self, outcomes: list[Outcome[_Numbered, Any]]) -> bytes:
         told = [(o.task.content.serial, o.result, o.fault, o.lost, o.start_s, o.stop_s, o.cpu_s, o.worker) for o in outcomes]
@@ -259,34 +234,3 @@ def _copied(places: list[Place]) -> list[Bytes]:
 
 def _read_only(places: list[Place]) -> list[memoryview]:
     return [view.data.toreadonly() for view in attached(places)]
-
-
-class _RefusedWork:
-    """The work that could not be made here: every task of it fails, with the reason."""
-
-    def __init__(self, fault: TaskFault) -> None:
-        self._fault = fault
-
-    def __call__(self, content: Any, scratch: Any) -> Any:
-        raise self._fault.error()
-
-
-def _refusal(value: Any) -> str:
-    """That a value cannot be sent home, and why; empty if it can."""
-    try:
-        _check(value)
-    except Exception as error:  # noqa: BLE001
-        return _reason(error)
-    return ""
-
-
-def _check(value: Any) -> None:
-    """Raise what would be raised when a value is sent, or when it is read at home."""
-    unpack(*pack(value, 0))
-
-
-def _reason(error: Exception) -> str:
-    return (
-        f"cannot be sent from its worker process: {message_of(error) or type(error).__name__}; return arrays, numbers, text or "
-        "bytes, or use loader(executor='threads')"
-    )

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from numpy.typing import NDArray
+
 from ..batch.batch import Batch
 from ..batch.draft import BatchJoin, Draft, column_bytes, join, write_rows
 from ..batch.slab import Layout, Lease, Slab, SlabView
@@ -136,6 +138,13 @@ class BatchWork:
         if weigh:
             nbytes = sum(column_bytes(column) for column in columns.values() if id(column) not in in_slab)
         return JoinedBatch(columns, given, nbytes, report, joining.memory)
+
+    def written(self, content: Content) -> list[NDArray[Any]] | None:
+        """The rows of the batch that a task writes; None of one that joins them."""
+        if not isinstance(content, BatchPart):
+            return None
+        first, stop = content.first, content.first + len(content.rows)
+        return [array[first:stop] for array in content.slab.arrays.values()]
 
     def leave_out(self, content: Content, result: Result, refusal: Callable[[Any], str]) -> Result:
         """The result of a part without the rows that cannot be sent home. A finished batch has no rows: it fails."""

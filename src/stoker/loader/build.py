@@ -25,7 +25,7 @@ from ..observe.explain_plan import explain_plan
 from ..observe.meters import Meters, StepName
 from ..observe.stats import ExecutorStats
 from ..plan.deal import Deal
-from ..plan.nodes import Image
+from ..plan.nodes import Cached, Image
 from ..plan.order import Places
 from ..plan.plan import Plan
 from ..plan.ranks import ALONE, rank_of
@@ -160,10 +160,18 @@ def finish_of(plan: Plan) -> Finish:
     return Finish(plan.finishing, plan.seed)
 
 
-def make_executor(name: str, threads: int | None, processes: int | None, plan: Plan, memory: int, pinned: bool) -> Executor:
+def make_executor(
+    name: str,
+    threads: int | None,
+    processes: int | None,
+    plan: Plan,
+    memory: int,
+    pinned: bool,
+    ray_address: str | None = None,
+) -> Executor:
     """Who does the work; `threads` are those of each process where there are `processes`.
 
-    `memory` bounds what is in flight; `pinned`: batches lie where a device reads them.
+    `memory` bounds what is in flight; `pinned`: batches lie where a device reads them. `ray_address` is the cluster of "ray".
     """
 
     def start(processes: int, threads: int, kind: str = "processes") -> Executor:
@@ -172,6 +180,12 @@ def make_executor(name: str, threads: int | None, processes: int | None, plan: P
         return EXECUTORS.get(kind, "loader()")(processes * threads, Scratch, processes)
 
     call = f"loader(executor={name!r}"
+    if name == "ray":
+        return _on_ray(plan, threads, processes, ray_address)
+    if ray_address is not None:
+        raise ConfigError(
+            f"{call}, ray_address={ray_address!r}): only executor='ray' has a cluster; omit one, or change the other"
+        )
     if name == "auto" and (processes, threads) == (None, None):
         return AutoExecutor(default_threads(plan).threads, Scratch, start_processes=start)
     if name == "auto":
@@ -191,6 +205,17 @@ def make_executor(name: str, threads: int | None, processes: int | None, plan: P
     # Functions hold the interpreter's lock, so each core needs a process; without any, one process feeds with all its threads.
     processes = processes or (usual if threads is None and plan.functions else 1)
     return start(processes, threads or max(1, usual // processes), name)
+
+
+def _on_ray(plan: Plan, threads: int | None, processes: int | None, address: str | None) -> Executor:
+    if any(isinstance(step.node, Cached) and step.node.where == "memory" for work in plan.works for step in work.steps):
+        raise ConfigError(
+            "loader(executor='ray'): cache('memory') is the memory of one machine, and workers are on several; use a folder that "
+            "all of them see, as in cache('/shared/cache'), or omit it"
+        )
+    kind: Any = EXECUTORS.get("ray", "loader(executor='ray')")
+    made: Executor = kind(threads or 1, Scratch, processes, address=address)
+    return made
 
 
 def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:

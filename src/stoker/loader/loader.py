@@ -139,6 +139,7 @@ class Loader:
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
         cache: SampleCache | None = None,
+        ray_address: str | None = None,
     ) -> None:
         for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
@@ -150,6 +151,7 @@ class Loader:
         self._once, self._part = once, part
         given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
         given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
+        given["ray_address"] = ray_address
         self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
         self._device = "" if device is None else str(device)
@@ -188,7 +190,8 @@ class Loader:
             self._skips = SkipBudget(plan.policy)
             self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._front_skipped: list[SampleError] = []
-        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, self._output.beside_device)
+        beside = self._output.beside_device
+        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, beside, ray_address)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         policy = policy_of(self._executor, self._output, plan)

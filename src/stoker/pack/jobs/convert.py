@@ -113,7 +113,7 @@ class Conversion:
         self.pictures = {kept.target: picture_kinds(looked.get(kept.source, ())) for kept in self.kept}
         own = [KEY] if KEY in self.source.fields else []
         self._wanted = tuple(dict.fromkeys([kept.source for kept in self.kept] + own))
-        self.keys = UniqueKeys(len(source), key_reader(source), looking)
+        self.keys = UniqueKeys(len(source), key_reader(self.source), looking)
         self.sizes, versions = stored_sizes(self.source, each)
         self._order = None if options.seed is None else shuffled(len(source), options.seed)
         self._bounds = self._split()

@@ -41,14 +41,11 @@ def key_reader(source: Source) -> KeyOf:
         return _of_files(source)
     if not isinstance(source, RecordSource) or any(index.keys is None for index in source.indexes):
         return lambda index: b"%09d" % index
-    firsts = np.cumsum([0] + [len(index) for index in source.indexes]).tolist()
     numbered = isinstance(source, LmdbSource) and _is_numbered(source)
 
     def key(index: int) -> bytes:
-        shard = source.shard_of(index)
-        keys = source.indexes[shard].keys
-        assert keys is not None
-        name = keys[index - firsts[shard]]
+        name = source.stored_key(index)
+        assert name is not None
         return name[_NUMBER:] if numbered else name
 
     return key

@@ -153,9 +153,17 @@ class RecordSource(Source):
         return state if self._ahead is None else {**state, "foresight": None, "waits": True}
 
     def key(self, index: int) -> str:
+        key = self.stored_key(index)
+        if key is not None:
+            return printable(key)
         shard = self.shard_of(index)
-        keys, number = self._keys[shard], index - int(self._firsts[shard])
-        return f"{self.blobs[shard].name}#{number}" if keys is None else printable(keys[number])
+        return f"{self.blobs[shard].name}#{index - int(self._firsts[shard])}"
+
+    def stored_key(self, index: int) -> bytes | None:
+        """The key that a record is stored under; None: records have none."""
+        shard = self.shard_of(index)
+        keys = self._keys[shard]
+        return None if keys is None else keys[index - int(self._firsts[shard])]
 
     def origin(self, index: int) -> str:
         here = self._start[index][self._length[index] >= 0]

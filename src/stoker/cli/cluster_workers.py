@@ -1,0 +1,73 @@
+"""`--on ray`: the workers of a command on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, redirect_stdout
+from io import BytesIO
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import typer
+
+from ..engine.executor_names import EXECUTORS
+from ..engine.process_executor import ProcessExecutor
+from ..engine.resources import usable_cores
+from ..errors import ConfigError, WriteError
+
+if TYPE_CHECKING:
+    from ..engine.ray_executor import RayExecutor
+
+#: workers that can be asked how far their tasks are
+Workers = Union[ProcessExecutor, "RayExecutor"]
+
+On = Annotated[str, typer.Option(metavar="local|ray", help="Where the work is done: on this machine, or on a Ray cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The Ray cluster, for --on ray.", show_default="RAY_ADDRESS, else this machine alone"),
+]
+
+
+def check_on(on: str, ray_address: str | None) -> bool:
+    """Whether the work is done on Ray; refuses what is neither."""
+    if on not in ("local", "ray"):
+        raise ConfigError(f"--on {on} is not known; --on local works on this machine, --on ray on a Ray cluster")
+    if on == "local" and ray_address is not None:
+        raise ConfigError("--ray-address is the cluster of --on ray; add that, or omit it")
+    return on == "ray"
+
+
+@contextmanager
+def ray_workers(jobs: int | None, tasks: int, address: str | None) -> Iterator[RayExecutor]:
+    """Actors for so many tasks, which take them one at a time; they need no scratch.
+
+    What they print, and what Ray has to say, goes to standard error: it is no result of the command.
+    """
+    kind: Any = EXECUTORS.get("ray", "--on ray")
+    with (
+        redirect_stdout(sys.stderr),
+        closing(kind(1, BytesIO, jobs, address=address, call="--on ray", most=max(1, tasks), ahead=0, aside=True)) as workers,
+    ):
+        yield workers
+
+
+@contextmanager
+def map_workers(on_ray: bool, jobs: int | None, tasks: int, address: str | None) -> Iterator[Workers]:
+    """Who maps shards."""
+    if on_ray:
+        with ray_workers(jobs, tasks, address) as actors:
+            yield actors
+        return
+    workers = min(jobs or usable_cores(), tasks)
+    with closing(ProcessExecutor(workers, BytesIO, workers, stdout=2, gentle=True)) as processes:
+        yield processes
+
+
+def check_seen(path: str) -> None:
+    """Raise where a shard was written, and is not here: on another machine's own disk."""
+    if not os.path.lexists(path):
+        raise WriteError(
+            f"{path}: was written on a Ray node, and is not seen here; write to a folder that all nodes share, as on a network "
+            "file system"
+        )

@@ -1,0 +1,115 @@
+"""Ray as this process uses it. What was connected before stays so; what is started here ends with its last user."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ..errors import ConfigError, message_of
+from ..registry import needed
+
+#: names of sockets have at most about a hundred characters, of which Ray takes seventy
+_LONGEST_FOLDER = 30
+#: a loader does not report its users, and needs no dashboard: a cluster of one's own may have both
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class RaySession:
+    """One user's hold on Ray; `close` is idempotent, and the last user of a Ray that was started here shuts it down.
+
+    Without an address: the Ray that this process is connected to; else the cluster that RAY_ADDRESS names, which is how jobs
+    find theirs; else one of this machine alone, without a dashboard.
+    """
+
+    _users = 0
+    _folder = ""  # of the Ray that was started here
+
+    def __init__(self, address: str | None, call: str, jobs: int | None = None) -> None:
+        self.ray: Any = needed("ray", "ray", call)
+        self._open, self._owner = False, os.getpid()
+        if address is not None and (not isinstance(address, str) or not address or "://" in address):
+            raise ConfigError(
+                f"{call}: {address!r} is not the address of a Ray cluster; use host:port, as `ray start` prints it, or 'auto' on "
+                "a machine of the cluster (instead of a Ray client, submit the program as a job)"
+            )
+        if self.ray.is_initialized():
+            self._check_same(address, call)
+            mine = bool(RaySession._users)
+        else:
+            mine = True
+            RaySession._users = 0
+            _remove_folder()  # of a Ray that somebody else has shut down
+            self._connect(address or os.environ.get("RAY_ADDRESS") or "local", call, jobs)
+        if mine:
+            RaySession._users += 1
+        self._open, self._mine = True, mine
+
+    def _check_same(self, address: str | None, call: str) -> None:
+        here = self.ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", here):
+            raise ConfigError(
+                f"{call}: this process is connected to the Ray cluster {here}; call ray.shutdown() first, or omit it"
+            )
+
+    def _connect(self, address: str, call: str, jobs: int | None) -> None:
+        options: dict[str, Any] = {"logging_level": logging.WARNING, "configure_logging": False}
+        if address == "local":
+            root = tempfile.gettempdir()
+            RaySession._folder = tempfile.mkdtemp("", "stoker-ray-", root if len(root) <= _LONGEST_FOLDER else "/tmp")
+            options |= {"include_dashboard": False, "_temp_dir": RaySession._folder}
+            if jobs is not None:
+                options["num_cpus"] = jobs
+        before = {name: os.environ.get(name) for name in _QUIET}
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        try:
+            self.ray.init(address=address, **options)
+        except Exception as error:
+            _remove_folder()
+            what = "Ray could not be started" if address == "local" else f"the Ray cluster {address} cannot be reached"
+            raise ConfigError(f"{call}: {what}: {message_of(error) or type(error).__name__}") from error
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    os.environ.pop(name, None)
+
+    def close(self) -> None:
+        if not self._open or self._owner != os.getpid():
+            return
+        self._open = False
+        if self._mine:
+            RaySession._users -= 1
+            if not RaySession._users:
+                with suppress(Exception):  # of a cluster that is gone
+                    self.ray.shutdown()
+                _remove_folder()
+
+
+def _remove_folder() -> None:
+    folder, RaySession._folder = RaySession._folder, ""
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_sending = threading.local()
+
+
+@contextmanager
+def sending_to_ray() -> Iterator[None]:
+    """What this thread pickles meanwhile goes to workers on Ray, which can open what is in its object store."""
+    _sending.to_ray = True
+    try:
+        yield
+    finally:
+        _sending.to_ray = False
+
+
+def goes_to_ray() -> bool:
+    """Whether what is being pickled goes to workers on Ray."""
+    return getattr(_sending, "to_ray", False)

@@ -1,0 +1,72 @@
+"""What is done in a worker with values that may not survive the way home, or did not survive the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import FunctionError, SampleError, StokerError, message_of
+from ..faults import TaskFault
+from .executor import RowWork, TaskWork
+from .function_wire import pack, unpack
+
+
+def received_work(unpacked: Callable[[], TaskWork[Any, Any]]) -> TaskWork[Any, Any]:
+    """The work that was sent; where it cannot be made here, one whose every task fails with the reason."""
+    try:
+        return unpacked()
+    except StokerError as error:  # of a source that is not what it was, say
+        return _RefusedWork(TaskFault.of(error))
+    except BaseException as error:  # noqa: BLE001  a module that cannot be imported here, or whatever it does
+        told = FunctionError(
+            f"the pipeline could not be made in a worker process: {type(error).__name__}: {message_of(error)}; modules that "
+            "it uses must be found by a fresh interpreter with the same sys.path; loader(executor='threads') does without one"
+        )
+        told.__cause__ = error
+        return _RefusedWork(TaskFault.of(told))
+
+
+class _RefusedWork:
+    """The work that could not be made here: every task of it fails, with the reason."""
+
+    def __init__(self, fault: TaskFault) -> None:
+        self._fault = fault
+
+    def __call__(self, content: Any, scratch: Any) -> Any:
+        raise self._fault.error()
+
+
+def without_refused(work: TaskWork[Any, Any], content: Any, result: Any, error: Exception) -> tuple[Any, TaskFault | None]:
+    """The result of a task without those of its rows that cannot be sent; or the fault that says so."""
+    refused: Exception = FunctionError(f"what a function of the pipeline returned {_reason(error)}")
+    if isinstance(work, RowWork):
+        try:
+            kept = work.leave_out(content, result, _refusal)
+            check_sendable(kept)
+            return kept, None
+        except SampleError as named:
+            refused = named
+        except Exception:  # noqa: BLE001  it was not one of the values
+            pass
+    return None, TaskFault.of(refused)
+
+
+def check_sendable(value: Any) -> None:
+    """Raise what would be raised when a value is sent, or when it is read at home."""
+    unpack(*pack(value, 0))
+
+
+def _refusal(value: Any) -> str:
+    """That a value cannot be sent home, and why; empty if it can."""
+    try:
+        check_sendable(value)
+    except Exception as error:  # noqa: BLE001
+        return _reason(error)
+    return ""
+
+
+def _reason(error: Exception) -> str:
+    return (
+        f"cannot be sent from its worker process: {message_of(error) or type(error).__name__}; return arrays, numbers, text or "
+        "bytes, or use loader(executor='threads')"
+    )
