@@ -24,6 +24,7 @@ from ..observe.stats import ExecutorStats
 from ..plan.nodes import Image
 from ..plan.order import Places
 from ..plan.plan import Plan
+from ..registry import needed
 from ..source.chunk import BYTES
 from ..source.source import Source
 from ..stage.finish import Finish
@@ -75,9 +76,14 @@ def loose_fields(plan: Plan, layout: Layout) -> bool:
 
 
 def layout_of(plan: Plan, group: int) -> Layout:
+    return rows_layout(plan, (plan.batch.size if plan.batch else 1) * group)
+
+
+def rows_layout(plan: Plan, rows: int) -> Layout:
+    """The layout of so many rows of a batch."""
     listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
     specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
-    return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
+    return Layout.of(specs, rows)
 
 
 def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | None) -> bool:
@@ -153,9 +159,21 @@ def make_executor(name: str, threads: int | None, processes: int | None, plan: P
     return start(processes, threads or max(1, usual // processes), name)
 
 
+def make_remote(at: str, keys: Any, threads: int | None, processes: int | None, name: str, plan: Plan) -> Executor:
+    """Threads of this process, and workers that connect to `at`."""
+    asked = f"loader(workers_at={at!r}"
+    if processes is not None or name not in ("auto", "threads"):
+        raise ConfigError(f"{asked}): beside remote workers there are threads only; omit processes, and executor={name!r}")
+    remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")
+    executor: Executor = remote_work.remote_executor(at, keys, threads, default_threads(plan).threads, plan)
+    return executor
+
+
 def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:
     """Who runs tasks at first."""
-    processes = len(executor.processes)
+    processes, remote = len(executor.processes), executor.remote
+    if remote is not None:
+        return ExecutorStats("remote", 0, remote.home, remote=remote.workers, remote_threads=remote.threads)
     if name == "auto":
         name = "processes" if processes else "threads"
     threads = executor.workers // max(1, processes) if executor.ahead else 0

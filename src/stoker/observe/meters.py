@@ -355,12 +355,14 @@ class Meters:
         """It took so long to hand a batch over to a device or another library."""
         self._handed_s += seconds
 
-    def moved(self, workers: int, executor: ExecutorStats) -> None:
-        """Others run tasks from now on."""
+    def moved(self, workers: int, executor: ExecutorStats, cores: int | None = None) -> None:
+        """Others run tasks from now on, on so many cores; None: on those of before."""
         stats = self._stats
         elapsed_s = self._loop_sums().got_s - self._first if self._first is not None else 0.0
         earlier = stats.earlier_worker_s + (elapsed_s - stats.resized_s) * stats.workers
         self._stats = replace(stats, earlier_worker_s=earlier, resized_s=elapsed_s, workers=workers, executor=executor)
+        if cores is not None:
+            self._stats = replace(self._stats, cores=cores)
 
     def task(self, span: Span, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
         """A task is done; `costs` None: it failed."""

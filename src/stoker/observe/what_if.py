@@ -117,6 +117,8 @@ def other_cores(stats: Stats) -> float:
     # Work that was moved to processes ran in this one before.
     here = min(1.0, executor.since / max(1, stats.batches)) if executor.processes else 1.0
     in_this = stats.cpu_s * here
+    if executor.name == "remote":  # whose workers are numbered after those of this process
+        in_this = sum(worker.cpu_s for worker in stats.by_worker if worker.number < executor.threads)
     return max(0.0, stats.process_s - in_this) / stats.elapsed_s if stats.elapsed_s > 0 else 0.0
 
 
