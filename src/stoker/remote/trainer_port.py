@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -33,6 +36,8 @@ class TrainerPort:
         self._context = zmq.Context(io_threads=1)
         self._socket = self._context.socket(zmq.ROUTER)
         self._zap: zmq.Socket[bytes] | None = None
+        self._path = Path(address.removeprefix("ipc://")) if address.startswith("ipc://") else None
+        self._own = -1  # the number of that file
         self._allowed = {z85.decode(public.encode()): name for name, public in keys.workers.items()} if keys else {}
         self._poller = zmq.Poller()
         try:
@@ -54,10 +59,13 @@ class TrainerPort:
                 (zmq.IPV6, int("[" in address)),
             ):
                 self._socket.setsockopt(option, value)
+            if self._path is not None:
+                _check_free(self._path)
             self._socket.bind(address)
             self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
-            if address.startswith("ipc://"):
-                os.chmod(address.removeprefix("ipc://"), 0o600)  # noqa: PTH101
+            if self._path is not None:
+                self._path.chmod(0o600)
+                self._own = self._path.stat().st_ino
         except (zmq.ZMQError, OSError) as error:
             self.close()
             raise ConfigError(
@@ -117,3 +125,21 @@ class TrainerPort:
             self._zap.close(linger=0)
         self._socket.close()
         self._context.term()
+        with suppress(OSError):
+            if self._path is not None and self._path.stat().st_ino == self._own:
+                self._path.unlink()
+
+
+def _check_free(path: Path) -> None:
+    """Raise where something is at a path that the library would replace: a file that is not a socket, or a socket in use."""
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise FileExistsError(errno.EEXIST, "a file is there that is not a socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return  # left by a program that was killed
+    raise OSError(errno.EADDRINUSE, "another program listens there")

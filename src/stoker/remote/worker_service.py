@@ -51,7 +51,7 @@ from .frames import (
 )
 
 #: seconds without a welcome until the connection is made again, and for a worker that leaves to finish what it has begun
-_WELCOME_S, _LEAVE_S = 10.0, 20.0
+_WELCOME_S, _LEAVE_S = 3.0, 20.0
 #: of a trainer's silence, how many times what it calls silence itself, until the connection is made again
 _SILENCES = 2.0
 #: milliseconds: between attempts to connect, and for last words
