@@ -31,6 +31,7 @@ BENCHMARKS = {
     "cifar_tfrecord": ("--peers",),
     "cifar_train": ("--peers",),
     "remote": ("--images",),
+    "remote_workers": ("--images",),
     "tools": ("--images",),
     "tracing": ("--images",),
     "train_gpu": ("--images",),
