@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from stoker.engine.executor import Task
-from stoker.remote.parcel_ledger import OWED_BYTES, Parcel, ParcelLedger
+from stoker.remote.parcel_ledger import OWED_BYTES, SUSPECTS_WAIT_S, Parcel, ParcelLedger
 
 
 def parcel(unit: int = 0, *, nbytes: int = 100, alone: bool = False, home: bool = False, line: Any = "line") -> Parcel:
@@ -68,12 +68,27 @@ def test_what_a_lost_worker_had_waits_again_before_others() -> None:
     assert [serial for _, serial in sent(ledger)] == [0, 1, 2, 3]
 
 
-def test_what_a_worker_had_begun_when_it_ended_is_blamed() -> None:
-    ledger = filled(6)
-    worker = ledger.join(b"a", "a", 2, 0.0)
+def test_what_a_worker_had_when_it_ended_is_tried_one_by_one_until_the_guilty_is_found() -> None:
+    ledger = filled(3)
+    worker = ledger.join(b"a", "a", 1, 0.0)
+    assert [serial for _, serial in sent(ledger)] == [0, 1]
+    assert ledger.leave(worker, blamed=True) == []
+    again, other = ledger.join(b"b", "b", 1, 0.0), ledger.join(b"c", "c", 1, 0.0)
+    assert sorted(sent(ledger)) == [("b", 0), ("c", 1)] and sent(ledger) == []
+    assert list(ledger.late(99.0)) == [], "nobody else is given what may end him"
+    assert ledger.settle(0) is not None
+    assert [guilty.serial for guilty in ledger.leave(other, blamed=True)] == [1]
+    assert sent(ledger) == [("b", 2)] and list(again.held) == [2] and {*ledger.open} == {2}
+
+
+def test_home_does_what_ended_the_last_worker_only_after_a_while() -> None:
+    ledger = filled(2)
+    worker = ledger.join(b"a", "a", 1, 0.0)
     sent(ledger)
-    assert {blamed.serial for blamed in ledger.leave(worker, blamed=True)} == {0, 1}
-    assert {*ledger.open} == {2, 3, 4, 5}
+    ledger.leave(worker, blamed=True, now=100.0)
+    assert ledger.for_home(101.0) is None
+    taken = ledger.for_home(100.0 + SUSPECTS_WAIT_S)
+    assert taken is not None and taken.tainted
 
 
 def test_a_suspect_runs_with_nothing_beside_it() -> None:
@@ -86,7 +101,7 @@ def test_a_suspect_runs_with_nothing_beside_it() -> None:
     ledger.settle(0)
     ledger.settle(1)
     assert [serial for _, serial in sent(ledger)] == [2]
-    assert [p.alone for p in first.held.values()] == [True]
+    assert [p.suspect for p in first.held.values()] == [True]
     ledger.settle(2)
     assert [serial for _, serial in sent(ledger)] == [3]
 

@@ -11,6 +11,7 @@ after that nobody writes to its rows for it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ OWED_BYTES = 64 << 20
 _LEAST_EACH, _MOST_EACH = 2, 8
 #: a parcel is late after so many times what parcels usually take, and so many seconds
 _LATE_TIMES, _LATE_S = 3.0, 0.15
+#: seconds for which suspects wait for a worker when the last one was lost: home does them then, and may end as the worker did
+SUSPECTS_WAIT_S = 5.0
 #: how fast what is usual follows what happens
 _FOLLOWS = 0.2
 
@@ -43,10 +46,12 @@ class Parcel:
     serial: int = -1
     holders: dict[int, float] = field(default_factory=dict)  # and since when
 
+    tainted: bool = False  # a worker ended that had it, and others
+
     @property
-    def alone(self) -> bool:
-        """Whether it is suspected of ending its worker."""
-        return self.tasks[0].alone
+    def suspect(self) -> bool:
+        """Whether it may be what ended a worker: then the next that gets it has nothing else meanwhile."""
+        return self.tainted or self.tasks[0].alone
 
 
 @dataclass(slots=True, eq=False)
@@ -75,10 +80,6 @@ class WorkerAccount:
     def room(self, nbytes: int) -> bool:
         """Whether it may have another parcel of that size; one it may always have."""
         return not self.held or (len(self.held) < self.most and self.owed + nbytes <= OWED_BYTES)
-
-    def begun(self) -> set[int]:
-        """The parcels that its threads can have begun: it does them in their order."""
-        return {*list(self.held)[: self.threads]}
 
 
 class _Line:
@@ -119,11 +120,11 @@ class ParcelLedger:
         self.open: dict[int, Parcel] = {}  # by serial
         self.usual_s = 0.0  # from sending a parcel to having its result
         self.hedged = self.lost = 0
+        self._lonely_s = 0.0  # since when there may be nobody
         self._serials, self._numbers = count(), count()
         self._indoors = _Line()  # that only home can do
         self._waiting = _Line()
         self._suspects = _Line()
-        self._reserved: WorkerAccount | None = None  # gets nothing but suspects, one at a time
 
     # ---- parcels -----------------------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class ParcelLedger:
         self._line(parcel).put(parcel)
 
     def _line(self, parcel: Parcel) -> _Line:
-        return self._indoors if parcel.asked is None else self._suspects if parcel.alone else self._waiting
+        return self._indoors if parcel.asked is None else self._suspects if parcel.suspect else self._waiting
 
     def keep_home(self, parcel: Parcel) -> None:
         """Its result cannot be sent: home is to do it."""
@@ -195,36 +196,37 @@ class ParcelLedger:
         """The workers that take parcels."""
         return [worker for worker in self.workers.values() if not worker.leaving]
 
-    def for_home(self) -> Parcel | None:
+    def for_home(self, now: float = math.inf) -> Parcel | None:
         """The next parcel that home is to do, if a thread is free there."""
         if self.home_busy >= self.home:
             return None
         able = self.able
         if self._indoors:
             parcel = self._indoors.pop()
-        elif self._suspects and not able:
+        elif self._suspects and not able and now >= self._lonely_s + SUSPECTS_WAIT_S:
             parcel = self._suspects.pop()  # nobody is left who could end instead of this process
         elif self._waiting and not (self.shy and able):
             parcel = self._waiting.pop()
         else:
             return None
         if parcel.serial not in self.open:
-            return self.for_home()  # home did it meanwhile, because it was late
+            return self.for_home(now)  # home did it meanwhile, because it was late
         self.home_busy += 1
         parcel.holders[HOME] = 0.0
         return parcel
 
     def for_workers(self, now: float) -> Iterator[tuple[WorkerAccount, Parcel]]:
-        """What is to be sent now, and to whom: each in turn gets a parcel, as long as they have room."""
-        able = self.able
-        if self._suspects and able:
-            if self._reserved not in able:
-                self._reserved = min(able, key=lambda worker: len(worker.held))
-            if not self._reserved.held:
-                yield self._send(self._reserved, self._suspects.pop(), now)
-        elif self._reserved is not None and not self._reserved.held:
-            self._reserved = None
-        free = [worker for worker in able if worker is not self._reserved]
+        """What is to be sent now, and to whom: each in turn gets a parcel, as long as they have room.
+
+        Suspects come first, and each has its worker to itself: so that it is known which of them ended one.
+        """
+        free = self.able
+        if self._suspects:
+            for worker in [worker for worker in free if not worker.held]:
+                if self._suspects:
+                    yield self._send(worker, self._suspects.pop(), now)
+            return
+        free = [worker for worker in free if not any(parcel.suspect for parcel in worker.held.values())]
         while self._waiting and free:
             nbytes = self._waiting.head().nbytes
             free = [worker for worker in free if worker.room(nbytes)]
@@ -233,14 +235,9 @@ class ParcelLedger:
 
     def late(self, now: float) -> Iterator[tuple[WorkerAccount | None, Parcel]]:
         """Parcels that somebody who is free is to do, too, because who has them takes long; None: home is."""
-        if self._waiting:
-            return
-        since = now - max(_LATE_S, _LATE_TIMES * self.usual_s)
-        late = [p for p in self.open.values() if len(p.holders) == 1 and not p.alone and HOME not in p.holders]
-        late = sorted((p for p in late if min(p.holders.values()) < since), key=lambda p: (p.tasks[0].unit, p.serial))
-        for parcel in late:
+        for parcel in [] if self._waiting else self._late(now):
             others = [w for w in self.able if w.number not in parcel.holders and len(w.held) < w.threads]
-            others = [w for w in others if w is not self._reserved and w.room(parcel.nbytes)]
+            others = [w for w in others if w.room(parcel.nbytes) and not any(held.suspect for held in w.held.values())]
             if self.home_busy < self.home:
                 self.home_busy += 1
                 self.hedged += 1
@@ -251,6 +248,17 @@ class ParcelLedger:
                 yield self._send(min(others, key=_load), parcel, now)
             else:
                 return
+
+    def _late(self, now: float) -> list[Parcel]:
+        """Those that are due first come first."""
+        since = now - max(_LATE_S, _LATE_TIMES * self.usual_s)
+        late = [p for p in self.open.values() if len(p.holders) == 1 and not p.suspect and HOME not in p.holders]
+        return sorted((p for p in late if min(p.holders.values()) < since), key=lambda p: (p.tasks[0].unit, p.serial))
+
+    def dawdlers(self, now: float) -> list[WorkerAccount]:
+        """The workers that others may have to help, where nothing waits."""
+        holders = {number for parcel in self._late(now) for number in parcel.holders} if self.uneasy else set()
+        return [worker for worker in self.workers.values() if worker.number in holders]
 
     @property
     def uneasy(self) -> bool:
@@ -281,23 +289,27 @@ class ParcelLedger:
             self._take_from(worker, parcel)
             self.put_back(parcel)
 
-    def leave(self, worker: WorkerAccount, blamed: bool) -> list[Parcel]:
-        """A worker is gone. What it had waits again, but for what is `blamed`: parcels that it may have begun when it ended."""
+    def leave(self, worker: WorkerAccount, blamed: bool, now: float = -math.inf) -> list[Parcel]:
+        """A worker is gone, and what it had waits again. With `blamed` that may be why: then each is tried by itself.
+
+        Returns what was the only parcel of a worker that ended: either that ended it, or somebody from outside.
+        """
         self.workers.pop(worker.address, None)
-        if self._reserved is worker:
-            self._reserved = None
-        begun, suspects = worker.begun(), list[Parcel]()
+        self._lonely_s = max(self._lonely_s, now)
+        guilty: list[Parcel] = []
+        blamed_alone = blamed and len(worker.held) == 1
         for serial, parcel in reversed(list(worker.held.items())):
             self._take_from(worker, parcel)
             if parcel.holders:
                 continue
             self.lost += 1
-            if blamed and serial in begun:
-                suspects.append(parcel)
+            if blamed_alone:
+                guilty.append(parcel)
                 del self.open[serial]
             else:
+                parcel.tainted = parcel.tainted or blamed
                 self.put_back(parcel)
-        return suspects
+        return guilty
 
     @property
     def threads(self) -> int:

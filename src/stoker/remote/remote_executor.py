@@ -279,7 +279,7 @@ class _Exchange:
 
     def _occupy_home(self) -> None:
         """Give free threads of this process something to do. The lock is held."""
-        while (parcel := self.ledger.for_home()) is not None:
+        while (parcel := self.ledger.for_home(time.monotonic())) is not None:
             self._errands.submit([Task(0, 0, _Errand(parcel))])
 
     def _run_errand(self, errand: _Errand, scratch: Any) -> list[Outcome[Any, Any]]:
@@ -343,7 +343,10 @@ class _Exchange:
             self.port.close()
 
     def _hand_out(self, now: float) -> None:
-        """Send parcels to who has room, and late ones to others, too."""
+        """Send parcels to who has room, and late ones to others, too: but not those of somebody who has just ended."""
+        for dawdler in self.ledger.dawdlers(now):
+            if not self.port.send(dawdler.address, packed(Beat())):
+                self._lose(dawdler, "lost its connection")
         with self._lock:
             sent: list[tuple[WorkerAccount | None, Parcel]] = [*self.ledger.for_workers(now)]
             if self.ledger.uneasy:
@@ -369,6 +372,8 @@ class _Exchange:
                 self._lose(worker, "lost its connection")
             elif worker.heard_s < now - silent_s:
                 self._lose(worker, f"gave no sign of life for {silent_s:g} s", blame=0)
+        with self._lock:
+            self._occupy_home()  # it may have waited for somebody to come
 
     def _lose(self, worker: WorkerAccount, how: str, blame: int = KILLED) -> None:
         """A worker is gone. What it may have begun when its connection ended may be why, and is tried alone."""
@@ -376,7 +381,7 @@ class _Exchange:
             if worker.address not in self.ledger.workers:
                 return
             parcels = len(worker.held)
-            suspects = self.ledger.leave(worker, blamed=bool(blame))
+            suspects = self.ledger.leave(worker, blamed=bool(blame), now=time.monotonic())
             left = len(self.ledger.workers)
             self._occupy_home()
         again = f", and {counted(parcels, 'parcel')} of its tasks will run again" if parcels else ""
