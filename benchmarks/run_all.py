@@ -32,6 +32,7 @@ BENCHMARKS = {
     "cifar_train": ("--peers",),
     "ray_overhead": ("--images",),
     "remote": ("--images",),
+    "remote_workers": ("--images",),
     "tools": ("--images",),
     "tracing": ("--images",),
     "train_gpu": ("--images",),

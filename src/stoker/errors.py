@@ -31,6 +31,7 @@
     ├── StateError (ValueError)           a saved state that does not belong here
     ├── StallError (TimeoutError)         nothing moved for `watchdog_s` seconds
     ├── ClosedError (RuntimeError)        a loader or iterator used after its end
+    ├── WorkerRefused (RuntimeError)      the trainer does not take this remote worker; the message says what differs
     └── KernelError (RuntimeError)        the native library is missing, or refused a call: a bug in Stoker
 
 An error that concerns one sample can be skipped with ``pipeline.on_error("skip")``; the others cannot.
@@ -199,6 +200,10 @@ class StallError(StokerError, TimeoutError):
 
 class ClosedError(StokerError, RuntimeError):
     """A loader or an iterator was used after its end."""
+
+
+class WorkerRefused(StokerError, RuntimeError):
+    """A trainer does not take this remote worker; the message says what differs."""
 
 
 class KernelError(StokerError, RuntimeError):

@@ -456,6 +456,8 @@ class Pipeline:
         epoch: int = 0,
         watchdog_s: float = 60.0,
         ray_address: str | None = None,
+        workers_at: str | None = None,
+        worker_keys: AnyPath | None = None,
     ) -> Loader:
         """Set the pipeline in motion.
 
@@ -467,6 +469,10 @@ class Pipeline:
         (default: about 64 MB worth, at least 2). `format` is ``"numpy"`` or ``"torch"``; `device` moves torch tensors there,
         and implies torch. Batches are tuples with names, or with ``batches="dict"`` plain dicts. `epoch` is where to start. When
         nothing has moved for `watchdog_s` seconds, a `StallError` shows every worker's stack; stuck processes are replaced.
+
+        With `workers_at`, an address as ``"tcp://0.0.0.0:8877"``, processes of `stoker worker` on other machines connect there
+        and work beside the threads here; with ``threads=0`` those here only put batches together while a worker is there.
+        `worker_keys` is the trainer's file made by `stoker keys`, needed unless only this machine can reach the address.
         """
         _warn_unsharded(self.plan)
         return Loader(
@@ -482,6 +488,8 @@ class Pipeline:
             epoch=epoch,
             watchdog_s=watchdog_s,
             ray_address=ray_address,
+            workers_at=workers_at,
+            worker_keys=worker_keys,
         )
 
     def __iter__(self) -> Iterator[Any]:

@@ -30,6 +30,7 @@ from stoker.pack.writers import lmdb_writer as lmdb
 from stoker.pack.writers import tar_writer as tar
 from stoker.plan import cursor, order
 from stoker.plan.mix_pattern import MAX_PATTERN
+from stoker.remote import frames, parcel_ledger, remote_executor, trainer_port
 from stoker.source.files import csv_table, lines, xml
 from stoker.source.shards import codecs, indexing, sidecar
 from stoker.source.shards import shard_index as index
@@ -118,6 +119,12 @@ ROWS = {
     "time without any progress": f"{default(Pipeline.loader, 'watchdog_s'):g} s",
     "worker processes that one sample may end": f"{executor.POISON // executor.CRASHED}; or "
     f"{executor.POISON // executor.KILLED} that were killed",
+    "remote workers": f"{remote_executor._MOST_WORKERS:,}; each owes results of at most {parcel_ledger.OWED_BYTES // 10**6} MB",
+    "silence of a remote worker": f"{remote_executor.BeatTimes().silent_s:g} s",
+    "time for somebody who connects": f"{trainer_port._HANDSHAKE_MS // 1000} s",
+    "a message of a remote worker": f"header {frames.MAX_HEADER >> 20} MiB, each of {frames.MAX_BUFFERS:,} buffers "
+    f"{frames.MAX_BUFFER >> 20} MiB; 2^{frames.MAX_ROWS.bit_length() - 1} rows, {frames.MAX_COLUMNS} columns, "
+    f"{frames.MAX_DIMENSIONS} dimensions",
     "samples of a stream pulled ahead": f"of {front.ROWS}",
     "tasks and waits kept for `trace`": f"{Meters.MOST_SPANS:,}",
     "file of `observe.trace`": str(default(trace_events.trace, "most")).replace("GB", " GB"),

@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "observe": {"errors", "profiler_ranges", "registry", "sizes", "kernel", "storage", "source", "plan", "engine", "batch"},
     "stage": {"errors", "faults", "turns", "profiler_ranges", "sizes", "kernel", "storage", "image", "source", "plan", "batch"},
     "device": {"errors", "registry", "sizes", "batch"},
+    "remote": {"errors", "faults", "registry", "sizes", "storage", "source", "engine", "batch"},
     "loader": {
-        "errors", "faults", "profiler_ranges", "sizes", "storage", "image", "source", "plan", "engine", "batch", "stage",
-        "observe", "device",
+        "errors", "faults", "profiler_ranges", "registry", "sizes", "storage", "image", "source", "plan", "engine", "batch",
+        "remote", "stage", "observe", "device",
     },
     "pipeline": {"errors", "foreign_names", "sizes", "image", "source", "plan", "loader", "observe", "device"},
     "pack": {"errors", "registry", "sizes", "kernel", "storage", "source", "image"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "cli": {
         "errors", "sizes", "kernel", "storage", "image", "source", "plan", "stage", "batch", "engine", "observe", "loader",
-        "pipeline", "pack", "__init__",
+        "pipeline", "pack", "registry", "remote", "__init__",
     },
 }  # fmt: skip
 

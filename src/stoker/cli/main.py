@@ -15,12 +15,14 @@ from .explain import explain
 from .guard import Guard, tell_stopped
 from .helping import PlainCommand
 from .index import index
+from .make_key_files import keys
 from .map import map_
 from .pack import pack
 from .run import run
 from .show import show
 from .tar.app import tar
 from .verify import verify
+from .worker import worker
 
 app = typer.Typer(
     name="stoker",
@@ -30,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, bench, run, show, explain, pack, index, verify):
+for command in (demo, bench, run, show, explain, pack, index, verify, worker, keys):
     app.command(cls=PlainCommand)(command)
 app.add_typer(tar)
 app.command("map", cls=PlainCommand)(map_)

@@ -119,6 +119,15 @@ class Channel(ABC, Generic[C, R]):
         """Drop what has not started, and ignore the rest. Idempotent; does not block."""
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteCount:
+    """Threads of this process, workers on other machines beside them, and the threads of all of those."""
+
+    home: int
+    workers: int
+    threads: int
+
+
 class Executor(ABC):
     """Owns workers. `close()` is idempotent, takes at most about a second, and leaves no worker that can be ended."""
 
@@ -146,6 +155,11 @@ class Executor(ABC):
     def processes(self) -> list[int]:
         """The numbers of its worker processes."""
         return []
+
+    @property
+    def remote(self) -> RemoteCount | None:
+        """Who works on other machines just now; None: nobody ever does."""
+        return None
 
     @property
     def ready(self) -> bool:

@@ -29,6 +29,7 @@ from ..plan.nodes import Cached, Image
 from ..plan.order import Places
 from ..plan.plan import Plan
 from ..plan.ranks import ALONE, rank_of
+from ..registry import needed
 from ..sizes import parse_bytes
 from ..source.chunk import BYTES, Ints
 from ..source.source import Source
@@ -86,9 +87,14 @@ def loose_fields(plan: Plan, layout: Layout) -> bool:
 
 
 def layout_of(plan: Plan, group: int) -> Layout:
+    return rows_layout(plan, (plan.batch.size if plan.batch else 1) * group)
+
+
+def rows_layout(plan: Plan, rows: int) -> Layout:
+    """The layout of so many rows of a batch."""
     listed = {name for name, rule in plan.batch.pad if rule is list} if plan.batch else set()
     specs = {name: spec for name, spec in (plan.specs or {}).items() if name not in listed}
-    return Layout.of(specs, (plan.batch.size if plan.batch else 1) * group)
+    return Layout.of(specs, rows)
 
 
 def can_hope(name: str, column: Any, layout: Layout, rules: Mapping[str, Any] | None) -> bool:
@@ -218,9 +224,21 @@ def _on_ray(plan: Plan, threads: int | None, processes: int | None, address: str
     return made
 
 
+def make_remote(at: str, keys: Any, threads: int | None, processes: int | None, name: str, plan: Plan) -> Executor:
+    """Threads of this process, and workers that connect to `at`."""
+    asked = f"loader(workers_at={at!r}"
+    if processes is not None or name not in ("auto", "threads"):
+        raise ConfigError(f"{asked}): beside remote workers there are threads only; omit processes, and executor={name!r}")
+    remote_work = needed("stoker.loader.remote_work", "remote-workers", f"{asked})")
+    executor: Executor = remote_work.remote_executor(at, keys, threads, default_threads(plan).threads, plan)
+    return executor
+
+
 def executor_stats(name: str, executor: Executor, policy: AutoPolicy | None) -> ExecutorStats:
     """Who runs tasks at first."""
-    processes = len(executor.processes)
+    processes, remote = len(executor.processes), executor.remote
+    if remote is not None:
+        return ExecutorStats("remote", 0, remote.home, remote=remote.workers, remote_threads=remote.threads)
     if name == "auto":
         name = "processes" if processes else "threads"
     threads = executor.workers // max(1, processes) if executor.ahead else 0

@@ -21,6 +21,7 @@ from ..batch.slab import SlabPool
 from ..device import check_batches, choose_output
 from ..engine.auto_executor import AutoExecutor
 from ..engine.daemons import ended
+from ..engine.executor import Executor
 from ..engine.feed import Exhausted, Feed, Supply
 from ..engine.resources import queued_seconds
 from ..engine.run_task import presentable
@@ -57,6 +58,7 @@ from .build import (
     layout_of,
     loose_fields,
     make_executor,
+    make_remote,
     observer,
     policy_of,
     reading_ahead,
@@ -135,6 +137,8 @@ class Loader:
         epoch: int = 0,
         row: int = 0,
         watchdog_s: float = 60.0,
+        workers_at: str | None = None,
+        worker_keys: AnyPath | None = None,
         once: bool = False,
         part: tuple[int, int] = (0, 1),
         carried: Rank | None = None,
@@ -143,7 +147,8 @@ class Loader:
     ) -> None:
         for name, count in (("threads", threads), ("processes", processes), ("ahead", ahead)):
             if count is not None:
-                _check_count(f"loader({name}=", count, 1)
+                # Beside remote workers there may be no threads at home: then these only put batches together.
+                _check_count(f"loader({name}=", count, 0 if name == "threads" and workers_at is not None else 1)
         _check_count("loader(epoch=", epoch, 0, MOST_EPOCHS)
         if not isinstance(watchdog_s, (int, float)) or not watchdog_s > 0:
             raise ConfigError(f"loader(watchdog_s={watchdog_s!r}): must be a number of seconds above 0")
@@ -151,7 +156,7 @@ class Loader:
         self._once, self._part = once, part
         given: dict[str, Any] = {"threads": threads, "processes": processes, "executor": executor, "memory": memory}
         given |= {"ahead": ahead, "format": format, "batches": batches, "device": device, "epoch": epoch}
-        given["ray_address"] = ray_address
+        given |= {"ray_address": ray_address, "workers_at": workers_at}
         self._arguments = {name: value for name, value in given.items() if value is not None}
         self._output = choose_output(format, device)
         self._device = "" if device is None else str(device)
@@ -190,8 +195,13 @@ class Loader:
             self._skips = SkipBudget(plan.policy)
             self._bad_samples = BadSamples(plan.policy, plan.source.fingerprint)
         self._front_skipped: list[SampleError] = []
-        beside = self._output.beside_device
-        self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, beside, ray_address)
+        if worker_keys is not None and workers_at is None:
+            raise ConfigError("loader(worker_keys=...): says who may connect, but not where; add workers_at='tcp://HOST:PORT'")
+        if workers_at is not None:
+            self._executor = make_remote(workers_at, worker_keys, threads, processes, executor, plan)
+        else:
+            beside = self._output.beside_device
+            self._executor = make_executor(executor, threads, processes, plan, self._budget_bytes, beside, ray_address)
         self._finalizer = weakref.finalize(self, self._executor.close)
         self._finalizer.atexit = False  # whatever runs then is stopped by the engine, all loaders at once
         policy = policy_of(self._executor, self._output, plan)
@@ -203,7 +213,9 @@ class Loader:
         self._steps, self._finish_steps = step_names(self._work.runner), finish_names(self._work.finish)
         self._front_steps = [step_names(work.runner) for work in self._fronts]
         self._interference, watch = Interference(), None
-        if self._executor.ahead:
+        if workers_at is not None:
+            self._meters.watch = partial(_look_at_workers, self._interference, self._executor)
+        elif self._executor.ahead:
             if policy is not None and isinstance(self._executor, AutoExecutor):
                 watch = AutoWatch(policy, self._executor, self._pool, isinstance(plan.source, Source) and plan.source.waits)
             self._meters.watch = partial(_look, self._interference, watch)
@@ -593,6 +605,11 @@ class Loader:
 
         return explain_step(self._plan, self._deal, self._cursor.epoch if epoch is None else epoch, step)
 
+    @property
+    def workers_at(self) -> str | None:
+        """Where remote workers connect, with the port that was found; None: nowhere."""
+        return getattr(self._executor, "address", None)
+
     # ---- the end -------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -912,6 +929,14 @@ def _look(interference: Interference, auto: AutoWatch | None, meters: Meters, no
 def _when_moved(loader: weakref.ref[Loader]) -> None:
     if (moved := loader()) is not None:
         moved._moved()
+
+
+def _look_at_workers(interference: Interference, executor: Executor, meters: Meters, now: float) -> None:
+    interference.look(meters, now)
+    told = executor_stats("remote", executor, None)
+    if (told.remote, told.remote_threads) != (meters.executor.remote, meters.executor.remote_threads):
+        told = replace(told, since=meters.snapshot(look=False).batches)
+        meters.moved(executor.workers, told, core_share().threads + told.remote_threads)
 
 
 def _occupancy(feed: Feed[Any, Any, Any]) -> Occupancy:

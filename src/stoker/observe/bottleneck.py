@@ -460,7 +460,11 @@ _WAITING: tuple[_Test, ...] = (
 
 def workers_in_words(stats: Stats) -> str:
     """How many workers there are, and of what kind."""
-    return str(Setting(stats.executor.processes, stats.executor.threads or stats.workers))
+    executor = stats.executor
+    here = str(Setting(executor.processes, executor.threads or stats.workers))
+    if not executor.remote:
+        return here
+    return f"{here} here and {counted(executor.remote, 'remote worker')} with {counted(executor.remote_threads, 'thread')}"
 
 
 def crowded(stats: Stats) -> bool:

@@ -440,14 +440,16 @@ class Meters:
         """It took so long to hand a batch over to a device or another library."""
         self._handed_s += seconds
 
-    def moved(self, workers: int, executor: ExecutorStats) -> None:
-        """Others run tasks from now on."""
+    def moved(self, workers: int, executor: ExecutorStats, cores: int | None = None) -> None:
+        """Others run tasks from now on, on so many cores; None: on those of before."""
         stats = self._stats
         elapsed_s = self._elapsed(self._loop_sums())
         earlier = stats.earlier_worker_s + (elapsed_s - stats.resized_s) * stats.workers
         moves = executor.moves > stats.executor.moves
         self._stats = replace(stats, earlier_worker_s=earlier, resized_s=elapsed_s, workers=workers, executor=executor)
         self._at_move = self.snapshot(look=False) if moves else self._at_move
+        if cores is not None:
+            self._stats = replace(self._stats, cores=cores)
 
     def task(self, span: AnySpan, cpu_s: float, steps: Sequence[StepName], costs: TaskCosts | None) -> None:
         """A task is done: the fields of a `Span`, and what it took; `costs` None: it failed."""

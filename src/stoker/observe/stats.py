@@ -150,6 +150,8 @@ class ExecutorStats:
     since: int = 0  # batches that had been handed out by then
     reason: str = ""  # why; empty: the user said so
     moves: int = 0  # how often work was moved until then
+    remote: int = 0  # workers on other machines beside these
+    remote_threads: int = 0  # of all of them
 
 
 @dataclass(frozen=True, slots=True)

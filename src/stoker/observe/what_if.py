@@ -127,7 +127,11 @@ def other_cores(stats: Stats) -> float:
     # Work that was moved to processes ran in this one before.
     moved = executor.since / max(1, stats.batches) if stats.earlier_worker_s else 0.0
     here = min(1.0, moved) if executor.processes else 1.0
-    return max(0.0, stats.process_s / stats.elapsed_s - used_cores(stats) * here) if stats.elapsed_s > 0 else 0.0
+    in_this = used_cores(stats) * here
+    if executor.name == "remote":  # whose workers are numbered after those of this process
+        mine = sum(worker.cpu_s for worker in stats.by_worker if worker.number < executor.threads)
+        in_this *= mine / stats.cpu_s if stats.cpu_s else 1.0
+    return max(0.0, stats.process_s / stats.elapsed_s - in_this) if stats.elapsed_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

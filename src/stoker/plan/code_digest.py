@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..source.arrays import array_version
-from .nodes import Filter, FlatMap, Map, MapFields, Node, describe, describe_function
+from .nodes import Filter, FlatMap, Map, MapBatch, MapFields, Node, Regroup, describe, describe_function
 
 #: how far is looked into values that hold others
 _DEPTH = 64
@@ -30,12 +30,23 @@ _INSTALLED = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib
 
 def node_text(node: Node) -> str:
     """A node as text that changes with its parameters and with the code of its functions."""
-    functions: list[Any] = []
+    return "\n".join([describe(node), *map(function_text, _functions(node))])
+
+
+def named_here(text: str, node: Any) -> str:
+    """A text about a node without the names of its functions' modules, which differ where one of them is the main script."""
+    inner = [each.fn for each in node.inner if isinstance(each, MapBatch)] if isinstance(node, Regroup) else []
+    for fn in _functions(node) + inner:
+        module = getattr(fn, "__module__", None) or type(fn).__module__
+        name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+        text = text.replace(describe_function(fn), name).replace(repr(module), "''")
+    return text
+
+
+def _functions(node: Any) -> list[Any]:
     if isinstance(node, (Map, Filter, FlatMap)):
-        functions = [node.fn]
-    elif isinstance(node, MapFields):
-        functions = [fn for _, several in node.fields for fn in several]
-    return "\n".join([describe(node), *map(function_text, functions)])
+        return [node.fn]
+    return [fn for _, several in node.fields for fn in several] if isinstance(node, MapFields) else []
 
 
 def function_text(fn: Callable[..., Any]) -> str:

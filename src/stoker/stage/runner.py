@@ -141,6 +141,11 @@ class Runner:
             functions = [function for _, stage in doing[:at] for function in stage.functions]
             self._cached, self._cache_at = RowCache(store, read.source, needed, makes, functions), at + 1
 
+    @property
+    def reads(self) -> bool:
+        """Whether it begins with places in the source, and not with rows that exist already."""
+        return self._read is not None
+
     def run(self, rows: Rows, targets: Targets, scratch: Scratch) -> tuple[Chunk, Report]:
         """Positions of the order are read and transformed; a chunk that came from elsewhere is only transformed."""
         report = Report(len(self.steps))

@@ -1,0 +1,289 @@
+"""How the work of batches and segments is done elsewhere: rows are asked for by their places, and come back as columns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..batch.draft import column_bytes
+from ..batch.slab import Slab, plain_memory
+from ..batch.written_rows import Placed, WrittenRows
+from ..engine.executor import TaskWork
+from ..errors import ConfigError
+from ..observe.run_settings import package_version
+from ..plan.code_digest import named_here, node_text
+from ..plan.nodes import Cached, describe
+from ..plan.order import Places
+from ..plan.plan import Plan
+from ..remote.carrier import Carrier
+from ..remote.curve_keys import read_trainer, read_worker
+from ..remote.frames import MAX_ROWS, Buffer, BufferQueue, FrameError, GivenNames, RowsResult, RowsTask, numbers_of, read_numbers
+from ..remote.remote_executor import RemoteExecutor, RemoteSetting
+from ..remote.row_frames import (
+    check_target,
+    column_frame,
+    names_frame,
+    owned,
+    read_columns,
+    read_names,
+    read_report,
+    read_slots,
+    report_frame,
+)
+from ..remote.wire_addresses import check_keys, checked_address
+from ..remote.worker_service import WorkerService
+from ..source.chunk import Chunk, Column, Ints
+from ..source.sample_names import SourceNames
+from ..source.source import Source, digest
+from ..storage.sample_cache import SampleCache
+from ..storage.scratch import Scratch
+from .batch_units import BatchPart, BatchWork, SegmentWork
+from .build import compile_work, layout_of, rows_layout
+
+#: positions of an epoch, of which there may be many: repeat(None) never ends
+_MOST_PLACES = 1 << 62
+
+
+def carrier_of(plan: Plan, work: TaskWork[Any, Any]) -> Carrier | None:
+    """Who carries this work elsewhere; None: it stays here, because its tasks do not begin with places in the source."""
+    if not isinstance(plan.source, Source):
+        return None
+    if isinstance(work, BatchWork) and plan.counted:
+        return _BatchCarrier(plan, plan.source, work)
+    if isinstance(work, SegmentWork) and work.runner.reads:
+        return _SegmentCarrier(plan.source, work)
+    return None
+
+
+def carriers_of(plan: Plan, cache: SampleCache | None) -> dict[str, Carrier]:
+    """What a worker can be asked for, by kind."""
+    final, segments = compile_work(plan, layout_of(plan, 1), cache)
+    works: list[TaskWork[Any, Any]] = [final, *segments]
+    found = [carrier for work in works if (carrier := carrier_of(plan, work)) is not None]
+    return {carrier.kind: carrier for carrier in found}
+
+
+def handshake_of(plan: Plan) -> dict[str, str]:
+    """What trainer and workers must have in common, by name: what is made of a sample, and of which.
+
+    Functions go by their own names and code, and not by that of their module: a script is `__main__` where it is run.
+    """
+    fields = "\n".join(f"{name}: {spec}" for name, spec in (plan.specs or {}).items())
+    identity = plan.identity()
+    steps = [step.node for work in plan.works for step in work.steps]
+    nodes = [node for segment in plan.segments for node in segment.nodes] + [*plan.stages]
+    return {
+        "source": identity["source"],
+        "order": identity["order"],
+        "stages": digest("stages", *(named_here(describe(node), node) for node in nodes if not isinstance(node, Cached))),
+        "functions": digest("functions", *(named_here(node_text(node), node) for node in steps if not isinstance(node, Cached))),
+        "fields": digest("fields", fields, *plan.wanted),
+        "seed": str(plan.seed),
+        "on_error": "raise" if plan.policy is None else "skip",
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+    }
+
+
+def stoker_version() -> str:
+    return package_version("stoker")
+
+
+def _places_of(task: RowsTask, source: Source) -> Places:
+    count = len(task.positions) // 8
+    if not 0 < count <= MAX_ROWS:
+        raise FrameError(f"a task of {count:,} rows")
+    positions = read_numbers(task.positions, "positions", _MOST_PLACES, count)
+    return Places(positions, read_numbers(task.indices, "indices", len(source), count), task.epoch)
+
+
+def _task_of(rows: Any) -> RowsTask | None:
+    if not isinstance(rows, Places) or len(rows) > MAX_ROWS:
+        return None
+    return RowsTask(rows.epoch, numbers_of(rows.positions), numbers_of(rows.indices))
+
+
+class _BatchCarrier(Carrier):
+    """Rows of batches: those of fixed shape lie in the slab, and go there again."""
+
+    kind = "batch"
+
+    def __init__(self, plan: Plan, source: Source, work: BatchWork) -> None:
+        self._plan, self._source, self._work = plan, source, work
+        self._steps = len(work.runner.steps)
+        self._beside = 0.0  # bytes of a row that are not in the slab, as far as rows so far can tell
+
+    def asked(self, content: Any) -> RowsTask | None:
+        return _task_of(content.rows) if isinstance(content, BatchPart) else None
+
+    def nbytes(self, content: Any) -> int:
+        layout = content.slab.layout
+        return int(len(content.rows) * (layout.nbytes / max(1, layout.rows) + self._beside))
+
+    def make(self, task: RowsTask, scratch: Scratch) -> tuple[RowsResult, list[Buffer]]:
+        places = _places_of(task, self._source)
+        layout = rows_layout(self._plan, len(places))
+        slab = Slab(layout, plain_memory(layout.nbytes + 64)[0])
+        written = self._work(BatchPart(places, 0, slab), scratch)
+        assert isinstance(written, WrittenRows)
+        slots, buffers = written.slots, list[Buffer]()
+        whole = len(slots) == len(places)
+        columns: dict[str, Column] = {}
+        if len(slots):
+            columns = {name: array if whole else array[slots] for name, array in slab.arrays.items()}
+            columns |= {name: column for name, column in written.loose.items() if not isinstance(column, Placed)}
+        frames = [column_frame(name, column, buffers) for name, column in columns.items()]
+        names = names_frame(written.names, len(slots))
+        return RowsResult(report_frame(written.report), frames, None if whole else numbers_of(slots), names=names), buffers
+
+    def received(self, content: BatchPart, result: RowsResult, buffers: BufferQueue) -> Callable[[], WrittenRows]:
+        places, first, slab = content.rows, content.first, content.slab
+        assert isinstance(places, Places)
+        rows, hoped = len(places), slab.layout.hoped
+        slots = read_slots(result.slots, rows)
+        report = read_report(result.report, self._steps, rows)
+        columns = read_columns(result.columns, buffers, len(slots))
+        names = read_names(result.names, self._source, places.indices[slots], len(slots))
+        if len(slots):
+            _check_fields(columns, {name for name in slab.arrays if name not in hoped} | self._work.needed)
+        targets = {name: array[first : first + rows] for name, array in slab.arrays.items()}
+        placed = {
+            name: check_target(name, columns[name], target, len(slots))
+            for name, target in targets.items()
+            if name in columns and name not in hoped
+        }
+        fitting = {name: found for name in hoped if (found := _stacked(columns.get(name), targets[name])) is not None}
+        loose: dict[str, Column | Placed] = {
+            name: Placed.PLACED if name in fitting else column
+            for name, column in owned({name: column for name, column in columns.items() if name not in placed}).items()
+        }
+        nbytes = sum(column_bytes(column) for column in loose.values() if not isinstance(column, Placed))
+        if len(slots):
+            self._beside += 0.25 * (nbytes / len(slots) - self._beside)
+
+        def write() -> WrittenRows:
+            for name, column in {**placed, **fitting}.items():
+                if len(slots) == rows:
+                    targets[name][...] = column
+                else:
+                    targets[name][slots] = column
+            return WrittenRows(first, slots, loose, nbytes, names, report)
+
+        return write
+
+
+def _check_fields(columns: Mapping[str, Column], needed: set[str]) -> None:
+    if not needed <= columns.keys():
+        raise FrameError(f"the field {sorted(needed - columns.keys())[0]!r} did not come")
+
+
+def _stacked(column: Column | None, target: Any) -> list[Any] | None:
+    """Rows that have the shape and type of their places in the slab; None: they do not."""
+    if not isinstance(column, list) or not column:
+        return None
+    fits = all(type(row) is np.ndarray and row.shape == target.shape[1:] and row.dtype == target.dtype for row in column)
+    return column if fits else None
+
+
+class _SegmentCarrier(Carrier):
+    """Samples that are filtered or expanded: all of their columns come back."""
+
+    kind = "segment"
+
+    def __init__(self, source: Source, work: SegmentWork) -> None:
+        self._source, self._work = source, work
+        self._steps = len(work.runner.steps)
+        self._row_bytes = 0.0
+
+    def asked(self, content: Any) -> RowsTask | None:
+        return _task_of(content)
+
+    def nbytes(self, content: Any) -> int:
+        return int(len(content) * self._row_bytes)
+
+    def make(self, task: RowsTask, scratch: Scratch) -> tuple[RowsResult, list[Buffer]]:
+        chunk, report = self._work(_places_of(task, self._source), scratch)
+        buffers: list[Buffer] = []
+        frames = [column_frame(name, column, buffers) for name, column in chunk.columns.items()] if len(chunk) else []
+        slots, positions, parents = (numbers_of(each) for each in (chunk.slots, chunk.positions, chunk.parents))
+        return RowsResult(report_frame(report), frames, slots, positions, parents, _names_by_index(chunk)), buffers
+
+    def received(self, content: Places, result: RowsResult, buffers: BufferQueue) -> Callable[[], tuple[Chunk, Any]]:
+        rows = len(content)
+        if result.slots is None or result.positions is None or result.parents is None or result.names is None:
+            raise FrameError("samples came without their places")
+        slots = read_numbers(result.slots, "rows", rows)
+        positions, parents = (
+            read_numbers(data, what, _MOST_PLACES, len(slots))
+            for data, what in ((result.positions, "positions"), (result.parents, "parents"))
+        )
+        report = read_report(result.report, self._steps, rows)
+        columns = owned(read_columns(result.columns, buffers, len(slots)))
+        indices: Ints = np.empty(0, np.int64)
+        given: GivenNames | None = result.names
+        if len(slots) and not result.names.keys:
+            indices, given = read_numbers(result.names.indices, "indices", len(self._source), len(slots)), None
+        names = read_names(given, self._source, indices, len(slots))
+        if len(slots):
+            self._row_bytes += 0.25 * (sum(map(column_bytes, columns.values())) / rows - self._row_bytes)
+        return lambda: (Chunk(columns, positions, slots, parents, content.epoch, names), report)
+
+
+def _names_by_index(chunk: Chunk) -> GivenNames:
+    """Names of samples, which for those of the source are their numbers there."""
+    if not isinstance(chunk.names, SourceNames):
+        named = names_frame(chunk.names, len(chunk))
+        assert named is not None
+        return named
+    return GivenNames([], [], numbers_of(np.array([chunk.names.index(row) for row in range(len(chunk))], np.int64)))
+
+
+def remote_executor(at: str, keys: Any, threads: int | None, usual: int, plan: Plan) -> RemoteExecutor:
+    """Threads of this process, and workers that connect to `at`, where the trainer's file `keys` says who may."""
+    asked = f"loader(workers_at={at!r})"
+    address = checked_address(at, asked)
+    check_keys(address, keys is not None, asked, "loader(worker_keys='FOLDER/trainer.key')")
+    setting = RemoteSetting(
+        address,
+        None if keys is None else read_trainer(keys),
+        stoker_version(),
+        handshake_of(plan),
+        partial(carrier_of, plan),
+        shy=threads == 0,
+    )
+    return RemoteExecutor(usual if threads is None else max(1, threads), Scratch, setting=setting)
+
+
+def worker_service(
+    plan: Plan,
+    address: str,
+    keys: Any,
+    threads: int,
+    cache: SampleCache | None,
+    say: Callable[[str], None],
+    once: bool = False,
+) -> WorkerService:
+    """A worker for the trainer at `address`; `keys` is its key file, or None."""
+    asked = f"stoker worker --connect {address}"
+    checked = checked_address(address, asked)
+    check_keys(checked, keys is not None, asked, "--keys FOLDER/worker.key")
+    carriers = carriers_of(plan, cache)
+    if not carriers:
+        raise ConfigError(
+            f"{asked}: samples of a stream come one after another, and are read by the trainer alone; pack them into shards with "
+            "`stoker pack`"
+        )
+    return WorkerService(
+        checked,
+        carriers,
+        keys=None if keys is None else read_worker(keys),
+        version=stoker_version(),
+        identity=handshake_of(plan),
+        threads=threads,
+        make_scratch=Scratch,
+        say=say,
+        once=once,
+    )

@@ -1,0 +1,48 @@
+"""Where a trainer listens and workers connect, and which of these addresses need keys."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from ..errors import ConfigError
+
+_TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:/\[\]\s]+):(?P<port>\d{1,5}|\*)")
+#: a path of a socket, as long as the system takes it
+_IPC = re.compile(r"ipc:///?(?P<path>[^@\s][^\0]{0,100})")
+_KEYS = "make keys with `stoker keys FOLDER`"
+
+
+def checked_address(address: str, asked: str) -> str:
+    """An address as the library takes it. `asked` is what the user wrote, for messages: `loader(workers_at='...')`."""
+    text = address.strip() if isinstance(address, str) else ""
+    if _IPC.fullmatch(text):
+        return text
+    found = _TCP.fullmatch(text)
+    if found is None or (found["port"] != "*" and int(found["port"]) > 65535):
+        raise ConfigError(
+            f"{asked}: not an address; write tcp://HOST:PORT, as in tcp://127.0.0.1:8877, or ipc:///PATH/OF/A/SOCKET"
+        )
+    host = "127.0.0.1" if found["host"] == "localhost" else found["host"]
+    return f"tcp://{host}:{found['port']}"
+
+
+def is_private(address: str) -> bool:
+    """Whether only this machine can reach it: a loopback address, or a socket in the file system."""
+    if address.startswith("ipc://"):
+        return True
+    found = _TCP.fullmatch(address)
+    host = found["host"].strip("[]") if found else ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, an interface, or `*`: whoever answers to it
+        return False
+
+
+def check_keys(address: str, keys: bool, asked: str, how: str) -> None:
+    """Raise where others could reach an address that has no keys; `how` is how to give them."""
+    if not keys and not is_private(address):
+        raise ConfigError(
+            f"{asked}: other machines can reach this address, and without keys anyone who does could take part; {_KEYS} and "
+            f"pass {how}, or use tcp://127.0.0.1:PORT or ipc:///PATH, which need none"
+        )

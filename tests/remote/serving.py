@@ -1,0 +1,88 @@
+"""Workers for tests: in a thread of this process, over a real socket, or as the real command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from stoker import Pipeline
+from stoker.loader import Loader
+from stoker.loader.remote_work import worker_service
+from stoker.remote import remote_executor
+from stoker.remote.remote_executor import BeatTimes, RemoteExecutor
+
+from ..loader.runs import ROOT
+
+DEADLINE_S = 60.0
+HERE = "tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers soon take somebody who says nothing for lost."""
+    quick = remote_executor.RemoteSetting._field_defaults | {"patience": BeatTimes(beat_s=0.1, silent_s=1.0)}
+    monkeypatch.setattr(remote_executor.RemoteSetting.__new__, "__defaults__", tuple(quick.values()))
+
+
+def until(what: Callable[[], Any], name: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not what():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S} s for {name}"
+        time.sleep(0.01)
+
+
+def executor_of(loader: Loader) -> RemoteExecutor:
+    executor = loader._executor
+    assert isinstance(executor, RemoteExecutor)
+    return executor
+
+
+def workers_of(loader: Loader) -> int:
+    return len(executor_of(loader).remote_workers)
+
+
+@contextmanager
+def serving(pipeline: Pipeline, loader: Loader, threads: int = 2, keys: Any = None) -> Iterator[list[str]]:
+    """A worker in a thread; what it says."""
+    said: list[str] = []
+    assert loader.workers_at is not None
+    before = workers_of(loader)
+    service = worker_service(pipeline.plan, loader.workers_at, keys, threads, None, said.append)
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    try:
+        until(lambda: workers_of(loader) > before, "a worker to join")
+        yield said
+    finally:
+        service.leave()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def command(
+    loader: Loader, name: str, *arguments: str, count: int = 1, threads: int = 1
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """`stoker worker` as it is; nothing of it is left after the block."""
+    running = [start(loader, name, *arguments, threads=threads) for _ in range(count)]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate(timeout=DEADLINE_S)
+
+
+def start(loader: Loader, name: str, *arguments: str, threads: int = 1) -> subprocess.Popen[str]:
+    assert loader.workers_at is not None
+    line = [sys.executable, "-m", "stoker", "worker", "--connect", loader.workers_at, "--threads", str(threads), *arguments, name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(line, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -1,0 +1,254 @@
+"""Frames: what is sent is what is read; and whatever else comes is a FrameError, and costs no memory."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stoker.batch.slab import Slab, plain_memory
+from stoker.batch.written_rows import Report
+from stoker.errors import ReadError
+from stoker.faults import TaskFault
+from stoker.loader.batch_units import BatchPart
+from stoker.loader.build import compile_work, layout_of
+from stoker.loader.remote_work import carriers_of
+from stoker.remote.carrier import make_results
+from stoker.remote.frames import (
+    BufferQueue,
+    FrameError,
+    Results,
+    RowsResult,
+    from_trainer,
+    from_worker,
+    packed,
+    read_array,
+    read_dtype,
+    read_numbers,
+)
+from stoker.remote.row_frames import column_frame, fault_frame, read_column, read_fault, read_report, report_frame
+from stoker.source.chunk import BytesColumn
+from stoker.storage.plain_values import Unstorable
+from stoker.storage.scratch import Scratch
+
+from ..contract.test_executors import pipeline_named
+
+ARRAYS = [
+    np.arange(6).reshape(3, 2),
+    np.zeros((3, 0)),
+    np.ones(3, np.bool_),
+    np.array([1, 2, 3], "M8[s]"),
+    np.ones((3, 2), ">f4"),
+]
+LISTS: list[list[Any]] = [
+    [1, None, "text"],
+    [b"a", b"", b"bc"],
+    [np.zeros(2), np.zeros(2), np.ones(2)],
+    [np.zeros(2), np.zeros(3), np.float32(1)],
+    [{"a": [1, (2, 3)]}, {"b": np.arange(3)}, {}],
+    [np.array(["x", "yz"]), np.array([b"q"]), True],
+]
+
+
+def through(column: Any, rows: int = 3) -> Any:
+    buffers: list[Any] = []
+    header = msgspec.msgpack.encode(column_frame("f", column, buffers))
+    frame = msgspec.msgpack.decode(header, type=type(column_frame("f", column, [])))
+    left = BufferQueue([bytes(part) for part in buffers])
+    read = read_column(frame, left, rows)
+    left.end()
+    return read
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
+def test_arrays_are_read_as_they_were_written(array: Any) -> None:
+    read = through(array)
+    assert read.dtype == array.dtype and read.shape == array.shape and read.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("values", LISTS, ids=range(len(LISTS)))
+def test_values_are_read_as_they_were_written(values: list[Any]) -> None:
+    assert repr(through(values)) == repr(values)
+
+
+def test_byte_strings_are_read_as_they_were_written() -> None:
+    column = BytesColumn.of([b"one", b"", b"three"])
+    assert through(column).own() == [b"one", b"", b"three"]
+    assert through(column.take(np.array([2, 0])), 2).own() == [b"three", b"one"]
+
+
+@pytest.mark.parametrize("value", [object(), np.array([None]), {1: object()}, np.zeros(1, [("a", int)])], ids=range(4))
+def test_what_has_no_plain_bytes_is_not_sent(value: Any) -> None:
+    with pytest.raises(Unstorable):
+        column_frame("f", [value], [])
+
+
+@pytest.mark.parametrize(
+    "text", ["O", "|O", "V8", "|V8", "<U4", "i8", "<i8,<i8", "(2,)<i8", "[('a','i8')]", "os.system", "", "\0"]
+)
+def test_types_that_are_not_on_the_list_are_refused(text: str) -> None:
+    with pytest.raises(FrameError):
+        read_dtype(text)
+
+
+@pytest.mark.parametrize("shape", [[3], [1 << 40, 1 << 40], [0], [2, 2], [1 << 47] * 32])
+def test_an_array_must_have_the_bytes_it_says(shape: list[int]) -> None:
+    with pytest.raises(FrameError):
+        read_array(b"\0" * 16, "<i8", shape)
+
+
+def test_numbers_are_within_their_bounds() -> None:
+    assert read_numbers(np.arange(3).tobytes(), "rows", 3, 3).tolist() == [0, 1, 2]
+    for data, most, count in (
+        (b"\0" * 7, 9, None),
+        (np.array([3]).tobytes(), 3, 1),
+        (np.array([-1]).tobytes(), 3, 1),
+        (b"", 3, 1),
+    ):
+        with pytest.raises(FrameError):
+            read_numbers(data, "rows", most, count)
+
+
+def test_errors_are_made_again_without_their_code() -> None:
+    error = ReadError("a.jpg: cannot be read", key="a", position=7)
+    error.__cause__ = KeyError("gone")
+    made = read_fault(fault_frame(TaskFault.of(error))).error()
+    assert type(made) is ReadError and made.key == "a" and made.position == 7 and isinstance(made.__cause__, KeyError)
+    frame = fault_frame(TaskFault.of(error))
+    frame.details["__class__"] = "x"
+    with pytest.raises(FrameError):
+        read_fault(frame)
+
+
+def test_a_report_names_only_rows_that_there_are() -> None:
+    report = Report(2)
+    report.slow = ((1, 0.5),)
+    assert read_report(report_frame(report), 2, 2).slow == ((1, 0.5),)
+    for steps, rows in ((3, 2), (2, 1)):
+        with pytest.raises(FrameError):
+            read_report(report_frame(report), steps, rows)
+
+
+# ---- whatever comes --------------------------------------------------------------------------------------------------------
+
+
+def real_message() -> tuple[list[bytes], Callable[[list[bytes]], Any]]:
+    """A message with rows of several kinds, and what a trainer does with such."""
+    plan = pipeline_named("pad").plan
+    work, _ = compile_work(plan, layout_of(plan, 1))
+    [carrier] = carriers_of(plan, None).values()
+    assert plan.order is not None
+    places = plan.order.places(np.arange(7), 0)
+    asked = carrier.asked(BatchPart(places, 0, Slab(work.layout, plain_memory(work.layout.nbytes + 64)[0])))
+    assert asked is not None
+    results, buffers = make_results(carrier, [asked], Scratch())
+    message = [packed(Results(3, results, 0, 0.0)), *(bytes(buffer) for buffer in buffers)]
+
+    def take_in(parts: list[bytes]) -> Any:
+        heard = from_worker(parts[0])
+        if not isinstance(heard, Results):
+            return heard
+        slab, left = Slab(work.layout, plain_memory(work.layout.nbytes + 64)[0]), BufferQueue(parts[1:])
+        for result in heard.results:
+            if isinstance(result, RowsResult):
+                carrier.received(BatchPart(places, 0, slab), result, left)()
+            else:
+                read_fault(result.fault).error()
+        left.end()
+        return heard
+
+    return message, take_in
+
+
+MESSAGE, TAKE_IN = real_message()
+
+
+def judged(parts: list[bytes]) -> None:
+    with suppress(FrameError):
+        TAKE_IN(parts)
+
+
+def test_a_real_message_is_taken_in() -> None:
+    assert isinstance(TAKE_IN(list(MESSAGE)), Results)
+
+
+def test_every_cut_and_every_flipped_byte_is_read_or_refused() -> None:
+    header = MESSAGE[0]
+    for at in range(len(header)):
+        judged([header[:at], *MESSAGE[1:]])
+        judged([header[:at] + bytes([header[at] ^ 0xFF]) + header[at + 1 :], *MESSAGE[1:]])
+        judged([header[:at] + bytes([header[at] ^ 1]) + header[at + 1 :], *MESSAGE[1:]])
+    for count in range(len(MESSAGE)):
+        judged(MESSAGE[: count + 1])
+        judged([*MESSAGE[: count + 1], b"more", *MESSAGE[count + 1 :]])
+        judged([MESSAGE[0], *(part[:-1] for part in MESSAGE[1:])])
+
+
+_SEEN = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+_FUZZ = {
+    "cuts": st.lists(st.tuples(st.integers(0, 1 << 12), st.integers(0, 8), st.binary(max_size=12)), min_size=1, max_size=6),
+    "extra": st.lists(st.binary(max_size=64), max_size=3),
+}
+
+
+def mutated(cuts: list[tuple[int, int, bytes]], extra: list[bytes]) -> list[bytes]:
+    header = bytearray(MESSAGE[0])
+    for at, count, put in cuts:
+        at %= len(header) + 1
+        header[at : at + count] = put
+    return [bytes(header), *MESSAGE[1:], *extra]
+
+
+@given(**_FUZZ)
+@_SEEN
+def test_a_message_that_was_changed_is_read_or_refused(cuts: list[tuple[int, int, bytes]], extra: list[bytes]) -> None:
+    judged(mutated(cuts, extra))
+
+
+@pytest.mark.faults
+@pytest.mark.thorough
+@given(**_FUZZ)
+@settings(_SEEN, max_examples=300_000)
+def test_very_many_changed_messages_are_read_or_refused(cuts: list[tuple[int, int, bytes]], extra: list[bytes]) -> None:
+    judged(mutated(cuts, extra))
+
+
+@given(st.binary(max_size=200))
+@_SEEN
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    for read in (from_worker, from_trainer):
+        with suppress(FrameError):
+            read(data)
+
+
+_TREES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), 1 << 63)
+    | st.text(max_size=4)
+    | st.sampled_from(["a", "g", "l", "t", "d", "b", "<i8"]),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(_TREES, max_size=3), st.binary(max_size=64))
+@_SEEN
+def test_any_tree_of_values_is_read_or_refused(trees: list[Any], data: bytes) -> None:
+    column = {"type": "values", "name": "t", "trees": trees}
+    result = {"type": "rows", "report": {"seconds": [0.0] * 2, "cpu_s": [0.0] * 2, "nbytes": [0] * 2}, "columns": [column]}
+    judged([msgspec.msgpack.encode({"type": "results", "serial": 1, "results": [result], "thread": 0, "waited_s": 0.0}), data])
+
+
+def test_nesting_without_end_is_refused() -> None:
+    for data in (b"\x91" * 100_000, b"\x81\xa1a" * 100_000, b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff"):
+        with pytest.raises(FrameError):
+            from_worker(data)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20  # KiB
