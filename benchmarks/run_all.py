@@ -20,6 +20,7 @@ BENCHMARKS = {
     "imagenet_train": ("--images", "--peers"),
     "imagenet_augment": ("--images", "--peers"),
     "scaling": ("--images",),
+    "simulate": ("--images",),
     "gil": ("--images",),
     "tuning": ("--images",),
     "tail": ("--peers",),

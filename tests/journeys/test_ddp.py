@@ -79,7 +79,13 @@ import numpy as np
 import stoker
 
 train = stoker.arrays(n=np.arange({SAMPLES})).shuffle(seed=1).shard(remainder="keep").batch(3)
-found = {{"pipeline": [batch["n"].tolist() for batch in train], "explained": train.explain()}}
+found = {{"pipeline": [batch["n"].tolist() for batch in train], "explained": train.explain(), "uneven": {{}}}}
+for n in (1, 3, 8, 11):  # fewer samples than ranks, and numbers that no batch of two ranks divides
+    for remainder in ("pad", "keep"):
+        for size in (1, 4):
+            batches = list(stoker.arrays(n=np.arange(n)).shard(remainder=remainder).batch(size))
+            counted = [int(x) for batch in batches for x in batch["n"][batch.valid]]
+            found["uneven"][f"{{n}} {{remainder}} {{size}}"] = [len(batches), counted]
 with open(f"{{sys.argv[1]}}/{{os.environ['RANK']}}.json", "w") as file:
     json.dump(found, file)
 """
@@ -120,6 +126,10 @@ def test_torchrun_gives_each_rank_its_samples_and_its_share_of_the_cores(tmp_pat
     for rank, found in enumerate(ranks):
         assert f"ranks    rank {rank} of 2 (torchrun: RANK and WORLD_SIZE), remainder keep" in found["explained"]
         assert "shared by 2 processes on this machine (LOCAL_WORLD_SIZE)" in found["explained"]
+    for case in ranks[0]["uneven"]:
+        (steps, first), (others, second) = (found["uneven"][case] for found in ranks)
+        assert steps == others > 0, f"{case}: every rank takes the same number of steps"
+        assert sorted(first + second) == list(range(int(case.split()[0]))), f"{case}: every sample counts once"
 
 
 def test_what_all_ranks_measured_is_the_same_on_each(tmp_path: Path) -> None:

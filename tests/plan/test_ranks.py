@@ -52,6 +52,10 @@ LAUNCHERS: dict[str, tuple[Environ, LocalProcesses | None]] = {
         {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
         LocalProcesses(4, "OMPI_COMM_WORLD_LOCAL_SIZE", bound=True),
     ),
+    "MVAPICH": (
+        {"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_LOCAL_SIZE": "4"},
+        LocalProcesses(4, "MV2_COMM_WORLD_LOCAL_SIZE", bound=True),
+    ),
     "MPICH": (
         {"PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALNRANKS": "4"},
         LocalProcesses(4, "MPI_LOCALNRANKS", bound=True),

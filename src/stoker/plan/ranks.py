@@ -24,12 +24,13 @@ _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE"),  # and whoever follows it
     ("Horovod", "HOROVOD_RANK", "HOROVOD_SIZE"),
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE"),
     # srun: the number of tasks of the step, not of the job; a script that sbatch starts alone has the latter, too
     ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 #: their variables for the number of processes on this machine; these launchers often give each process cores of its own
-_LOCAL_SIZES = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_LOCAL_SIZES = ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 @dataclass(frozen=True, slots=True)
