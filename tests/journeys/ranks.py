@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,8 +19,11 @@ WORLD = 2
 _DEADLINE_S = 200.0
 
 
-def run_ranks(module: str, folder: Path, world: int = WORLD) -> list[Any]:
-    """Call ``main()`` of a module in `world` processes; what it returned in each of them. They must end in time."""
+def run_ranks(module: str, folder: Path, world: int = WORLD, killed: int = -1) -> list[Any]:
+    """Call ``main()`` of a module in `world` processes; what it returned in each of them, but for one that is `killed`.
+
+    They must end in time.
+    """
     import torch.distributed as dist
 
     meeting = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # on a port the system chooses
@@ -45,8 +49,9 @@ def run_ranks(module: str, folder: Path, world: int = WORLD) -> list[Any]:
         for process in processes:
             process.kill()
             process.wait()
-    assert codes == [0] * world, "\n".join((folder / f"{rank}.log").read_text() for rank in range(world))
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
+    wanted = [-signal.SIGKILL if rank == killed else 0 for rank in range(world)]
+    assert codes == wanted, "\n".join((folder / f"{rank}.log").read_text() for rank in range(world))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world) if rank != killed]
 
 
 def be_rank(main: Callable[[Path], Any]) -> None:

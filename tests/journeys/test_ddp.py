@@ -15,6 +15,8 @@ from stoker.observe import Stats, merge
 
 from ..loader.runs import environment
 from .changing_ranks import SAMPLES as CHANGING
+from .lost_rank import EPOCHS, VICTIM
+from .lost_rank import SAMPLES as SURVIVING
 from .ranks import run_ranks
 
 pytest.importorskip("torch")
@@ -151,3 +153,11 @@ def test_two_ranks_then_one_then_three_train_on_every_sample_once(tmp_path: Path
     for weights in zip(*(found["weights"] for found in ranks)):
         trained = [each for each in weights if each]
         assert trained == [trained[0]] * len(trained), "those who trained together have the same weights"
+
+
+@pytest.mark.faults
+def test_ranks_that_lose_one_in_the_middle_of_a_step_do_it_again_without_it(tmp_path: Path) -> None:
+    survivors = run_ranks("tests.journeys.lost_rank", tmp_path, 3, killed=VICTIM)
+    assert [found["rank"] for found in survivors] == ["rank 0 of 2 (as given)", "rank 1 of 2 (as given)"]
+    rows = [row for found in survivors for row in found["rows"]] + json.loads((tmp_path / "victim").read_text())
+    assert sorted((epoch, x) for epoch, _, x in rows) == [(epoch, x) for epoch in range(EPOCHS) for x in range(SURVIVING)]

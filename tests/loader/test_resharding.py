@@ -165,6 +165,18 @@ def test_what_was_said_to_reshard_stands_against_the_environment(monkeypatch: py
         assert "ranks    rank 2 of 3 (as given), remainder drop" in LoaderView(loader, "test").data()["plan"]
 
 
+def test_a_loader_that_gave_batches_follows_other_ranks_when_a_state_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with numbers(24).shard().batch(2).loader() as loader:
+        next(iter(loader))
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        with pytest.raises(ConfigError, match=r"now it is rank 1 of 3.*or let all ranks call loader.reshard\(rank, world\)"):
+            _ = loader.epoch
+        loader.load_state_dict(loader.state_dict(before=True))
+        assert (loader.rank.world, rows(loader)) == (3, [[2, 3], [8, 9], [14, 15], [20, 21]])
+
+
 def test_a_pipeline_without_shard_is_told_to_add_it() -> None:
     with numbers().batch(4).loader() as loader, pytest.raises(ConfigError, match=r"no shard\(\).*add \.shard\(\) to it"):
         loader.reshard(0, 2)

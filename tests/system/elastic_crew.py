@@ -13,14 +13,14 @@ from stoker.loader import Loader
 MakeRank = Callable[[int, int], Loader]
 
 
-class Crew:
+class RankCrew:
     """Loaders with the iterators they are at work with; rank r is number r."""
 
     def __init__(self, make: MakeRank, world: int, epoch: int = 0) -> None:
         self._make, self._epoch = make, epoch
         self.members = [self._joined(make(rank, world)) for rank in range(world)]
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> RankCrew:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -460,7 +460,6 @@ class Loader:
         is refused, naming what differs; `force` keeps its position all the same.
         """
         self._check_open()
-        self._follow_rank()
         cursor = decode(state, self._pipeline_identity(), force=force)
         rows = self._plan.order.length if self._plan.counted and self._plan.order else None
         if rows is not None and cursor.row > rows:
@@ -472,6 +471,8 @@ class Loader:
         self._meters.epoch_left()
         self._progress = self._wanted = None
         self._trainer = Trainer()
+        self._cursor = self._placed = cursor  # from here on it does not matter which rank this was
+        self._follow_rank()
         self._place(cursor, cursor)
 
     @_in_turn
@@ -686,7 +687,7 @@ class Loader:
         if self._placed is None or self._feed is not None:
             raise ConfigError(
                 f"this loader gave batches when this process was {self._rank}, and now it is {now}; make a new loader after "
-                "init_process_group(), or use shard(rank=, world=)"
+                "init_process_group(), use shard(rank=, world=), or let all ranks call loader.reshard(rank, world)"
             )
         self._rank, self._deal = now, self._plan.deal(now.rank, now.world)
         check_steps(self._plan, self._deal)
