@@ -48,8 +48,8 @@ R = TypeVar("R")
 _WAIT_S, _HOME_S, _CLUSTER_S, _NOTES_S = 0.1, 0.005, 2.0, 0.5
 #: for a result that has arrived to be read; for all workers to clean up, and for one to tell its stacks
 _READ_S, _END_S, _STACKS_S = 60.0, 1.0, 1.0
-#: how long a worker may take to start without being taken for stuck, and how long one may have nothing to do
-_START_S, _IDLE_S = 60.0, 120.0
+#: how long a worker may take to start, for which a cluster may have to add a machine, and how long one may have nothing to do
+_START_S, _IDLE_S = 600.0, 120.0
 #: whoever asks for no outcome for so long is away, and workers have nothing to do because of that
 _AWAY_S = 10.0
 #: workers that end one after another before they have begun, until nobody believes in the next
@@ -77,6 +77,7 @@ class _Actor:
     about: Any  # the reference that says it has started
     since_s: float  # when it was started, was given something while it had nothing, or last answered
     ready: bool = False
+    fresh: bool = False  # it has begun, and answered nothing yet
     pid: int = 0
     machine: str = ""
     sent: dict[Any, _Group] = field(default_factory=dict)  # by the reference of its outcome, the oldest first
@@ -168,7 +169,10 @@ class RayExecutor(Executor):
     @property
     def starting(self) -> bool:
         since = time.monotonic() - _START_S
-        return any(not actor.ready and actor.since_s > since for actor in self._actors)
+        fresh = [actor for actor in self._actors if actor.fresh]
+        for actor in fresh:
+            actor.fresh = False  # it has until the next time somebody asks, and that is when nothing has come for long
+        return bool(fresh) or any(not actor.ready and actor.since_s > since for actor in self._actors)
 
     def allocate(self, nbytes: int) -> tuple[NDArray[np.uint8], FarAddress]:
         return np.empty(nbytes, np.uint8), FarAddress(nbytes)
@@ -292,6 +296,7 @@ class RayExecutor(Executor):
             self._bury(actor, NOT_BEGUN, _words(error, self._errors)[1])
             return
         actor.about, actor.ready, actor.since_s, self._stillborn = None, True, time.monotonic(), 0
+        actor.fresh = True
         actor.pid, actor.machine = about["pid"], about["machine"]
         if about["version"] != (own := version("stoker")):
             self._broken = (
@@ -474,7 +479,7 @@ class RayExecutor(Executor):
             self._lose(group, NOT_BEGUN if lost else CRASHED, cause, {})
             return None
         del actor.sent[reference]
-        actor.since_s = time.monotonic()
+        actor.since_s, actor.fresh = time.monotonic(), False
         actor.notes = {}
         if isinstance(answer, str):
             self._one_by_one(group, f"could not read it: {answer}")
