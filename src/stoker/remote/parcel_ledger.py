@@ -111,7 +111,10 @@ class _Line:
 
 
 class ParcelLedger:
-    """The account of one executor. `shy`: home does no rows while there is a worker that could."""
+    """The account of one executor. `shy`: home does no rows while there is a worker that could.
+
+    Whoever owns it calls one method at a time; `threads`, `uneasy` and `workers` may be read by others meanwhile.
+    """
 
     def __init__(self, home: int, shy: bool = False) -> None:
         self.home, self.home_busy = home, 0
@@ -263,7 +266,7 @@ class ParcelLedger:
     @property
     def uneasy(self) -> bool:
         """Whether somebody has to look soon whether parcels are late."""
-        return not self._waiting and any(HOME not in parcel.holders for parcel in self.open.values())
+        return not self._waiting and any(HOME not in parcel.holders for parcel in list(self.open.values()))
 
     def _send(self, worker: WorkerAccount, parcel: Parcel, now: float) -> tuple[WorkerAccount, Parcel]:
         worker.held[parcel.serial] = parcel
@@ -314,7 +317,7 @@ class ParcelLedger:
     @property
     def threads(self) -> int:
         """How many tasks run at once."""
-        elsewhere = sum(worker.threads for worker in self.workers.values())
+        elsewhere = sum(worker.threads for worker in list(self.workers.values()))
         return elsewhere if self.shy and elsewhere else self.home + elsewhere
 
 

@@ -339,12 +339,18 @@ class _Exchange:
                 self._hand_out(now)
             for worker in list(self.ledger.workers.values()):
                 self.port.send(worker.address, packed(End()))
+        except Exception:  # noqa: BLE001  a mistake of ours: nobody must wait for what was asked of workers
+            _log.exception("remote workers cannot be reached any more; this process goes on alone")
+            for worker in list(self.ledger.workers.values()):
+                self._lose(worker, "cannot be reached any more", blame=0)
         finally:
             self.port.close()
 
     def _hand_out(self, now: float) -> None:
         """Send parcels to who has room, and late ones to others, too: but not those of somebody who has just ended."""
-        for dawdler in self.ledger.dawdlers(now):
+        with self._lock:
+            dawdlers = self.ledger.dawdlers(now)
+        for dawdler in dawdlers:
             if not self.port.send(dawdler.address, packed(Beat())):
                 self._lose(dawdler, "lost its connection")
         with self._lock:
