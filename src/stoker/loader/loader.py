@@ -743,7 +743,7 @@ class Loader:
         plan, source = self._plan, self._plan.source
         if not isinstance(source, Source) or source.foresight is None or plan.order is None:
             return None
-        if not source.foresight.shared and not self._executor.shares_memory:
+        if not source.foresight.shared and (not self._executor.shares_memory or self._executor.remote is not None):
             return None
         deal, lead = self._deal if plan.counted else None, self._window.units(self._layout.nbytes) * self._layout.rows
         return Forerunner(source, plan.order, self._cursor, decodes(plan), self._cache, deal, self._part, self._once, lead)
