@@ -54,12 +54,12 @@ def serving(pipeline: Pipeline, loader: Loader, threads: int = 2, keys: Any = No
     """A worker in a thread; what it says."""
     said: list[str] = []
     assert loader.workers_at is not None
-    before = workers_of(loader)
+    before = {worker.number for worker in executor_of(loader).remote_workers}
     service = worker_service(pipeline.plan, loader.workers_at, keys, threads, None, said.append)
     thread = threading.Thread(target=service.run)
     thread.start()
     try:
-        until(lambda: workers_of(loader) > before, "a worker to join")
+        until(lambda: {worker.number for worker in executor_of(loader).remote_workers} - before, "a worker to join")
         yield said
     finally:
         service.leave()

@@ -26,6 +26,7 @@ from stoker.remote.frames import (
     FrameError,
     Results,
     RowsResult,
+    ValuesColumn,
     from_trainer,
     from_worker,
     packed,
@@ -245,6 +246,14 @@ def test_any_tree_of_values_is_read_or_refused(trees: list[Any], data: bytes) ->
     column = {"type": "values", "name": "t", "trees": trees}
     result = {"type": "rows", "report": {"seconds": [0.0] * 2, "cpu_s": [0.0] * 2, "nbytes": [0] * 2}, "columns": [column]}
     judged([msgspec.msgpack.encode({"type": "results", "serial": 1, "results": [result], "thread": 0, "waited_s": 0.0}), data])
+
+
+@pytest.mark.parametrize(
+    "tree", [["a"], ["l"], ["d", [[1]]], ["b"], ["g", "<i8"], [], ["l", None], ["d", [1]], [["a"]], ["b", "9"]]
+)
+def test_a_tree_that_is_not_one_is_refused(tree: Any) -> None:
+    with pytest.raises(FrameError):
+        read_column(ValuesColumn("t", [tree]), BufferQueue([b""]), 1)
 
 
 def test_nesting_without_end_is_refused() -> None:

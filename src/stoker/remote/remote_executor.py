@@ -407,7 +407,7 @@ class _Exchange:
             else:
                 worker.heard_s = time.monotonic()
                 self._obey(worker, message, buffers)
-        except FrameError as error:
+        except (FrameError, MemoryError) as error:
             other = None if worker is not None else other_version(header)
             if other is not None:
                 self._refuse(

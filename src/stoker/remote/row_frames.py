@@ -130,7 +130,7 @@ def _read_values(frame: ValuesColumn, buffer: Buffer, rows: int) -> list[Any]:
         for tree in frame.trees:
             _check_tree(tree)
         values = [read_value(tree, take) for tree in frame.trees]
-    except (ValueError, TypeError, RecursionError, OverflowError, MemoryError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError, MemoryError) as error:
         raise FrameError(f"field {frame.name!r}: a value cannot be read: {error}") from error
     if at != len(whole):
         raise FrameError(f"field {frame.name!r}: more bytes came than its values have")
