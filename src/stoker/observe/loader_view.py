@@ -124,7 +124,7 @@ class LoaderView:
         stats = self._meters.snapshot()
         if loader is not None:
             self._facts = loader.facts()
-        why = verdict(stats, self._facts, training=self.training)
+        why = verdict(self._meters.since_move(), self._facts, training=self.training)
         self._looks.append((time.monotonic(), stats.samples, stats.waited_s, stats.task_s, stats.workers))
         return Glance(stats, why, closed, self._rates())
 
