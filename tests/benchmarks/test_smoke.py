@@ -36,7 +36,7 @@ WITH = {
     "python_map": ("--images", "--peers", "--parts"),
     "ray_overhead": ("--images",),
     "records": ("--images", "--peers", "--sizes"),
-    "remote": ("--images", "--caches"),
+    "remote": ("--images", "--caches", "--stores"),
     "remote_workers": ("--images",),
     "scaling": ("--images",),
     "simulate": ("--images", "--workers"),
@@ -88,6 +88,7 @@ VALUES = {
     "--workers": "1",
     "--peers": "none",
     "--caches": "none,cold",
+    "--stores": "http",
     "--only": "tar cat,tar split",
     "--sizes": "110KB",
     "--plants": "nothing wrong",
@@ -120,7 +121,7 @@ def run(name: str, *words: str) -> str:
 
 
 #: those that take long to start
-SLOW = {"ray_overhead"}
+SLOW = {"ray_overhead", "records", "remote_workers", "tools", "train_gpu", "worker_memory"}
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def test_two_ranks_then_one_then_three_train_on_every_sample_once(tmp_path: Path
 
 
 @pytest.mark.faults
+@pytest.mark.thorough
 def test_ranks_that_lose_one_in_the_middle_of_a_step_do_it_again_without_it(tmp_path: Path) -> None:
     survivors = run_ranks("tests.journeys.lost_rank", tmp_path, 3, killed=VICTIM)
     assert [found["rank"] for found in survivors] == ["rank 0 of 2 (as given)", "rank 1 of 2 (as given)"]

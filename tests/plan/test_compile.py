@@ -159,7 +159,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "image of numbers": (lambda: numbers().image("y", Resize(4)).plan, "float32"),
     "decode to what": (lambda: numbers().decode("x", format="tf"), "'numpy' or 'pil' or 'torch'"),
     "threads": (lambda: numbers().batch(2).loader(threads=0), "threads"),
-    "executor": (lambda: numbers().batch(2).loader(executor="ray"), "executor"),
+    "executor": (lambda: numbers().batch(2).loader(executor="dask"), "executor"),
     "memory": (lambda: numbers().batch(2).loader(memory="lots"), "memory"),
     "ahead": (lambda: numbers().batch(2).loader(ahead=0), "ahead"),
     "format": (lambda: numbers().batch(2).loader(format="jax"), "format"),

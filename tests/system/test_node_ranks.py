@@ -32,7 +32,7 @@ pipeline = source.select("cls").map(lambda sample: {"cls": sample["cls"]})
 if folder:
     pipeline = pipeline.cache(folder)
 seen, misses = [], []
-with pipeline.shuffle(seed=1).shard(remainder="keep").batch(4).loader(threads=1) as batches:
+with pipeline.shuffle(seed=1).shard(remainder="keep").batch(4).loader(threads=1, memory="8MB") as batches:
     for epoch in range(2):
         if epoch:
             print("one epoch", flush=True)

@@ -63,8 +63,9 @@ def cluster() -> Iterator[Any]:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name, value in QUIET.items():
+        for name, value in {**QUIET, "RAY_TMPDIR": folder}.items():
             patch.setenv(name, value)
+        Path(folder, "ray").mkdir()  # where Ray notes the address of its latest cluster, and does not make the folder itself
         made = Cluster(initialize_head=True, head_node_args={**node_options(), "temp_dir": folder, "include_dashboard": False})
         stack.callback(made.shutdown)
         stack.callback(ray.shutdown)

@@ -22,6 +22,9 @@ from .pipeline_specs import Repeat, Skip, Take
 from .random_pipelines import WAYS, Case, agree, case_of, pipeline_of, plain_batch
 from .stored_samples import Shelf
 
+#: played by `make faults` alone
+LONG = (pytest.mark.faults, pytest.mark.thorough)
+
 
 def ids(batches: list[Any]) -> list[int]:
     return [x for batch in batches for x in real_ids(batch)]
@@ -119,7 +122,7 @@ def test_processes_are_dealt_other_rows_too() -> None:
         assert seen == [int(sample["x"]) for sample in base]
 
 
-@pytest.mark.parametrize("first", [*range(0, 120, 40), *(pytest.param(n, marks=pytest.mark.faults) for n in range(120, 600, 40))])
+@pytest.mark.parametrize("first", [*range(0, 120, 40), *(pytest.param(n, marks=LONG) for n in range(120, 600, 40))])
 def test_random_pipelines_are_dealt_again_as_the_oracle_says(first: int, shelf: Shelf) -> None:
     for seed in range(first, first + 40):
         case = case_of(seed, shelf)
