@@ -121,7 +121,10 @@ def run(name: str, *words: str) -> str:
 
 
 #: those that take long to start
-SLOW = {"ray_overhead", "records", "remote_workers", "tools", "train_gpu", "worker_memory"}
+SLOW = {
+    "cifar_train", "first_batch", "python_map", "ray_overhead", "records", "remote_workers", "scaling", "tools", "train_gpu",
+    "tuning", "worker_memory",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

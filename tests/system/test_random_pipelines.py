@@ -26,7 +26,14 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     return Shelf(tmp_path_factory.mktemp("stored"))
 
 
-@pytest.mark.parametrize("first", range(0, EACH * TESTS, EACH))
+#: the second half is played by `make faults` alone
+FIRSTS = [
+    pytest.param(first, marks=[pytest.mark.faults, pytest.mark.thorough] if first >= EACH * TESTS // 2 else [])
+    for first in range(0, EACH * TESTS, EACH)
+]
+
+
+@pytest.mark.parametrize("first", FIRSTS)
 def test_random_pipelines_give_what_the_oracle_says(first: int, shelf: Shelf) -> None:
     for seed in range(first, first + EACH):
         wrong = report(seed, shelf)
