@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import re
 import sys
 import threading
@@ -191,3 +192,20 @@ print(function_text(scaled({"x", "y", "z"})))
         monkeypatch.setenv("PYTHONHASHSEED", seed)
         texts.add(run_python(script).stdout)
     assert len(texts) == 1 and texts != {""}
+
+
+def test_a_file_that_is_the_main_script_and_one_that_is_imported_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program is run, and its remote workers import it."""
+    code = "class Scale:\n    by = 2\ndef helper(x):\n    return x * Scale.by\ndef work(x):\n    return helper(x)\n"
+    digests = []
+    for name, text in (("as_script", code), ("as_module", code), ("changed", code.replace("by = 2", "by = 3"))):
+        (tmp_path / f"{name}.py").write_text(text)
+        spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        digests.append(function_text(module.work).split()[-1])
+    assert digests[0] == digests[1] != digests[2]

@@ -144,9 +144,13 @@ def _reduced(value: Any) -> list[Any]:
 
 
 def _name(value: Any) -> str:
-    """The name of a function, class or module, and the version of the package that it comes from."""
-    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    module = "__main__" if module == "__mp_main__" else str(module)  # the main script's name in a spawned process
+    """The name of a function, class or module, and the version of the package that it comes from.
+
+    Not the name of a module of the user's own: the same file is one module as the main script, and another where it is imported.
+    """
+    module = str(value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None))
+    if _own(sys.modules.get(module)):
+        return getattr(value, "__qualname__", "")
     version = getattr(sys.modules.get(module.partition(".")[0]), "__version__", None)
     return f"{module} {version if isinstance(version, str) else ''} {getattr(value, '__qualname__', '')}"
 
