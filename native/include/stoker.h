@@ -81,6 +81,9 @@ STK_API stk_status stk_uniforms(uint64_t seed, const uint32_t *epochs, const int
 STK_API stk_status stk_gather(const void *table, int64_t rows, int64_t stride, int64_t row_bytes, const int64_t *index,
                               int64_t count, void *out, int64_t out_stride);
 
+/* Copies bytes that are not read again soon: past the caches, where the machine can. The two may not overlap. */
+STK_API stk_status stk_copy(void *to, const void *from, int64_t bytes);
+
 /*
  * Reads whole files into one arena, back to back: file i occupies arena[offsets[i] .. offsets[i + 1]).
  * Path i is the NUL-terminated string at paths + starts[which[i]]. errors[i] is 0 or the errno that refused it (its length is
@@ -108,9 +111,21 @@ typedef enum { STK_SEAL_TABLE = 0, STK_SEAL_AFTER = 1, STK_SEAL_FRONT = 2 } stk_
 #define STK_MARK_BYTES 8
 
 /*
+ * Parts of files in memory: files are cut into blocks of `size` bytes, and block keys[i], the number of the file << 32 | that of
+ * the block in it, is the lengths[i] bytes at data[i]. Keys ascend. Every field has 8 bytes.
+ */
+typedef struct {
+  int64_t size, count;
+  const int64_t *keys;
+  const uint8_t *const *data;
+  const int64_t *lengths;
+} stk_file_blocks;
+
+/*
  * Where records lie: record r has `fields` fields, the one of column f being length[r * fields + f] bytes at start[...] of a file
  * (length -1: it has none), and, unless crc is NULL, that CRC-32C. Records follow each other file by file: those of file i end
- * before record ends[i]. fds[i] is its descriptor, -1: it is not open.
+ * before record ends[i]. fds[i] is its descriptor, -1: it is not open. Unless blocks is NULL, files are read from there, and
+ * descriptors are not looked at.
  */
 typedef struct {
   const int64_t *start, *length;
@@ -120,6 +135,7 @@ typedef struct {
   const int64_t *ends;
   const int32_t *fds;
   int64_t files;
+  const stk_file_blocks *blocks;
 } stk_records;
 
 enum { STK_RECORD_CHANGED = -2, STK_RECORD_CLOSED = -3 };
@@ -129,8 +145,8 @@ enum { STK_RECORD_CHANGED = -2, STK_RECORD_CLOSED = -3 };
  * of record indices[i]: it comes to buffer + at[span], lengths[span] bytes of it (-1: there is none), without its mark if it has
  * one. Spans that follow each other in one file, no more than `gap` bytes apart, are read at once, with what lies between.
  * status[span] is 0, an errno, -1 when the file ends first, STK_RECORD_CHANGED when the bytes do not match the checksum,
- * STK_RECORD_CLOSED when the file is not open; what was read at once fails at once. STK_SHORT: nothing was read, and *needed is
- * the capacity it takes. A number out of range is STK_ARGUMENT, and nothing is read.
+ * STK_RECORD_CLOSED when the file is not open, or no block has the bytes; what was read at once fails at once. STK_SHORT: nothing
+ * was read, and *needed is the capacity it takes. A number out of range is STK_ARGUMENT, and nothing is read.
  */
 STK_API stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields,
                                     int64_t width, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
@@ -436,8 +452,9 @@ typedef struct {
 #define STK_MAX_OPS 16
 
 /* Who decodes a JPEG. Left to itself, the library takes its own decoder where that can, and libjpeg-turbo for the rest (where it
- * was built in; else STK_UNSUPPORTED). Naming one is for comparisons: what that one cannot do is then STK_UNSUPPORTED. */
-typedef enum { STK_ANY_DECODER = 0, STK_OWN = 1, STK_TURBO = 2 } stk_decoder_kind;
+ * was built in; else STK_UNSUPPORTED). Naming one is for comparisons: what that one cannot do is then STK_UNSUPPORTED.
+ * STK_DEVICE, which a program cannot name: a load took it, see stk_device_load. */
+typedef enum { STK_ANY_DECODER = 0, STK_OWN = 1, STK_TURBO = 2, STK_DEVICE = 3 } stk_decoder_kind;
 
 /* What became of a sample's seek index: it had none; it led to the crop; it does not fit the file and was not used. */
 typedef enum { STK_SEEK_NONE = 0, STK_SEEK_USED = 1, STK_SEEK_UNFIT = 2 } stk_seek_use;
@@ -637,6 +654,32 @@ typedef struct {
   int64_t wrong;  /* of Examples: features that are not as they should be, the image included; 0 at the start */
 } stk_input;
 
+/*
+ * Memory in which pictures are described for a device that decodes them, to be copied there as it is; every field has 8 bytes.
+ * Where pictures have one, those that a device can decode (JPEGs of one scan with a seek index, and leading operations only) are
+ * put there instead of being decoded: their rows have the status STK_OK and the decoder STK_DEVICE, and their output is not
+ * touched. What the device does with it is told by device_picture.h; it gives the pixels that decoding here gives, or an error
+ * word that is not 0, and then the picture is to be made without a load.
+ *
+ * The device's memory: the first data_end bytes are those of `memory` (what lies between the descriptors, `pictures` of them, and
+ * data_at means nothing); then error words, one for each picture, and coefficients, which are zeros at the start; then work.
+ */
+typedef struct {
+  uint8_t *memory; /* aligned to 64 bytes */
+  int64_t capacity;
+  int64_t *slots; /* rows that the pictures are for; room for most_pictures */
+  int64_t most_pictures, most_device_bytes;
+  int64_t pictures;          /* how many it holds */
+  int64_t full;              /* 1: the call ended before a picture that has no room in it */
+  int64_t data_at, data_end; /* states and bytes, in memory and on the device */
+  int64_t errors_at, coefficients_at, work_at, device_bytes;
+  int64_t blocks, work_bytes; /* blocks of coefficients; bytes of work */
+  int64_t chunks, tiles;      /* blocks of threads that decode, and that transform */
+} stk_device_load;
+
+/* Empties a load of which memory, capacity, slots and what it holds at most are set. Returns the least capacity that it takes. */
+STK_API int64_t stk_load_begin(stk_device_load *load);
+
 /* Where pictures go, and what they have in common; every field has 8 bytes. Row i gets positions[i], out + i * out_stride and
  * rows[i]. Several inputs may fill the rows of one. */
 typedef struct {
@@ -649,10 +692,11 @@ typedef struct {
   uint8_t *out;
   int64_t out_stride;
   stk_row *rows;
-  int64_t bad;         /* pictures with a status other than STK_OK; 0 at the start */
-  int64_t read_ns;     /* time spent reading; 0 at the start */
-  int64_t read_cpu_ns; /* of that, on a core; 0 at the start */
-  int64_t read_bytes;  /* bytes read; 0 at the start */
+  int64_t bad;           /* pictures with a status other than STK_OK; 0 at the start */
+  int64_t read_ns;       /* time spent reading; 0 at the start */
+  int64_t read_cpu_ns;   /* of that, on a core; 0 at the start */
+  int64_t read_bytes;    /* bytes read; 0 at the start */
+  stk_device_load *load; /* NULL: all is decoded here */
 } stk_pictures;
 
 /*
@@ -669,6 +713,7 @@ typedef struct {
  *   examples  The same; one without a sound image gives its row STK_EMPTY. But where the image is pixels and all else numbers,
  *             a fixed count a record, they are read, parsed and rendered in blocks small enough for the processor's cache: the
  *             buffer holds a block at a time, and a record that cannot be read ends the call in front of its block.
+ * STK_SHORT with `full` in to->load: empty that (stk_load_begin), and call again with all else as it is, the buffer too.
  */
 STK_API stk_status stk_render(stk_input *from, stk_pictures *to);
 

@@ -31,15 +31,14 @@ typedef struct {
 /* ---- what is wanted ---------------------------------------------------------------------------------------------------------
  */
 
-static int32_t bits_of(int32_t shrink) {
-  return shrink >= 8 ? 3 : shrink >= 4 ? 2 : shrink >= 2 ? 1 : 0;
+/* A component with half the samples is shrunk half as much: it then has those of the shrunken image. */
+int32_t stk_shrink_bits(const stk_component *c, int32_t shrink) {
+  const int32_t own = shrink / (c->ratio_x > c->ratio_y ? c->ratio_x : c->ratio_y);
+  return own >= 8 ? 3 : own >= 4 ? 2 : own >= 2 ? 1 : 0;
 }
 
-/* A component with half the samples is shrunk half as much: it then has those of the shrunken image. */
 static void set_scale(job *w, int32_t k, int32_t shrink) {
-  const stk_component *c = &w->j->frame.component[k];
-  const int32_t ratio = c->ratio_x > c->ratio_y ? c->ratio_x : c->ratio_y;
-  w->lanes[k].shrink_bits = bits_of(shrink / ratio);
+  w->lanes[k].shrink_bits = stk_shrink_bits(&w->j->frame.component[k], shrink);
   w->lanes[k].side = 8 >> w->lanes[k].shrink_bits;
 }
 
@@ -47,10 +46,9 @@ static int32_t divide_up(int32_t a, int32_t b) {
   return (a + b - 1) / b;
 }
 
-static stk_plane_shape shape_of(const job *w, int32_t k, int32_t shrink) {
-  const stk_frame *f = &w->j->frame;
+stk_plane_shape stk_shape_of(const stk_frame *f, int32_t k, int32_t shrink) {
   const stk_component *c = &f->component[k];
-  const int32_t ratio_x = c->ratio_x << w->lanes[k].shrink_bits, ratio_y = c->ratio_y << w->lanes[k].shrink_bits;
+  const int32_t bits = stk_shrink_bits(c, shrink), ratio_x = c->ratio_x << bits, ratio_y = c->ratio_y << bits;
   const int smooth = shrink == 1 && (ratio_x != 2 || c->width > 2); /* as libjpeg: a slim picture's chroma is only repeated */
   return (stk_plane_shape){.ratio_x = ratio_x,
                            .ratio_y = ratio_y,
@@ -258,7 +256,7 @@ static stk_status sample(job *w, const stk_program *program, const stk_seek_tabl
   const int32_t count = j->frame.n_components;
   for (int32_t k = 0; k < count; k++) {
     set_scale(w, k, row->shrink);
-    shapes[k] = shape_of(w, k, row->shrink);
+    shapes[k] = stk_shape_of(&j->frame, k, row->shrink);
   }
   if (stk_planes_begin(w->planes, program, row, shapes, count, j->frame.colour, out) != STK_OK) {
     stk_row_fail(row, STK_NOMEM, -1, "no memory for the weights");
@@ -274,9 +272,9 @@ static stk_status sample(job *w, const stk_program *program, const stk_seek_tabl
   return decode_scans(w);
 }
 
-/* Rows of MCUs down to the last one that may be wanted. The filter reads beyond the view as far as the clip; a row more is for
+/* The filter reads beyond the view as far as the clip; a row more is for
  * chroma that is seen through its neighbours. */
-static int32_t rows_wanted(const stk_frame *f, const stk_row *row) {
+int32_t stk_rows_wanted(const stk_frame *f, const stk_row *row) {
   const int32_t high = f->n_scanned == 1 ? 8 : 8 * f->max_v;
   const int32_t rows = divide_up(row->clip[3], high) + 1;
   return rows < f->mcus_y ? rows : f->mcus_y;
@@ -291,7 +289,7 @@ void stk_own_sample(stk_decoder *decoder, const stk_program *program, const uint
   if (seek_size > 0) {
     stk_seek_table table;
     row->seek = STK_SEEK_UNFIT;
-    if (stk_seek_read(j, seek, seek_size, rows_wanted(&j->frame, row), &table)) {
+    if (stk_seek_read(j, seek, seek_size, stk_rows_wanted(&j->frame, row), &table)) {
       const stk_row before = *row;
       j->lenient = 0;
       if (sample(&w, program, &table, out) == STK_OK) {
@@ -331,7 +329,7 @@ stk_status stk_jpeg_planes(stk_decoder *decoder, const stk_program *program, con
   for (int32_t k = 0; k < planes->count; k++) {
     lane *l = &w.lanes[k];
     set_scale(&w, k, shrink);
-    const stk_plane_shape shape = shape_of(&w, k, shrink);
+    const stk_plane_shape shape = stk_shape_of(&j->frame, k, shrink);
     planes->width[k] = l->high_x = shape.width;
     planes->height[k] = l->high_y = shape.height;
     l->wanted = 1;

@@ -18,7 +18,7 @@ static int same_code(const stk_code *a, const stk_code *b) {
 }
 
 /* Codes of one length follow each other; those of the next go on from there with a bit more. */
-static int order_codes(stk_codes *codes, const stk_code *code) {
+int stk_codes_order(stk_codes *codes, const stk_code *code) {
   int32_t next = 0, count = 0;
   for (int n = 1; n <= 16; n++) {
     codes->base[n] = count - next;
@@ -172,11 +172,8 @@ static void make_steps(stk_ac_table *table) {
 int stk_ac_table_make(stk_ac_table *t, const stk_code *code) {
   if (same_code(&t->made_from, code)) return 1;
   t->made_from = *code;
-  for (int i = 0; i < code->size; i++) { /* zeros without a value behind them are 16 at once, or the end, as libjpeg has it */
-    uint8_t *symbol = &t->made_from.symbols[i];
-    if ((*symbol & 15) == 0 && *symbol != 0xF0) *symbol = 0;
-  }
-  if (!order_codes(&t->codes, &t->made_from)) {
+  for (int i = 0; i < code->size; i++) t->made_from.symbols[i] = stk_ac_symbol(code->symbols[i]);
+  if (!stk_codes_order(&t->codes, &t->made_from)) {
     t->made_from.size = 0;
     return 0;
   }
@@ -188,7 +185,7 @@ int stk_ac_table_make(stk_ac_table *t, const stk_code *code) {
 int stk_dc_table_make(stk_dc_table *t, const stk_code *code) {
   if (same_code(&t->made_from, code)) return 1;
   t->made_from = *code;
-  int sound = order_codes(&t->codes, &t->made_from);
+  int sound = stk_codes_order(&t->codes, &t->made_from);
   for (int i = 0; i < code->size; i++) sound &= code->symbols[i] <= 15;
   if (!sound) {
     t->made_from.size = 0;

@@ -65,8 +65,7 @@ stk_status stk_image_plan(const stk_program *program, const int32_t *widths, con
   return STK_OK;
 }
 
-/* The strongest DCT-domain shrink that leaves at least the resolution the output has. */
-static int32_t choose_shrink(const stk_row *row) {
+int32_t stk_choose_shrink(const stk_row *row) {
   const double width = row->view[2] - row->view[0], height = row->view[3] - row->view[1];
   int32_t shrink = 8;
   while (shrink > 1 &&
@@ -78,7 +77,7 @@ static int32_t choose_shrink(const stk_row *row) {
 
 /* Decodes and resamples to `out`, as the row's geometry says. */
 static void decode_to(stk_decoder *decoder, const stk_program *program, const stk_encoded *from, stk_row *row, void *out) {
-  if (!program->exact) row->shrink = choose_shrink(row);
+  if (!program->exact) row->shrink = stk_choose_shrink(row);
   if (program->decoder != STK_TURBO) {
     const stk_row before = *row;
     stk_own_sample(decoder, program, from->data, from->length, from->seek, from->seek_length, row, out);
@@ -148,10 +147,13 @@ static stk_subject subject_of(const stk_pictures *to, int64_t slot, const float 
   return (stk_subject){to->program, (uint32_t)to->epoch, to->positions[slot], &to->rows[slot], box};
 }
 
-void stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from) {
+int stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from) {
   const stk_subject s = subject_of(to, slot, box);
+  const stk_load_answer answer = to->load ? stk_load_take(to, &s, slot, from) : STK_LOAD_DECLINES;
+  if (answer != STK_LOAD_DECLINES) return answer == STK_LOAD_TAKES;
   decode_one(to->decoder, &s, from, (int32_t)to->out_width, (int32_t)to->out_height, to->out + slot * to->out_stride);
   to->bad += s.row->status != STK_OK;
+  return 1;
 }
 
 void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count) {

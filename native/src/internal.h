@@ -55,6 +55,15 @@ static inline uint64_t stk_u64(const uint8_t *at) {
 /* Reads `length` bytes at `offset`: 0, an errno, or -1 when the file ends first. */
 int32_t stk_read_span(int fd, uint8_t *to, int64_t length, int64_t offset);
 
+/* `stk_read_records`, but what `stk_in_place` finds of column fields[in_place] is checked where it lies and not copied: its place
+ * in the buffer is undefined. -1: all is copied. */
+stk_status stk_find_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
+                            int64_t in_place, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
+                            int64_t *lengths, int32_t *status, int64_t *needed);
+
+/* Where a field of a record lies, and `behind` bytes more: whole in one block of the table; NULL: it does not. */
+const uint8_t *stk_in_place(const stk_records *table, int64_t record, int64_t field, int64_t behind);
+
 /* ---- checksums -------------------------------------------------------------------------------------------------------- */
 
 /* What TFRecord files store of a CRC-32C. */
@@ -248,12 +257,19 @@ static inline int32_t stk_most_samples(const stk_axis *axis, int32_t pixels) {
   return axis->smooth ? pixels / 2 + 2 : (pixels + 2 * axis->ratio - 2) / axis->ratio;
 }
 
+/* The taps an output has for that: an even number. */
+static inline int32_t stk_taps_of(const stk_axis *axis, int32_t pixels) {
+  return (stk_most_samples(axis, pixels) + 1) / 2 * 2;
+}
+
 /* The triangles of an axis; see taps.c. */
 typedef struct {
   double view0, scale, support, step;
   int32_t reached; /* pixels under one of them, at most */
   int32_t count, clip0, clip1, mirror;
 } stk_filter;
+
+stk_filter stk_filter_of(double view0, double view1, int32_t count, int32_t clip0, int32_t clip1, int mirror);
 
 /* The taps of n planes of one source, whose triangles are computed once. */
 stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
@@ -432,6 +448,8 @@ typedef struct {
   void (*mirror3)(const uint8_t *pixels, int32_t count, uint8_t *out);
   /* out[i] = pixels[i] * scale[i % STK_PERIOD] + bias[i % STK_PERIOD], two roundings. */
   void (*floats)(const uint8_t *pixels, int32_t samples, const float *scale, const float *bias, float *out);
+  /* See stk_copy. No slack. */
+  void (*copy)(uint8_t *to, const uint8_t *from, int64_t bytes);
   /* a becomes what lies between b and a, see stk_mixup; weight is below 2^15. No slack. */
   void (*blend_bytes)(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
   void (*blend_floats)(float *a, const float *b, int64_t count, float weight);
@@ -510,6 +528,8 @@ STK_DECLARE_KERNELS(avx2)
 STK_DECLARE_KERNELS(avx512)
 STK_DECLARE_KERNELS(neon)
 
+void stk_copy_scalar(uint8_t *to, const uint8_t *from, int64_t bytes);
+void stk_copy_avx2(uint8_t *to, const uint8_t *from, int64_t bytes);
 void stk_blend_bytes_scalar(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
 void stk_blend_bytes_avx2(uint8_t *a, const uint8_t *b, int64_t count, int32_t weight);
 void stk_blend_floats_scalar(float *a, const float *b, int64_t count, float weight);
@@ -676,8 +696,9 @@ typedef struct {
   int64_t seek_length;
 } stk_encoded;
 
-/* Make the picture of row `slot`; box is NULL where no operation asks for it. */
-void stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from);
+/* Make the picture of row `slot`; box is NULL where no operation asks for it. 0: there is a load, it takes the picture, and it
+ * has no room; nothing was done. */
+int stk_render_encoded(stk_pictures *to, int64_t slot, const float *box, const stk_encoded *from);
 void stk_render_pixels(stk_pictures *to, int64_t slot, const float *box, const stk_images *images, const uint8_t *pixels);
 /* Copies columns of one row of pixels, converting between gray, RGB and RGB with a fourth channel. */
 void stk_copy_pixels(const uint8_t *from, int32_t channels, uint8_t *to, int32_t wanted, int64_t count);
@@ -691,6 +712,12 @@ struct stk_decoder {
   stk_planes planes;
   struct stk_jpeg *jpeg; /* NULL until the first picture of our own decoder */
 };
+
+/* Whether a load takes a picture: not that one, or not now; its row is then to be filled by others. */
+typedef enum { STK_LOAD_DECLINES, STK_LOAD_FULL, STK_LOAD_TAKES } stk_load_answer;
+stk_load_answer stk_load_take(stk_pictures *to, const stk_subject *s, int64_t slot, const stk_encoded *from);
+/* The strongest DCT-domain shrink that leaves at least the resolution the output has. */
+int32_t stk_choose_shrink(const stk_row *row);
 
 /* Our own decoder: what the geometry of `row` wants of a JPEG, resampled to `out`. STK_UNSUPPORTED in row: it is one for others;
  * all else is final. `seek` is its seek index, or NULL. */

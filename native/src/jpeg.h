@@ -63,6 +63,12 @@ typedef struct {
 stk_status stk_frame_open(stk_frame *frame, const uint8_t *data, int64_t length, stk_row *row);
 stk_status stk_frame_next(stk_frame *frame, int64_t from, stk_row *row);
 
+/* How a component is transformed where the image is to be shrunk: log2 of its own shrink; and the plane it then is. */
+int32_t stk_shrink_bits(const stk_component *component, int32_t shrink);
+stk_plane_shape stk_shape_of(const stk_frame *frame, int32_t k, int32_t shrink);
+/* Rows of MCUs down to the last one that the geometry of `row` may want. */
+int32_t stk_rows_wanted(const stk_frame *frame, const stk_row *row);
+
 /* ---- Huffman tables --------------------------------------------------------------------------------------------------- */
 
 #define STK_LOOKAHEAD 10 /* bits of a lookup; 11 was measured to be slower, the tables being made for every picture */
@@ -103,6 +109,13 @@ typedef struct {
   stk_codes codes;
   stk_code made_from;
 } stk_dc_table;
+
+/* 0 when the code is none: more codes of a length than there is room for. */
+int stk_codes_order(stk_codes *codes, const stk_code *code);
+/* What an AC symbol means: zeros without a value after them are 16 at once, or the end, as libjpeg has it. */
+static inline uint8_t stk_ac_symbol(uint8_t symbol) {
+  return (symbol & 15) == 0 && symbol != 0xF0 ? 0 : symbol;
+}
 
 /* 0 when the code is none: more codes of a length than there is room for (or, of DC, a size over 15). Made anew only when the
  * code is another than before. */
@@ -174,6 +187,10 @@ typedef struct {
   int64_t count; /* states known: those up to the row asked for */
   const stk_seek_state *states;
 } stk_seek_table;
+
+/* Where the data of MCUs before state `behind` end in the file; *bounded: 0 where there is no such state, and they end with the
+ * scan. A byte that is shared counts, with its stuffing if it has one. */
+int64_t stk_seek_end(const stk_frame *frame, const stk_seek_table *table, int64_t behind, int *bounded);
 
 /* Everything a decoder keeps from picture to picture: memory, and tables that are made anew when the code is another. */
 typedef struct stk_jpeg {

@@ -4,11 +4,13 @@
 #include <stddef.h>
 
 #include "internal.h"
+#include "kernel_language.h"
+#include "device_picture.h"
 
 #define STRUCT(type) {#type, -1, (int64_t)sizeof(type)}
 #define FIELD(type, field) {#field, (int64_t)offsetof(type, field), (int64_t)sizeof(((type *)0)->field)}
 
-/* As many fields of a struct as are named; up to 16. */
+/* As many fields of a struct as are named; up to 17. */
 #define F1(t, a) FIELD(t, a)
 #define F2(t, a, ...) FIELD(t, a), F1(t, __VA_ARGS__)
 #define F3(t, a, ...) FIELD(t, a), F2(t, __VA_ARGS__)
@@ -25,10 +27,13 @@
 #define F14(t, a, ...) FIELD(t, a), F13(t, __VA_ARGS__)
 #define F15(t, a, ...) FIELD(t, a), F14(t, __VA_ARGS__)
 #define F16(t, a, ...) FIELD(t, a), F15(t, __VA_ARGS__)
+#define F17(t, a, ...) FIELD(t, a), F16(t, __VA_ARGS__)
 
 static const stk_field LAYOUT[] = {
     STRUCT(stk_records),
-    F9(stk_records, start, length, crc, seal, rows, fields, ends, fds, files),
+    F10(stk_records, start, length, crc, seal, rows, fields, ends, fds, files, blocks),
+    STRUCT(stk_file_blocks),
+    F5(stk_file_blocks, size, count, keys, data, lengths),
     STRUCT(stk_fault),
     F2(stk_fault, where, message),
     STRUCT(stk_member),
@@ -66,8 +71,15 @@ static const stk_field LAYOUT[] = {
     STRUCT(stk_input),
     F12(stk_input, kind, count, which, slots, boxes, from, seeks, buffer, capacity, needed, done, wrong),
     STRUCT(stk_pictures),
-    F14(stk_pictures, decoder, program, count, positions, epoch, out_width, out_height, out, out_stride, rows, bad, read_ns,
-        read_cpu_ns, read_bytes),
+    F15(stk_pictures, decoder, program, count, positions, epoch, out_width, out_height, out, out_stride, rows, bad, read_ns,
+        read_cpu_ns, read_bytes, load),
+    STRUCT(stk_device_load),
+    F17(stk_device_load, memory, capacity, slots, most_pictures, most_device_bytes, pictures, full, data_at, data_end, errors_at,
+        coefficients_at, work_at, device_bytes, blocks, work_bytes, chunks, tiles),
+    STRUCT(stk_device_picture),
+    STRUCT(stk_device_launch),
+    F15(stk_device_launch, pictures, data, errors, coefficients, work, out, out_stride, count, out_width, out_height, channels,
+        planar, floats, scale, bias),
     STRUCT(stk_box),
     F6(stk_box, first, run_bytes, runs, run_step, planes, plane_step),
 };

@@ -51,7 +51,7 @@ static int place(stk_plan *plan, int64_t file, int64_t offset, int64_t length, i
 typedef struct {
   const stk_records *table;
   const int64_t *indices, *fields;
-  int64_t width;
+  int64_t width, in_place;
   uint8_t *buffer;
   const int64_t *at, *lengths;
   int32_t *status;
@@ -74,6 +74,84 @@ static int is_whole(const stk_records *table, int64_t cell, const uint8_t *data,
   }
 }
 
+/* Where in memory some bytes of a file are, and how many of those that follow are there with them; NULL: they are not. */
+static const uint8_t *in_block(const stk_file_blocks *blocks, int64_t file, int64_t offset, int64_t *there) {
+  const int64_t number = offset / blocks->size, within = offset % blocks->size, key = file << 32 | number;
+  if (number >> 32) return NULL;
+  int64_t low = 0, high = blocks->count;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (blocks->keys[middle] < key) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  if (low == blocks->count || blocks->keys[low] != key || within >= blocks->lengths[low]) return NULL;
+  *there = blocks->lengths[low] - within;
+  return blocks->data[low] + within;
+}
+
+const uint8_t *stk_in_place(const stk_records *table, int64_t record, int64_t field, int64_t behind) {
+  if (!table->blocks || table->seal == STK_SEAL_FRONT) return NULL;
+  const int64_t cell = record * table->fields + field, length = table->length[cell];
+  int64_t there = 0;
+  const uint8_t *data = in_block(table->blocks, file_of(table, record), table->start[cell], &there);
+  return data && length + behind <= there ? data : NULL;
+}
+
+/* Copies bytes of a file from the blocks they lie in. */
+static int32_t copy_blocks(const stk_file_blocks *blocks, int64_t file, int64_t offset, int64_t length, uint8_t *to) {
+  while (length > 0) {
+    int64_t there = 0;
+    const uint8_t *data = in_block(blocks, file, offset, &there);
+    if (!data) return STK_RECORD_CLOSED;
+    if (there > length) there = length;
+    memcpy(to, data, (size_t)there);
+    to += there, offset += there, length -= there;
+  }
+  return 0;
+}
+
+/* Where a span lies whole in a block, of the column that is not to be copied; NULL: it is copied. */
+static const uint8_t *stays(const stk_request *asked, int64_t span, int64_t behind) {
+  if (span % asked->width != asked->in_place) return NULL;
+  return stk_in_place(asked->table, asked->indices[span / asked->width], asked->fields[span % asked->width], behind);
+}
+
+/* Room for all spans, those that are copied first: of memory that nobody touches, the system gives none. Returns what that takes,
+ * or -1 where it is too much. */
+static int64_t place_blocks(const stk_request *asked, int64_t spans, int64_t behind, int64_t *at) {
+  int64_t total = 0;
+  for (int copied = 1; copied >= 0; copied--) {
+    for (int64_t span = 0; span < spans; span++) {
+      if (asked->lengths[span] < 0 || copied == !!stays(asked, span, behind)) continue;
+      if (asked->lengths[span] + behind > INT64_MAX - total) return -1;
+      at[span] = total;
+      total += asked->lengths[span] + behind;
+    }
+  }
+  return total;
+}
+
+/* Reads spans from the blocks they lie in, and checks them; what stays there is only checked. */
+static void read_blocks(const stk_request *asked, int64_t spans, int64_t behind) {
+  const stk_records *table = asked->table;
+  for (int64_t span = 0; span < spans; span++) {
+    const int64_t cell = cell_of(asked, span), length = asked->lengths[span];
+    if (length < 0) continue;
+    const uint8_t *data = stays(asked, span, behind);
+    if (!data) {
+      uint8_t *to = asked->buffer + asked->at[span];
+      const int64_t file = file_of(table, asked->indices[span / asked->width]);
+      asked->status[span] = copy_blocks(table->blocks, file, table->start[cell], length + behind, to);
+      if (asked->status[span]) continue;
+      data = to;
+    }
+    if (!is_whole(table, cell, data, length)) asked->status[span] = STK_RECORD_CHANGED;
+  }
+}
+
 /* Reads a run, and checks the spans in it while they are in the cache. */
 static void read_run(const stk_request *asked, const stk_plan *run, int64_t first, int64_t stop) {
   const stk_records *table = asked->table;
@@ -89,12 +167,27 @@ static void read_run(const stk_request *asked, const stk_plan *run, int64_t firs
   }
 }
 
+static int blocks_sensible(const stk_file_blocks *blocks) {
+  if (blocks->size < 1 || blocks->count < 0 || (blocks->count && (!blocks->keys || !blocks->data || !blocks->lengths))) return 0;
+  for (int64_t i = 0; i < blocks->count; i++) {
+    if (!blocks->data[i] || !stk_within(0, blocks->lengths[i], blocks->size)) return 0;
+  }
+  return 1;
+}
+
 stk_status stk_read_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
                             int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at, int64_t *lengths,
                             int32_t *status, int64_t *needed) {
+  return stk_find_records(table, indices, count, fields, width, -1, behind, gap, buffer, capacity, at, lengths, status, needed);
+}
+
+stk_status stk_find_records(const stk_records *table, const int64_t *indices, int64_t count, const int64_t *fields, int64_t width,
+                            int64_t in_place, int64_t behind, int64_t gap, uint8_t *buffer, int64_t capacity, int64_t *at,
+                            int64_t *lengths, int32_t *status, int64_t *needed) {
   if (!table || count < 0 || width < 0 || behind < 0 || gap < 0 || capacity < 0 || table->files < 1) return STK_ARGUMENT;
   if (table->seal < STK_SEAL_TABLE || table->seal > STK_SEAL_FRONT) return STK_ARGUMENT;
   if ((table->seal == STK_SEAL_AFTER && behind < 4) || (table->seal == STK_SEAL_FRONT && !table->crc)) return STK_ARGUMENT;
+  if (table->blocks && !blocks_sensible(table->blocks)) return STK_ARGUMENT;
   if (!needed || (width && !fields) || (count && !indices) || (capacity && !buffer)) return STK_ARGUMENT;
   if (count && width && (!at || !lengths || !status)) return STK_ARGUMENT;
   for (int64_t f = 0; f < width; f++) {
@@ -103,7 +196,7 @@ stk_status stk_read_records(const stk_records *table, const int64_t *indices, in
   for (int64_t i = 0; i < count; i++) {
     if (indices[i] < 0 || indices[i] >= table->rows) return STK_ARGUMENT;
   }
-  const stk_request asked = {table, indices, fields, width, buffer, at, lengths, status};
+  const stk_request asked = {table, indices, fields, width, in_place, buffer, at, lengths, status};
   const stk_plan nothing = {.table = table, .behind = behind, .gap = gap, .file = -1};
   stk_plan plan = nothing;
   for (int64_t span = 0; span < count * width; span++) { /* where everything goes, before anything is read */
@@ -113,11 +206,13 @@ stk_status stk_read_records(const stk_records *table, const int64_t *indices, in
     const int64_t file = file_of(table, indices[span / width]);
     if (place(&plan, file, table->start[cell], lengths[span], &at[span]) < 0) return STK_ARGUMENT;
   }
-  *needed = plan.total;
-  if (plan.total > capacity) return STK_SHORT;
+  *needed = table->blocks ? place_blocks(&asked, count * width, behind, at) : plan.total;
+  if (*needed < 0) return STK_ARGUMENT;
+  if (*needed > capacity) return STK_SHORT;
   plan = nothing;
+  if (table->blocks) read_blocks(&asked, count * width, behind);
   int64_t first = 0; /* span at which the run began */
-  for (int64_t span = 0; span < count * width; span++) {
+  for (int64_t span = 0; !table->blocks && span < count * width; span++) {
     if (lengths[span] < 0) continue;
     const stk_plan run = plan;
     const int64_t file = file_of(table, indices[span / width]);

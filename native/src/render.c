@@ -4,6 +4,7 @@
  * A worker that reads in one call and decodes in another asks for the interpreter's lock in between; beside a busy training loop
  * that costs it milliseconds. Files are read one at a time, so that a file is decoded while it is in the processor's cache.
  */
+#include <string.h>
 #include <time.h>
 
 #include "internal.h"
@@ -66,12 +67,13 @@ static int find_seek(const stk_stored_seeks *from, int64_t number, stk_encoded *
   return 1;
 }
 
-/* Makes picture i from bytes; `number` is that of its file or record. */
-static void render_stored(const stk_input *from, stk_pictures *to, int64_t i, const uint8_t *data, int64_t length) {
+/* Makes picture i from bytes; 0: its load is full. */
+static int render_stored(const stk_input *from, stk_pictures *to, int64_t i, const uint8_t *data, int64_t length) {
   stk_encoded picture = {data, length, NULL, 0};
   const int fits = find_seek(from->seeks.stored, number_of(from, i), &picture);
-  stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture);
+  if (!stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture)) return 0;
   if (!fits) to->rows[slot_of(from, i)].seek = STK_SEEK_UNFIT;
+  return 1;
 }
 
 /* ---- memory and files -------------------------------------------------------------------------------------------------- */
@@ -91,7 +93,7 @@ static stk_status from_spans(stk_input *from, stk_pictures *to) {
     const int64_t i = from->done;
     const stk_encoded picture = {spans->data + spans->starts[i], spans->lengths[i], seeks ? seeks->data + seeks->starts[i] : NULL,
                                  seeks ? seeks->lengths[i] : 0};
-    stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture);
+    if (!stk_render_encoded(to, slot_of(from, i), box_of(from, i), &picture)) return STK_SHORT;
   }
   return STK_OK;
 }
@@ -122,8 +124,8 @@ static stk_status from_files(stk_input *from, stk_pictures *to) {
     }
     if (refused) {
       refuse(from, to, i, STK_IO, refused, "it could not be read");
-    } else {
-      render_stored(from, to, i, from->buffer, length);
+    } else if (!render_stored(from, to, i, from->buffer, length)) {
+      return STK_SHORT;
     }
     clock = now();
   }
@@ -155,12 +157,13 @@ static stk_status from_images(stk_input *from, stk_pictures *to) {
 
 /* ---- records ----------------------------------------------------------------------------------------------------------- */
 
-/* Reads the records of `rows` pictures from the next one on. 1: all of them are there; 0: one is not, or *status says why. */
-static int read_rows(stk_input *from, stk_pictures *to, int64_t rows, stk_status *status) {
+/* Reads the records of `rows` pictures from the next one on, but what of one column can be used where it lies (`in_place`; -1:
+ * no column). 1: all of them are there; 0: one is not, or *status says why. */
+static int read_rows(stk_input *from, stk_pictures *to, int64_t rows, int64_t in_place, stk_status *status) {
   const stk_reading *r = from->from.reading;
   const int64_t first = from->done, span = first * r->width;
   const moment start = now();
-  *status = stk_read_records(r->table, from->which + first, rows, r->fields, r->width, r->behind, r->gap, from->buffer,
+  *status = stk_find_records(r->table, from->which + first, rows, r->fields, r->width, in_place, r->behind, r->gap, from->buffer,
                              from->capacity, r->at + span, r->lengths + span, r->status + span, &from->needed);
   was_reading(to, start);
   if (*status != STK_OK) return 0;
@@ -188,10 +191,15 @@ static stk_status from_records(stk_input *from, stk_pictures *to) {
     if (r->table->length[from->which[span / r->width] * r->table->fields + r->fields[span % r->width]] < 0) return STK_OK;
   }
   stk_status status;
-  if (!read_rows(from, to, from->count, &status)) return status;
+  /* Called again because a load was full, it is all there. */
+  if (!from->done && !read_rows(from, to, from->count, r->image, &status)) return status;
   for (; from->done < from->count; from->done++) {
-    const int64_t span = from->done * r->width + r->image;
-    render_stored(from, to, from->done, from->buffer + r->at[span], r->lengths[span]);
+    const int64_t i = from->done, span = i * r->width + r->image;
+    uint8_t *const read = from->buffer + r->at[span];
+    const uint8_t *data = stk_in_place(r->table, from->which[i], r->fields[r->image], r->behind);
+    if (!render_stored(from, to, i, data ? data : read, r->lengths[span])) return STK_SHORT;
+    /* Others look at what was not made. */
+    if (data && to->rows[slot_of(from, i)].status) memcpy(read, data, (size_t)r->lengths[span]);
   }
   return STK_OK;
 }
@@ -233,7 +241,8 @@ static stk_status parse_rows(stk_input *from, stk_pictures *to, int64_t rows) {
   return status;
 }
 
-static void render_feature(stk_input *from, stk_pictures *to, int64_t i) {
+/* 0: its load is full. */
+static int render_feature(stk_input *from, stk_pictures *to, int64_t i) {
   const stk_reading *r = from->from.reading;
   const stk_wanted *image = &r->wanted[r->image];
   const uint8_t *data = from->buffer + ((const int64_t *)image->out)[i];
@@ -244,8 +253,9 @@ static void render_feature(stk_input *from, stk_pictures *to, int64_t i) {
   } else if (r->pixels) {
     stk_render_pixels(to, slot_of(from, i), box_of(from, i), r->pixels, data);
   } else {
-    render_stored(from, to, i, data, length);
+    return render_stored(from, to, i, data, length);
   }
+  return 1;
 }
 
 static int features_sensible(const stk_input *from) {
@@ -261,11 +271,17 @@ static stk_status from_examples(stk_input *from, stk_pictures *to) {
   const int64_t block = block_of(from);
   while (from->done < from->count) {
     const int64_t left = from->count - from->done, rows = left < block ? left : block;
-    stk_status status;
-    if (!read_rows(from, to, rows, &status)) return status;
-    status = parse_rows(from, to, rows);
-    if (status != STK_OK) return status;
-    for (const int64_t end = from->done + rows; from->done < end; from->done++) render_feature(from, to, from->done);
+    /* Called again because a load was full, it is all there: encoded images are one block. */
+    if (!from->done || r->pixels) {
+      stk_status status;
+      from->wrong = from->done ? from->wrong : 0;
+      if (!read_rows(from, to, rows, -1, &status)) return status;
+      status = parse_rows(from, to, rows);
+      if (status != STK_OK) return status;
+    }
+    for (const int64_t end = from->done + rows; from->done < end; from->done++) {
+      if (!render_feature(from, to, from->done)) return STK_SHORT;
+    }
   }
   return STK_OK;
 }
@@ -277,6 +293,7 @@ static int sensible(const stk_input *from, const stk_pictures *to) {
   if (to->out_width < 1 || to->out_width > INT32_MAX || to->out_height < 1 || to->out_height > INT32_MAX) return 0;
   if (to->count && (!to->positions || !to->out || !to->rows)) return 0;
   if (!stk_program_valid(to->program, from->boxes != NULL)) return 0;
+  if (to->load && (!to->load->memory || !to->load->slots || to->load->data_end > to->load->capacity)) return 0;
   if (from->count < 0 || from->done < 0 || from->done > from->count || from->capacity < 0 || (from->capacity && !from->buffer))
     return 0;
   if (!from->slots) return from->count <= to->count;

@@ -192,13 +192,7 @@ static stk_status jump(stk_jpeg *j, int32_t mcu, int32_t stop) {
   const int32_t from = column / t->step, upto = (stop - row * f->mcus_x + t->step - 1) / t->step;
   const stk_seek_state *state = &t->states[(int64_t)row * t->per_row + from];
   const int64_t behind = (int64_t)row * t->per_row + (upto < t->per_row ? upto : t->per_row);
-  int64_t end = f->length;
-  j->bounded = behind < t->count;
-  if (j->bounded) { /* and a byte that is shared, with its stuffing if it has one */
-    end = f->scan_data + (t->states[behind].bit >> 3);
-    while (end < f->length && f->data[end] == 0xFF) end++;
-    if (end < f->length) end++;
-  }
+  const int64_t end = stk_seek_end(f, t, behind, &j->bounded);
   for (int k = 0; k < STK_MAX_COMPONENTS; k++) j->entropy.prediction[k] = (uint32_t)state->prediction[k];
   j->mcu = row * f->mcus_x + from * t->step;
   return load(j, f->scan_data + (state->bit >> 3), end, (int32_t)(state->bit & 7));

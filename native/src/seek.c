@@ -91,6 +91,14 @@ int stk_seek_read(stk_jpeg *j, const uint8_t *seek, int64_t size, int32_t rows, 
   return 1;
 }
 
+int64_t stk_seek_end(const stk_frame *f, const stk_seek_table *t, int64_t behind, int *bounded) {
+  *bounded = behind < t->count;
+  if (!*bounded) return f->length;
+  int64_t end = f->scan_data + (t->states[behind].bit >> 3);
+  while (end < f->length && f->data[end] == 0xFF) end++;
+  return end < f->length ? end + 1 : end;
+}
+
 /* ---- making --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct {

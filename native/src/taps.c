@@ -29,7 +29,7 @@ static int64_t whole_blocks(int32_t count) {
 static stk_status reserve(stk_taps *t, int32_t count, const stk_axis *axis, int32_t reached) {
   const int64_t outputs = whole_blocks(count), integers = outputs * 2 * (int64_t)sizeof *t->first;
   t->count = count;
-  t->taps = (stk_most_samples(axis, reached) + 1) / 2 * 2;
+  t->taps = stk_taps_of(axis, reached);
   uint8_t *memory = stk_scratch_get(&t->memory, integers + outputs * t->taps * (int64_t)sizeof *t->weights + STK_SLACK);
   if (!memory) return STK_NOMEM;
   t->first = (int32_t *)memory;
@@ -64,10 +64,14 @@ static void count_from_lowest(stk_taps *t) {
   t->high = high;
 }
 
+stk_filter stk_filter_of(double view0, double view1, int32_t count, int32_t clip0, int32_t clip1, int mirror) {
+  const double scale = (view1 - view0) / count, support = scale > 1 ? scale : 1;
+  return (stk_filter){view0, scale, support, 1 / support, (int32_t)ceil(2 * support), count, clip0, clip1, mirror};
+}
+
 stk_status stk_taps_fold(stk_taps *const *taps, const stk_axis *axes, int32_t n, double view0, double view1, int32_t count,
                          int32_t clip0, int32_t clip1, int mirror) {
-  const double scale = (view1 - view0) / count, support = scale > 1 ? scale : 1;
-  const stk_filter filter = {view0, scale, support, 1 / support, (int32_t)ceil(2 * support), count, clip0, clip1, mirror};
+  const stk_filter filter = stk_filter_of(view0, view1, count, clip0, clip1, mirror);
   for (int32_t k = 0; k < n; k++) {
     if (reserve(taps[k], count, &axes[k], filter.reached) != STK_OK) return STK_NOMEM;
   }

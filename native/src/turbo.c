@@ -6,6 +6,9 @@
  *
  * libjpeg reports faults by calling back; every callback that ends the decoding jumps to the one setjmp in run(). Faults carry
  * the byte offset that had been reached. libjpeg never prints here.
+ *
+ * Its own manager of errors, jpeg_std_error, is not used: it refers to stderr, and because of that the archives of libjpeg that
+ * Debian and Ubuntu have could not be linked into a shared library (native/libjpeg_turbo.cmake says why they should be).
  */
 #include <setjmp.h>
 #include <string.h>
@@ -108,6 +111,31 @@ static void on_output(j_common_ptr jpeg) {
   (void)jpeg;
 }
 
+static void on_reset(j_common_ptr jpeg) {
+  jpeg->err->num_warnings = 0;
+  jpeg->err->msg_code = 0;
+}
+
+#define JCOPYRIGHT_SHORT "" /* these two are no messages that decoding gives */
+#define JVERSION ""
+#define JMESSAGE(code, text) text,
+static const char *const MESSAGES[] = {
+#include <jerror.h> /* each time it is included with JMESSAGE defined, all messages; it takes the definition back */
+};
+enum { MESSAGE_COUNT = sizeof MESSAGES / sizeof MESSAGES[0] };
+
+static void on_format(j_common_ptr jpeg, char *buffer) {
+  const struct jpeg_error_mgr *errors = jpeg->err;
+  const int *n = errors->msg_parm.i, code = errors->msg_code;
+  const char *text = code > 0 && code < MESSAGE_COUNT ? MESSAGES[code] : NULL;
+  if (!text)
+    snprintf(buffer, JMSG_LENGTH_MAX, "libjpeg's message %d", code);
+  else if (strstr(text, "%s"))
+    snprintf(buffer, JMSG_LENGTH_MAX, text, errors->msg_parm.s);
+  else
+    snprintf(buffer, JMSG_LENGTH_MAX, text, n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]);
+}
+
 /* ---- bytes ----------------------------------------------------------------------------------------------------------- */
 
 static void on_init_source(j_decompress_ptr jpeg) {
@@ -142,10 +170,14 @@ static void on_skip(j_decompress_ptr jpeg, long count) {
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
 static void open_session(session *s) {
-  s->jpeg.err = jpeg_std_error(&s->errors);
-  s->errors.error_exit = on_error;
-  s->errors.emit_message = on_message;
-  s->errors.output_message = on_output;
+  s->errors = (struct jpeg_error_mgr){.error_exit = on_error,
+                                      .emit_message = on_message,
+                                      .output_message = on_output,
+                                      .format_message = on_format,
+                                      .reset_error_mgr = on_reset,
+                                      .jpeg_message_table = MESSAGES,
+                                      .last_jpeg_message = MESSAGE_COUNT - 1};
+  s->jpeg.err = &s->errors;
   s->source = (struct jpeg_source_mgr){.next_input_byte = s->data,
                                        .bytes_in_buffer = (size_t)s->length,
                                        .init_source = on_init_source,

@@ -336,6 +336,30 @@ static void pictures_come_from_files_and_records_alike(void) {
   from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity = from.needed));
   CHECK(stk_render(&from, &to) == STK_OK);
   CHECK(from.done == 2 && to.bad == 0 && !memcmp(out, expected, ROW_BYTES) && !memcmp(out + ROW_BYTES, expected, ROW_BYTES));
+
+  /* The same from memory: where it lies whole in a block it stays there, unless it could not be decoded. */
+  uint8_t *const copy = malloc(image.length);
+  memcpy(copy, image.data, image.length);
+  for (int round = 0; round < 3; round++) {
+    const int64_t half = (int64_t)image.length / 2, size = round == 1 ? half : (int64_t)image.length, keys[3] = {0, 1, 2};
+    const uint8_t *const parts[3] = {copy, copy + size, copy + 2 * size};
+    const int64_t sizes[3] = {size, (int64_t)image.length - size < size ? (int64_t)image.length - size : size,
+                              (int64_t)image.length - 2 * size};
+    const stk_file_blocks blocks = {size, round == 1 ? 2 + (sizes[2] > 0) : 1, keys, parts, sizes};
+    stk_records there = table;
+    there.blocks = &blocks, there.fds = NULL;
+    if (round == 2) memset(copy, 'x', 100);
+    memset(out, 0, ROWS * ROW_BYTES);
+    reading.table = &there, to = fresh, from.done = 0;
+    from.buffer = arena = realloc(arena, (size_t)(from.capacity = capacity = 2 * (int64_t)image.length));
+    memset(arena, 0, (size_t)capacity);
+    CHECK(stk_render(&from, &to) == STK_OK && from.done == 2);
+    if (round < 2) CHECK(to.bad == 0 && !memcmp(out, expected, ROW_BYTES) && !memcmp(out + ROW_BYTES, expected, ROW_BYTES));
+    if (round == 0) CHECK(arena[at[0]] == 0 && arena[at[1]] == 0);
+    if (round == 2) CHECK(to.bad == 2 && !memcmp(arena + at[0], copy, image.length));
+  }
+  free(copy);
+  reading.table = &table;
   from.done = 0, from.which = both, to = fresh;
   CHECK(stk_render(&from, &to) == STK_OK && from.done == 0);
   from.count = 1, from.which = beyond;

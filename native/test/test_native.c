@@ -103,6 +103,27 @@ static void gather_copies_rows_or_nothing(void) {
   CHECK(stk_gather(table, 10, 7, 7, index, 12, out, 9) == STK_ARGUMENT && out[0][0] == 0xEE);
 }
 
+static void a_copy_has_all_bytes_and_no_others(void) {
+  enum { MOST = 1000 };
+  static uint8_t from[MOST + 64], to[MOST + 128];
+  for (int i = 0; i < MOST + 64; i++) from[i] = (uint8_t)(i * 7 + i / 256);
+  for (int level = 0; level <= 2; level++) {
+    stk_simd(level);
+    for (int bytes = 0; bytes <= MOST; bytes += bytes < 300 ? 1 : 97) {
+      for (int shift = 0; shift < 64; shift += 7) {
+        memset(to, 0xEE, sizeof to);
+        CHECK(stk_copy(to + shift, from + shift / 2, bytes) == STK_OK);
+        CHECK(memcmp(to + shift, from + shift / 2, (size_t)bytes) == 0);
+        for (int i = 0; i < shift; i++) CHECK(to[i] == 0xEE);
+        for (int i = shift + bytes; i < MOST + 128; i++) CHECK(to[i] == 0xEE);
+      }
+    }
+  }
+  stk_simd(-1);
+  CHECK(stk_copy(NULL, NULL, 0) == STK_OK);
+  CHECK(stk_copy(to, from, -1) == STK_ARGUMENT && stk_copy(NULL, from, 1) == STK_ARGUMENT);
+}
+
 static void write_file(const char *path, int64_t length, int seed) {
   FILE *file = fopen(path, "wb");
   CHECK(file);
@@ -408,6 +429,7 @@ int main(void) {
   draws_and_passes_are_told();
   permutations_are_bijective();
   gather_copies_rows_or_nothing();
+  a_copy_has_all_bytes_and_no_others();
   files_are_read_whole_and_a_short_arena_is_continued();
   only_plain_files_are_read_and_nothing_is_waited_for();
   vector_kernels_equal_their_scalar_twins();

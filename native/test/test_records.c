@@ -125,6 +125,44 @@ static void pieces_of_files_are_read_to_their_places(void) {
   close(fd);
 }
 
+/* Files in memory: the same bytes as of files, whatever blocks they are cut into; and what no block has is not made up. */
+static void records_of_blocks_are_those_of_the_file(void) {
+  static const char content[] = "abcdefghijklmnopqrstuvwxyz";
+  const int64_t start[4] = {0, 3, 0, 20}, length[4] = {7, 12, 0, 6}, ends[2] = {1, 4}, fields[1] = {0}, all[4] = {3, 0, 1, 2};
+  uint32_t crc[4];
+  for (int i = 0; i < 4; i++) crc[i] = stk_crc32c(content + start[i], length[i], 0);
+  for (int64_t size = 1; size <= 27; size++) {
+    int64_t keys[52], lengths[52], at[4], found[4], needed, count = 0;
+    const uint8_t *data[52];
+    for (int64_t file = 0; file < 2; file++) {
+      for (int64_t first = 0; first < 26; first += size, count++) {
+        keys[count] = file << 32 | first / size, lengths[count] = 26 - first < size ? 26 - first : size;
+        uint8_t *copy = malloc((size_t)lengths[count]); /* so that a byte beyond it would be seen */
+        memcpy(copy, content + first, (size_t)lengths[count]);
+        data[count] = copy;
+      }
+    }
+    const stk_file_blocks blocks = {size, count, keys, data, lengths};
+    stk_records table = {start, length, crc, 0, 4, 1, ends, NULL, 2, &blocks};
+    uint8_t out[64];
+    int32_t status[4];
+    CHECK(stk_read_records(&table, all, 4, fields, 1, 0, 0, out, 64, at, found, status, &needed) == STK_OK);
+    for (int i = 0; i < 4; i++) {
+      CHECK(!status[i] && found[i] == length[all[i]] && !memcmp(out + at[i], content + start[all[i]], (size_t)found[i]));
+    }
+    CHECK(stk_read_records(&table, all, 1, fields, 1, 1, 0, out, 64, at, found, status, &needed) == STK_OK);
+    CHECK(status[0] == STK_RECORD_CLOSED); /* a byte beyond the file's last */
+    const stk_file_blocks fewer = {size, count - 1, keys, data, lengths};
+    table.blocks = &fewer;
+    CHECK(stk_read_records(&table, all, 2, fields, 1, 0, 0, out, 64, at, found, status, &needed) == STK_OK);
+    CHECK(status[0] == STK_RECORD_CLOSED && status[1] == 0);
+    const stk_file_blocks wrong = {size, count, keys, data, start + 3};
+    table.blocks = size < 20 ? &wrong : &(stk_file_blocks){0};
+    CHECK(stk_read_records(&table, all, 1, fields, 1, 0, 0, out, 64, at, found, status, &needed) == STK_ARGUMENT);
+    for (int64_t i = 0; i < count; i++) free((void *)data[i]);
+  }
+}
+
 /* Tables of any numbers: what is read lies within the buffer, and what makes no sense is refused. */
 static void records_of_any_table_stay_within_the_buffer(void) {
   const int fd = temporary((const uint8_t *)"abcdefghij", 10);
@@ -133,6 +171,9 @@ static void records_of_any_table_stay_within_the_buffer(void) {
   static const int64_t odd[8] = {-1, 0, 1, 3, 9, 11, INT64_MAX, INT64_MIN};
   uint64_t state = 7;
   int read = 0;
+  const int64_t keys[2] = {0, 1}, sizes[2] = {8, 2};
+  const uint8_t *const parts[2] = {(const uint8_t *)"abcdefgh", (const uint8_t *)"ij"};
+  const stk_file_blocks blocks = {8, 2, keys, parts, sizes};
   for (int round = 0; round < 20000; round++) {
     int64_t start[8], length[8], at[10], lengths[10], needed;
     uint32_t crc[8];
@@ -141,7 +182,8 @@ static void records_of_any_table_stay_within_the_buffer(void) {
       state = state * 6364136223846793005u + 1442695040888963407u;
       start[i] = odd[state >> 33 & 7], length[i] = odd[state >> 40 & 7], crc[i] = (uint32_t)(state >> 20);
     }
-    const stk_records table = {start, length, round & 1 ? crc : NULL, round & 2 ? 1 : 0, 4, 2, ends, fds, 2};
+    const stk_records table = {start, length, round & 1 ? crc : NULL,    round & 2 ? 1 : 0, 4, 2, ends,
+                               fds,   2,      round & 8 ? &blocks : NULL};
     uint8_t *buffer = malloc(24);
     const stk_status answer =
         stk_read_records(&table, indices, 5, fields, 2, 4, round & 4 ? 100 : 0, buffer, 24, at, lengths, status, &needed);
@@ -762,6 +804,7 @@ int main(void) {
   checksums_are_the_same_at_every_level_and_in_parts();
   spans_stay_within_their_data();
   pieces_of_files_are_read_to_their_places();
+  records_of_blocks_are_those_of_the_file();
   records_of_any_table_stay_within_the_buffer();
   a_tar_is_the_same_however_it_is_cut();
   every_cut_of_a_tar_is_told();

@@ -66,12 +66,43 @@ def test_single_samples_come_each_once(kind: str, workers: int) -> None:
     assert found == sorted(repr(sample) for sample in ours(pipeline)[0])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_torch_may_do_the_batching(workers: int) -> None:
-    loader = DataLoader(numbers().shuffle(seed=1).torch_dataset(), batch_size=7, num_workers=workers)
-    batches = list(loader)
-    assert sorted(int(x) for batch in batches for x in batch["x"]) == list(range(60))
-    assert batches[0]["y"].shape == (7, 5)
+@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_torch_may_do_the_batching(workers: int, drop_last: bool) -> None:
+    """Its batches are those of a loader, whatever the number of workers: one is short, and not one of each worker."""
+    samples = numbers().shuffle(seed=1)
+    loader = DataLoader(samples.torch_dataset(), batch_size=7, num_workers=workers, drop_last=drop_last)
+    assert [rows(batch) for batch in loader] == ours(samples.batch(7, drop_last=drop_last))[0]
+
+
+class Doubled(IterableDataset):  # type: ignore[misc, type-arg]
+    """A data set of a user's own around ours."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __iter__(self) -> Any:
+        for sample in self._inner:
+            yield {"x": 2 * sample["x"]}
+
+
+def test_workers_share_runs_of_a_batch_through_a_data_set_of_the_users_own() -> None:
+    samples = numbers().shuffle(seed=1)
+    loader = DataLoader(Doubled(samples.torch_dataset()), batch_size=7, num_workers=2)
+    assert [(batch["x"] // 2).tolist() for batch in loader] == [b["x"] for b in ours(samples.batch(7, drop_last=False))[0]]
+
+
+@pytest.mark.parametrize("kind", ["single", "single, filter", "single stream"])
+def test_workers_take_turns_at_runs_from_any_place_on(kind: str) -> None:
+    from stoker.pipeline import _WorkerPart
+
+    part = _WorkerPart(SINGLES[kind]())
+    samples = [rows(sample) for sample in part(0, 0, 1)]
+    runs = [samples[at : at + 4] for at in range(0, len(samples), 4)]
+    for number in range(3):
+        for skipped in (0, 1, 2):
+            mine = [sample for run in runs[number::3][skipped:] for sample in run]
+            assert [rows(sample) for sample in part(0, number, 3, skip=4 * skipped, run=4)] == mine
 
 
 def test_each_iteration_is_the_next_epoch_and_set_epoch_chooses_one() -> None:
@@ -229,7 +260,7 @@ def test_a_data_set_has_the_length_of_its_pipeline(workers: int) -> None:
 def test_a_data_set_without_a_known_length_says_so_and_is_true() -> None:
     dataset = numbers().filter(odd).torch_dataset()
     assert dataset
-    with pytest.raises(TypeError, match="not known beforehand"):
+    with pytest.raises(TypeError, match="not known in advance"):
         len(dataset)
     assert len(list(DataLoader(dataset, batch_size=None))) == 30
 
@@ -297,9 +328,17 @@ def test_numpy_numbers_are_epochs_and_unknown_devices_are_named() -> None:
         loader.set_epoch(np.int64(3))
         assert loader.state_dict()["epoch"] == 3
         json.dumps(loader.state_dict())
-    for device in ("gpu", 3.5):
+    for device in ("gpu", 3.5, "vulkan"):  # torch knows the last, and is built without it
         with pytest.raises(ConfigError, match="torch has no such device"):
             numbers().batch(4).loader(device=device)
+
+
+def test_a_missing_cuda_device_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for cuda, remedy in (("13.0", "nvidia-smi"), (None, "install a build with it")):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        with pytest.raises(ConfigError, match=rf"device='cuda'\): torch finds no CUDA device; .*{remedy}, or omit device"):
+            numbers().batch(4).loader(device="cuda")
 
 
 def test_a_loader_says_that_it_cannot_be_sent_to_another_process() -> None:

@@ -56,6 +56,32 @@ def test_gather_refuses_arrays_that_do_not_match() -> None:
         native.gather(table, np.array([0, 1]), np.zeros((3, 2), np.int64).T)
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("rows", [1, 4095, 4099])
+def test_a_large_copy_equals_an_assignment(level: int, rows: int) -> None:
+    """Also where the memory of neither begins at a multiple of anything, and nothing is written beside it."""
+    table = np.random.default_rng(rows).integers(0, 256, (rows, 257), np.uint8)
+    memory = np.zeros(3 + table.size + 3, np.uint8)
+    out = memory[3:-3].reshape(table.shape)
+    table.flags.writeable = False
+    try:
+        native.simd(level)
+        native.copy_past_caches(table, out)
+    finally:
+        native.simd(-1)
+    assert np.array_equal(out, table) and not memory[:3].any() and not memory[-3:].any()
+
+
+def test_copies_of_arrays_that_do_not_lie_in_one_piece_are_right_and_others_are_refused() -> None:
+    table = np.random.default_rng(1).integers(0, 256, (2000, 1024), np.uint8)
+    out = np.zeros((1024, 2000), np.uint8)
+    native.copy_past_caches(table.T, out)
+    assert np.array_equal(out, table.T)
+    for wrong in (out, np.zeros(table.shape, np.int8), np.frombuffer(table.tobytes(), np.uint8).reshape(table.shape)):
+        with pytest.raises(KernelError, match="does not fit"):
+            native.copy_past_caches(table, wrong)
+
+
 def test_files_are_read_back_to_back_in_the_order_asked_for(tmp_path: Path) -> None:
     contents = [b"one", b"", b"three" * 1000, bytes(range(256))]
     for i, content in enumerate(contents):

@@ -1,4 +1,4 @@
-"""Hand-over: batches as NumPy arrays or torch tensors, in host or device memory."""
+"""Hand-over: batches as arrays of NumPy, torch, JAX, TensorFlow, or for anybody's `from_dlpack`, in host or device memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,23 @@ OUTPUTS: Registry[Callable[[Any], Output]] = Registry(
     {
         "numpy": ("stoker.device.framework_output", "choose_numpy_output", ""),
         "torch": ("stoker.device.torch_output", "choose_torch_output", "torch"),
+        "jax": ("stoker.device.jax_output", "choose_jax_output", "jax"),
+        "tensorflow": ("stoker.device.tensorflow_output", "choose_tensorflow_output", "tensorflow"),
+        "dlpack": ("stoker.device.dlpack_output", "choose_dlpack_output", ""),
     },
 )
 
 
-def choose_output(format: str, device: Any) -> Output:
-    """The hand-over for ``loader(format=..., device=...)``. A device implies torch."""
-    name = "torch" if format == "numpy" and device is not None else format
+def choose_output(format: str, device: Any, sharding: Any = None) -> Output:
+    """The hand-over for ``loader(format=..., device=..., sharding=...)``. A sharding implies JAX, a device JAX or torch."""
+    if sharding is not None:
+        if format not in ("numpy", "jax") or device is not None:
+            name, value = ("format", format) if device is None else ("device", device)
+            raise ConfigError(f"loader(sharding=..., {name}={value!r}): a sharding says where JAX puts batches; omit {name}")
+        format, device = "jax", sharding
+    name = format
+    if format == "numpy" and device is not None:
+        name = "jax" if type(device).__module__.partition(".")[0] in ("jax", "jaxlib") else "torch"
     return OUTPUTS.get(name, f"loader(format={format!r})")(device)
 
 

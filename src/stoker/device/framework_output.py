@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.batch import Batch
+from ..batch.batch import NamedValues
 from ..batch.slab import plain_memory
+
+if TYPE_CHECKING:
+    from .device_decode import DeviceMemory
+
+#: a batch; with `singly` a sample, too
+Handed = TypeVar("Handed", bound=NamedValues)
 
 
 def choose_numpy_output(device: None) -> Output:
@@ -14,11 +22,27 @@ def choose_numpy_output(device: None) -> Output:
     return Output()
 
 
+def is_numbers(value: Any) -> bool:
+    """Whether a value is an array of numbers, or one of a single sample; text, bytes and lists are not."""
+    return isinstance(value, (np.ndarray, np.generic)) and (value.dtype.kind in "biufc" or is_added(value.dtype))
+
+
+def is_added(dtype: np.dtype[Any]) -> bool:
+    """Whether a library has added this type to NumPy's own, as JAX's and TensorFlow's bfloat16 is."""
+    return dtype.isbuiltin == 2
+
+
 class Output:
     """NumPy: the slab's own arrays, as they are."""
 
     #: whether batches go to a device that a training loop of this process drives
     beside_device: bool = False
+    #: whether batches that are made together, and single samples, are handed over one by one: parts of arrays would be copies
+    singly: bool = False
+    #: whether the next batch is handed over while the training works on this one, where it is ready; it needs `singly`
+    looks_ahead: bool = False
+    #: whether the batches of several processes are parts of one array, so that they must all have the same number of rows
+    joins_ranks: bool = False
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory for a slab."""
@@ -32,6 +56,10 @@ class Output:
         """Whether the training has nothing to do until it gets a batch: so who waits for one loses time."""
         return True
 
-    def hand_over(self, batch: Batch) -> Batch:
+    def device_memory(self) -> DeviceMemory | None:
+        """Who makes memory on the device that batches go to, for those who decode there; None: that cannot be done."""
+        return None
+
+    def hand_over(self, batch: Handed) -> Handed:
         """The batch in the form the user asked for."""
         return batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from itertools import chain
 from types import FrameType
 from typing import Any, Protocol
@@ -37,15 +37,18 @@ class Part(Protocol):
     def __len__(self) -> int:
         """Batches or samples of one epoch; TypeError where that is not known."""
 
-    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple") -> Iterator[Any]:
-        """What worker `number` of `count` makes of an epoch, as torch tensors in tuples or dicts."""
+    def __call__(self, epoch: int, number: int, count: int, batches: str = "tuple", skip: int = 0, run: int = 1) -> Iterator[Any]:
+        """What worker `number` of `count` makes of an epoch, as torch tensors in tuples or dicts; without its first `skip`.
+
+        Workers take turns at runs of `run` batches or samples.
+        """
 
 
 def torch_dataset(part: Part, batches: str) -> Any:
     """An `IterableDataset`. Batched pipelines give batches (use ``batch_size=None``), others samples.
 
-    Worker w of n makes batches w, w + n, ...; DataLoader asks its workers in turn, so what comes out is the very sequence a
-    Stoker loader gives. Each iteration is the next epoch; `set_epoch` chooses one.
+    Worker w of n makes batches w, w + n, ..., or as many samples as DataLoader makes one batch of; DataLoader asks its workers in
+    turn, so what comes out is the very sequence a Stoker loader gives. Each iteration is the next epoch; `set_epoch` chooses one.
     """
     torch = needed("torch", "torch", "torch_dataset()")
     check_batches("torch_dataset", batches)
@@ -56,9 +59,11 @@ def torch_dataset(part: Part, batches: str) -> Any:
             # Iterations begun, one counter a worker, in memory that worker processes share: DataLoader starts new processes
             # every epoch and tells them nothing, so this is the only place an epoch number can survive. It belongs to the
             # process that has the DataLoader: ranks that were handed one data set count for themselves (`own`).
-            self._begun = torch.zeros(_MOST_WORKERS, dtype=torch.int64).share_memory_()
+            # The last three are what all of them leave out, as `_taken_over` says: in which epoch, how much, and of what size.
+            self._begun = torch.zeros(_MOST_WORKERS + 3, dtype=torch.int64).share_memory_()
             self._owner = os.getpid()
             self._dealt = False  # whether Accelerate shares what this gives among ranks
+            self._skips: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
             _data_sets.add(self)
 
         def own(self) -> None:
@@ -69,7 +74,9 @@ def torch_dataset(part: Part, batches: str) -> Any:
         def set_epoch(self, epoch: int) -> None:
             self._dealt |= _check_consumer(_callers(sys._getframe(1)), part, batches)
             self.own()
-            self._begun.fill_(_checked_epoch(epoch))
+            self._begun[:_MOST_WORKERS] = _checked_epoch(epoch)
+            taken_over = _taken_over(self, _callers(sys._getframe(1)), self._skips)
+            self._begun[_MOST_WORKERS:] = torch.tensor((epoch, *taken_over))
 
         def __iter__(self) -> Iterator[Any]:
             dealt = _check_consumer(_callers(sys._getframe(1)), part, batches) or self._dealt
@@ -81,7 +88,16 @@ def torch_dataset(part: Part, batches: str) -> Any:
             # Counted now and not with the first batch: a worker that is never asked for one has begun this epoch like the others.
             epoch = int(self._begun[number])
             self._begun[number] += 1
-            return part(epoch, number, count, batches)
+            skipping, steps, each = self._begun[_MOST_WORKERS:].tolist()
+            steps = steps if epoch == skipping else 0
+            # The first batch that is wanted is asked of worker 0, whoever made it when nothing was left out.
+            role = (number + steps) % count
+            return self._share(epoch, role, count, max(0, -((role - steps) // count)) * each)
+
+        def _share(self, epoch: int, role: int, count: int, skip: int) -> Iterator[Any]:
+            # Begun with the first sample, because it is whoever asks for that who knows how many become a batch.
+            run = 1 if count == 1 or part.batched else _put_together(sys._getframe(1))
+            yield from part(epoch, role, count, batches, skip, run)
 
         def __len__(self) -> int:
             return len(part)
@@ -135,6 +151,8 @@ def _checked_epoch(epoch: Any) -> int:
 
 #: Accelerate's, and Trainer's own in older versions: rank 0 reads and the others get slices; every rank reads and keeps its turn
 _DISPATCHER, _TURNS = "DataLoaderDispatcher", "IterableDatasetShard"
+#: those that pass over the first batches of an epoch, in the middle of which a run was stopped
+_SKIPPERS = (_DISPATCHER, "DataLoaderShard")
 
 
 def _callers(frame: FrameType | None) -> Iterator[object]:
@@ -142,6 +160,24 @@ def _callers(frame: FrameType | None) -> Iterator[object]:
     while frame is not None:
         yield frame.f_locals.get("self")
         frame = frame.f_back
+
+
+def _put_together(frame: FrameType | None) -> int:
+    """How many samples become one batch of the DataLoader that asks from this frame; on several ranks, one of all of them."""
+    while frame is not None:
+        caller: Any = frame.f_locals.get("self")
+        if _deals(caller) and type(caller).__name__ == _TURNS:
+            return _turn_size(caller)
+        wanted = frame.f_locals.get("possibly_batched_index")
+        if _framework(caller) in ("torch", "torchdata") and isinstance(wanted, list):
+            return len(wanted) or 1
+        frame = frame.f_back
+    return 1
+
+
+def _turn_size(turns: Any) -> int:
+    size: int = turns.batch_size * (1 if turns.split_batches else turns.num_processes)
+    return size
 
 
 def _check_consumer(callers: Iterator[object], part: Part, batches: str) -> bool:
@@ -152,7 +188,7 @@ def _check_consumer(callers: Iterator[object], part: Part, batches: str) -> bool
         if part.batched and module.startswith(("torch.", "transformers.")):
             raise _batched_twice()
         if batches == "tuple" and module.startswith("transformers."):
-            raise ConfigError("Hugging Face's Trainer takes samples as dicts: use torch_dataset(batches='dict')")
+            raise ConfigError("Hugging Face's Trainer expects samples as dicts: use torch_dataset(batches='dict')")
     # A data set of the user's own may stand between.
     dealer = next((caller for caller in chain([consumer], callers) if _deals(caller)), None)
     if dealer is not None:
@@ -174,10 +210,34 @@ def _check_shares(dealer: Any, part: Part) -> None:
     ranks = (dealer if type(dealer).__name__ == _TURNS else dealer.state).num_processes
     if ranks > 1 and part.sharded:
         raise ConfigError(
-            f"this pipeline has .shard(), and Accelerate shares what torch_dataset() gives among its {ranks} processes once "
+            f"this pipeline has .shard(), and Accelerate distributes its samples among its {ranks} processes once "
             "more, so most samples would never be seen: leave out .shard(), or keep it and iterate the loader without "
             "accelerator.prepare()"
         )
+
+
+def _taken_over(dataset: Any, callers: Iterator[object], skips: MutableMapping[Any, int]) -> tuple[int, int]:
+    """What Accelerate would read and throw away in this epoch, where the data set can leave it out itself.
+
+    As batches of the DataLoader, and how many of the data set's batches or samples each is. `skip_first_batches` makes a loader
+    that counts what it has passed over. It tells the data set its epoch before it reads the first batch, so from there on there
+    is nothing to pass over.
+    """
+    loaders = (caller for caller in callers if type(caller).__name__ in _SKIPPERS and _framework(caller) == "accelerate")
+    loader: Any = next(loaders, None)
+    if loader is None:
+        return 0, 0
+    turns = loader.dataset if type(loader.dataset).__name__ == _TURNS else None
+    if dataset is not (loader.dataset if turns is None else turns.dataset):
+        return 0, 0  # what a data set of the user's own makes of this one's samples is not known
+    if loader.skip_batches:
+        skips[loader], loader.skip_batches = loader.skip_batches, 0
+    ranks, each = 1, loader.batch_size or 1
+    if type(loader).__name__ == _DISPATCHER and not loader.split_batches:
+        ranks = loader.state.num_processes  # it puts so many of DataLoader's batches together
+    if turns is not None:
+        each = _turn_size(turns)
+    return skips.get(loader, 0) * ranks, each
 
 
 def _check_batches(dealer: Any, part: Part) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..batch.batch import Batch
+from ..batch.batch import NamedValues
 from ..batch.tensors import as_tensors
 from ..errors import ConfigError
 from ..registry import needed
-from .framework_output import Output
+from .framework_output import Handed, Output
 
 _log = logging.getLogger("stoker")
 
@@ -25,7 +26,7 @@ _LEAST_PINNED = 64 << 10
 #: cudaHostRegisterPortable: pinned for every device
 _PORTABLE = 1
 _NOT_PINNED = (
-    "%d bytes of shared memory could not be pinned for the GPU (CUDA error %d), so batches are copied once more on their way; "
+    "%d bytes of shared memory could not be pinned for the GPU (CUDA error %d), so batches are copied once more; "
     "raise the limit on locked memory (`ulimit -l`), or use loader(executor='threads')"
 )
 
@@ -34,13 +35,17 @@ def choose_torch_output(device: Any) -> Output:
     torch = needed("torch", "torch", "loader(format='torch')")
     try:
         target = None if device is None else torch.device(device)
+        if target is None or target.type != "cuda":
+            torch.empty(0, device=target)  # it may know the name, and be built without it
+            return TorchOutput(torch, target)
     except (RuntimeError, TypeError) as error:
         first_line = str(error).partition("\n")[0]
         raise ConfigError(f"loader(device={device!r}): torch has no such device ({first_line})") from error
-    if target is None or target.type != "cuda":
-        return TorchOutput(torch, target)
     if not torch.cuda.is_available():
-        raise ConfigError(f"loader(device={device!r}): torch sees no CUDA device here")
+        known = "check the driver with nvidia-smi"
+        if torch.version.cuda is None:
+            known = f"torch {torch.__version__} is built without CUDA, install a build with it"
+        raise ConfigError(f"loader(device={device!r}): torch finds no CUDA device; {known}, or omit device")
     return CudaOutput(torch, target)
 
 
@@ -50,7 +55,7 @@ class TorchOutput(Output):
     def __init__(self, torch: Any, device: Any) -> None:
         self._torch, self._device = torch, device
 
-    def hand_over(self, batch: Batch) -> Batch:
+    def hand_over(self, batch: Handed) -> Handed:
         return batch.with_values([as_tensors(self._torch, column, self._moved) for column in batch])
 
     def _moved(self, tensor: Any) -> Any:
@@ -72,7 +77,7 @@ class CudaOutput(TorchOutput):
     def __init__(self, torch: Any, device: Any) -> None:
         super().__init__(torch, device)
         self._stream = torch.cuda.Stream(device)
-        self._copying: deque[tuple[Any, Batch]] = deque()
+        self._copying: deque[tuple[Any, NamedValues]] = deque()
         self._staged = False  # whether memory could not be pinned where it lies
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
@@ -101,7 +106,7 @@ class CudaOutput(TorchOutput):
         # The program runs ahead of the device: while that has work in the stream of the model, nobody waits.
         return bool(self._torch.cuda.current_stream(self._device).query())
 
-    def hand_over(self, batch: Batch) -> Batch:
+    def hand_over(self, batch: Handed) -> Handed:
         torch = self._torch
         while self._copying and self._copying[0][0].query():
             self._copying.popleft()
@@ -114,9 +119,38 @@ class CudaOutput(TorchOutput):
         self._copying.append((copied, batch))
         return on_device
 
+    def device_memory(self) -> TorchMemory:
+        return TorchMemory(self._torch, self._device, self.allocate)
+
     def _copy(self, tensor: Any, user: Any) -> Any:
         if self._staged:
             tensor = tensor.pin_memory()
         tensor = tensor.to(self._device, non_blocking=True)
         tensor.record_stream(user)  # its memory is the user's until the user's stream is done with it
         return tensor
+
+
+class TorchMemory:
+    """Memory on a CUDA device from torch's allocator, which knows when a batch that was handed over is no longer in use.
+
+    It belongs to a stream on which nothing stays queued, so what is given out can be written to at once, by any stream.
+    """
+
+    def __init__(self, torch: Any, device: Any, pinned: Callable[[int], NDArray[np.uint8]]) -> None:
+        self._torch, self.pinned = torch, pinned
+        self.ordinal: int = torch.cuda.current_device() if device.index is None else device.index
+        self._device = torch.device("cuda", self.ordinal)
+        self._stream = torch.cuda.Stream(self._device)
+
+    def rows(self, shape: tuple[int, ...], dtype: str) -> Any:
+        with self._torch.cuda.stream(self._stream):
+            return self._torch.empty(shape, dtype=getattr(self._torch, dtype), device=self._device)
+
+    def place(self, tensor: Any) -> int:
+        return int(tensor.data_ptr())
+
+    def taken(self, tensor: Any, rows: NDArray[np.int64]) -> Any:
+        with self._torch.cuda.stream(self._stream):
+            chosen = tensor.index_select(0, self._torch.from_numpy(rows).to(self._device))
+            self._stream.synchronize()
+        return chosen

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,23 +41,27 @@ class Paths:
         return self.names[self.starts[i] : self.starts[i + 1] - 1].tobytes()
 
 
+def _empty(nbytes: int) -> NDArray[np.uint8]:
+    return np.empty(nbytes, np.uint8)
+
+
 class Buffers:
     """Memory that was read into before, kept to be used again: fresh memory costs a page fault every 4 KiB, as much as reading.
 
     Whoever holds an array from `take` (the array itself, or a memoryview of it) owns its memory. When it is dropped the memory
-    comes back here, up to `most` bytes of it.
+    comes back here, up to `most` bytes of it. `make` makes what is missing, or raises MemoryError.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, make: Callable[[int], NDArray[np.uint8]] = _empty) -> None:
+        self._most, self._make = most, make
         self._lock = threading.Lock()
         self._free: list[NDArray[np.uint8]] = []
         self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.uint8]]] = {}
 
-    def take(self, capacity: int) -> NDArray[np.uint8]:
-        """An array of at least `capacity` bytes, whose content means nothing."""
+    def take(self, capacity: int, slack: int = 4) -> NDArray[np.uint8]:
+        """An array of at least `capacity` bytes, and at most `slack` times so many, whose content means nothing."""
         with self._lock:
-            fitting = [at for at, memory in enumerate(self._free) if capacity <= memory.size <= 4 * capacity]
+            fitting = [at for at, memory in enumerate(self._free) if capacity <= memory.size <= slack * capacity]
             memory = self._free.pop(min(fitting, key=lambda at: self._free[at].size)) if fitting else None
         if memory is None:
             memory = self._fresh(capacity)
@@ -69,11 +73,11 @@ class Buffers:
 
     def _fresh(self, capacity: int) -> NDArray[np.uint8]:
         try:
-            return np.empty(capacity, np.uint8)
+            return self._make(capacity)
         except MemoryError:
             with self._lock:
                 self._free.clear()  # what is kept for later may be what is missing now
-            return np.empty(capacity, np.uint8)
+            return self._make(capacity)
 
     def renew_lock(self) -> None:
         self._lock = threading.Lock()

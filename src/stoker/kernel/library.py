@@ -35,6 +35,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "stk_permute": [c_uint64, c_uint64, c_void_p, c_int64, c_void_p],
     "stk_uniforms": [c_uint64, c_void_p, c_void_p, c_int64, c_uint32, c_int32, c_void_p],
     "stk_gather": [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_void_p, c_int64],
+    "stk_copy": [c_void_p, c_void_p, c_int64],
     "stk_read_files": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, *[c_void_p] * 4],
     "stk_read_spans": [*[c_void_p] * 3, c_int64, c_void_p, c_int64, c_void_p, c_void_p],
     "stk_read_records": [
@@ -81,6 +82,7 @@ class Records(ctypes.Structure):
         ("ends", c_void_p),
         ("fds", c_void_p),
         ("files", c_int64),
+        ("blocks", c_void_p),
     ]
 
 
@@ -152,6 +154,7 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
         function = getattr(loaded, name)
         function.argtypes, function.restype, function.errcheck = argtypes, c_int32, _check
     loaded.stk_crc32c.argtypes, loaded.stk_crc32c.restype = [c_void_p, c_int64, c_uint32], c_uint32
+    loaded.stk_load_begin.argtypes, loaded.stk_load_begin.restype = [c_void_p], c_int64
     return loaded
 
 
@@ -176,6 +179,7 @@ class Library:
         self.uniforms: _Function = loaded.stk_uniforms
         self.gather: _Function = loaded.stk_gather
         self.gather_brief: _Function = brief.stk_gather
+        self.copy: _Function = loaded.stk_copy
         self.read_files: _Function = loaded.stk_read_files
         self.read_spans: _Function = loaded.stk_read_spans
         self.read_records: _Function = loaded.stk_read_records
@@ -221,6 +225,7 @@ class Library:
         self.decoder_new, self.decoder_free = _made(loaded, "decoder", [])
         self.examples_new, self.examples_free = _made(loaded, "examples", [])
         self.lmdb_new, self.lmdb_free = _made(loaded, "lmdb", [])
+        self.load_begin: Callable[[int], int] = brief.stk_load_begin
         self.tar_new, self.tar_free = _made(loaded, "tar", [c_int32, c_int32])
 
 

@@ -27,6 +27,8 @@ from stoker.kernel.structs import MAX_PARAMS as MAX_PARAMS
 from stoker.kernel.structs import ROW_DTYPE as ROW_DTYPE
 
 SEEK_STEP = 16  # MCUs between two states of a seek index
+#: bytes from which a copy goes past the caches: less may still be there when somebody reads it
+_PAST_CACHES = 1 << 20
 _INT64 = np.dtype(np.int64)  # NumPy takes a dtype faster than the class it is made from
 
 
@@ -105,6 +107,16 @@ def gather(table: NDArray[Any], index: NDArray[np.int64], out: NDArray[Any]) -> 
     Table(table).gather(index, out)
 
 
+def copy_past_caches(array: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy `array` to `out`, of the same type and shape. If it is large, the processor's caches stay with those who use them."""
+    if array.dtype != out.dtype or array.shape != out.shape or not out.flags.writeable:
+        raise KernelError(f"{array.dtype}{array.shape} does not fit {out.dtype}{out.shape}")
+    if out.nbytes < _PAST_CACHES or not (array.flags.c_contiguous and out.flags.c_contiguous):
+        out[...] = array
+    else:
+        library().copy(address(out), address(array), out.nbytes)
+
+
 def read_files(
     paths: Paths, which: NDArray[np.int64], arena: Arena
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int32]]:
@@ -159,6 +171,11 @@ def jpeg_header(data: Bytes) -> JpegInfo:
     return JpegInfo(width, height, components, bool(progressive), scans, bool(supported), orientation)
 
 
+def seek_step(seek: bytes) -> int:
+    """MCUs between two entries of a seek index, by its first bytes; 0 where these are of none."""
+    return int.from_bytes(seek[2:4], "little") if len(seek) >= 4 and seek[:2] == b"S\x01" else 0
+
+
 def seek_fits(data: Bytes, seek: Bytes) -> bool:
     """Whether a seek index was made for this JPEG, as far as headers and a few bytes tell."""
     array, index = np.frombuffer(data, np.uint8), np.frombuffer(seek, np.uint8)
@@ -204,6 +221,7 @@ class Program:
     max_scans: int = 100
     decoder: DecoderKind = DecoderKind.ANY
     orient: bool = False  # leave JPEGs that have to be turned upright to others
+    as_pillow: bool = False  # let others try what is refused, too
     choices: tuple[tuple[Augment, Augment], ...] = ()  # of policies
     _choices: NDArray[np.void] = field(init=False, repr=False, compare=False)
     _struct: NDArray[np.void] = field(init=False, repr=False, compare=False)

@@ -121,11 +121,28 @@ class Seal(IntEnum):
     FRONT = 2  #: a mark in front of it, with a CRC-32C that goes on from the one in the table; it is not part of what is read
 
 
-class OpenTable:
-    """A table with descriptors at one place in memory, `at`; it holds what it points to."""
+class Blocks:
+    """Parts of files in memory, to be read in place of files: each `size` bytes of a file are a block.
 
-    def __init__(self, table: RecordTable, fds: NDArray[np.int32], records: Records) -> None:
-        self._held = table, fds, records
+    ``keys``, ascending, are the number of the file << 32 | that of the block in it; it is the ``lengths`` bytes at ``places``,
+    which whoever made this holds.
+    """
+
+    __slots__ = ("_held", "at")
+
+    def __init__(self, size: int, keys: Sequence[int], places: Sequence[int], lengths: Sequence[int]) -> None:
+        count = len(keys)
+        told = np.array([*keys, *places, *lengths], np.int64)
+        first = place(told)
+        struct = np.array([size, count, first, first + 8 * count, first + 16 * count], np.int64)
+        self._held, self.at = (told, struct), place(struct)
+
+
+class OpenTable:
+    """A table with descriptors, or blocks, at one place in memory, `at`; it holds what it points to."""
+
+    def __init__(self, table: RecordTable, fds: NDArray[np.int32], records: Records, blocks: Blocks | None = None) -> None:
+        self._held = table, fds, records, blocks
         self.at = where(records)
 
 
@@ -162,15 +179,16 @@ class RecordTable:
         arena: Arena,
         behind: int = 0,
         gap: int = 0,
+        blocks: Blocks | None = None,
     ) -> Spots:
         """Read columns `fields` of records `indices` into `arena.buffer`: places there, lengths (-1: none) and statuses.
 
         All three are (records, fields). A status is 0, an errno, -1 (the file ends first), -2 (another checksum) or -3 (`fds` has
-        -1 for its file).
+        -1 for its file, or none of the `blocks` has the bytes).
         """
         count, width = len(indices), len(fields)
         indices, fields = contiguous(indices, np.int64, count, "indices"), contiguous(fields, np.int64, width, "fields")
-        fds, table = self._with(fds)
+        fds, table = self._with(fds, blocks)
         at, lengths = np.empty((count, width), np.int64), np.empty((count, width), np.int64)
         status, needed = np.empty((count, width), np.int32), np.zeros(1, np.int64)
         call = library().read_records
@@ -181,12 +199,14 @@ class RecordTable:
             arena.grow(int(needed[0]), keep=0)
         return at, lengths, status
 
-    def opened(self, fds: NDArray[np.int32]) -> OpenTable:
-        """The table with these descriptors, for whoever gives it to another call."""
-        return OpenTable(self, *self._with(fds))
+    def opened(self, fds: NDArray[np.int32], blocks: Blocks | None = None) -> OpenTable:
+        """The table with these descriptors, or blocks, for whoever gives it to another call."""
+        return OpenTable(self, *self._with(fds, blocks), blocks)
 
-    def _with(self, fds: NDArray[np.int32]) -> tuple[NDArray[np.int32], Records]:
+    def _with(self, fds: NDArray[np.int32], blocks: Blocks | None) -> tuple[NDArray[np.int32], Records]:
         """The table with these descriptors; mostly they are the same as last time, and then it is too."""
+        if blocks is not None:
+            return fds, Records(*self._known, None, len(self._ends), blocks.at)
         last = self._last
         if last is None or last[0] is not fds:
             fds = contiguous(fds, np.int32, len(self._ends), "fds")

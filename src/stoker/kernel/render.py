@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stoker.errors import KernelError
+from stoker.kernel.device_load import DeviceLoad
 from stoker.kernel.file_reads import Arena, Paths
 from stoker.kernel.library import library, place
 from stoker.kernel.native import ROW_DTYPE, Decoder, Images, Program, Spans
-from stoker.kernel.records import Ints, Parsing, RecordTable
+from stoker.kernel.records import Blocks, Ints, Parsing, RecordTable
 from stoker.kernel.status import Status
 from stoker.kernel.structs import INPUT, PICTURES, READING, SPANS
 
@@ -39,6 +40,7 @@ _INPUT, _ = _packing(INPUT)
 _ROOM, _ROOM_AT = _packing(INPUT, "buffer")
 _PICTURES, _ = _packing(PICTURES)
 _ANSWER, _ANSWER_AT = _packing(PICTURES, "bad")
+_LOAD, _LOAD_AT = _packing(PICTURES, "load")
 _SPANS, _ = _packing(SPANS)
 _READING, _ = _packing(READING)
 
@@ -248,16 +250,23 @@ class RecordInput(Input):
         self._make_spots(0)
 
     def tell(
-        self, fds: NDArray[np.int32], indices: Ints, boxes: Boxes | None = None, parsing: Parsing | None = None
+        self,
+        fds: NDArray[np.int32],
+        indices: Ints,
+        boxes: Boxes | None = None,
+        parsing: Parsing | None = None,
+        blocks: Blocks | None = None,
     ) -> RecordInput:
-        """Image i is that of record ``indices[i]``; `fds` are the descriptors of the table's files.
+        """Image i is that of record ``indices[i]``; `fds` are the descriptors of the table's files, or `blocks` hold their bytes.
+
+        Of an image that lies in one block and could be made, nothing comes to the arena's buffer.
 
         Of Examples `parsing` says which features are wanted, `image` being one of them, and has them after the call.
         """
         count = len(indices)
         self._told(indices, count, boxes)
-        if fds is not self._fds:
-            self._fds, self._opened = fds, self._table.opened(fds)
+        if fds is not self._fds or blocks is not None:
+            self._fds, self._opened = fds, self._table.opened(fds, blocks)
         self._parsing, features = parsing, (0, 0, 0, 0, 0)
         if parsing is not None:
             pixels = 0 if self._pixels is None else self._pixels.at
@@ -279,6 +288,9 @@ class Renderer:
     Then `rows` says what became of each (`ROW_DTYPE`; valid until the next `begin`), `bad` how many have a status other than 0,
     `read_s` the time spent reading, `read_cpu_s` what of that was on a core, `read_bytes` what was read, and `sought` whether
     seek indices were at hand. The pixels of bad ones are undefined.
+
+    With a `load` pictures that a device can decode are put there: their rows say `DecoderKind.DEVICE`, and
+    their pixels are left as they are.
     """
 
     def __init__(self, decoder: Decoder, program: Program) -> None:
@@ -292,6 +304,7 @@ class Renderer:
         self._shape: tuple[int, ...] = ()
         self._size = 0, 0  # width and height
         self._held: tuple[Any, ...] = ()
+        self._load: DeviceLoad | None = None
 
     def begin(self, epoch: int, positions: Ints, out: NDArray[Any]) -> None:
         """Row i is for the sample at ``positions[i]`` of an epoch, and goes to ``out[i]``."""
@@ -309,8 +322,18 @@ class Renderer:
         self._count, self._held, self.sought = count, (positions, out), False
         _PICTURES.pack_into(
             self._struct.memory, 0, self._decoder.handle, self._program_at, count, place(positions), epoch, *self._size,
-            place(out), out.strides[0], self._memory_at, 0, 0, 0, 0,
+            place(out), out.strides[0], self._memory_at, 0, 0, 0, 0, 0 if self._load is None else self._load.address,
         )  # fmt: skip
+
+    @property
+    def load(self) -> DeviceLoad | None:
+        """Where pictures for a device are put, from the next `add` on; None: all are rendered."""
+        return self._load
+
+    @load.setter
+    def load(self, load: DeviceLoad | None) -> None:
+        self._load = load
+        _LOAD.pack_into(self._struct.memory, _LOAD_AT, 0 if load is None else load.address)
 
     @property
     def rows(self) -> NDArray[np.void]:
@@ -324,8 +347,9 @@ class Renderer:
         self.sought |= source.sought
         call, at, source_at = library().render, self._struct.at, source._prepare(slots)
         while call(source_at, at):
-            source._make_room(self)
-        self.bad, ns, cpu_ns, self.read_bytes = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
+            if self._load is None or not self._load.make_room():
+                source._make_room(self)
+        self.bad, ns, cpu_ns, self.read_bytes, _ = _ANSWER.unpack_from(self._struct.memory, _ANSWER_AT)
         self.read_s, self.read_cpu_s = ns * 1e-9, cpu_ns * 1e-9
 
     def errnos(self, source: FileInput) -> dict[int, int]:

@@ -38,6 +38,7 @@ class DecoderKind(IntEnum):
     ANY = 0
     OWN = 1
     TURBO = 2
+    DEVICE = 3  # a load took it (`device_load.py`)
 
 
 class SeekUse(IntEnum):

@@ -60,6 +60,7 @@ IMAGES = np.dtype(
     ],
     align=True,
 )
+BLOCKS = _words("size", "count", "keys", "data", "lengths")
 READING = _words(
     "table", "fields", "width", "behind", "gap", "image", "at", "lengths", "status", "wanted", "n_wanted", "cells", "bad",
     "pixels",
@@ -67,11 +68,28 @@ READING = _words(
 INPUT = _words("kind", "count", "which", "slots", "boxes", "from", "seeks", "buffer", "capacity", "needed", "done", "wrong")
 PICTURES = _words(
     "decoder", "program", "count", "positions", "epoch", "out_width", "out_height", "out", "out_stride", "rows", "bad", "read_ns",
-    "read_cpu_ns", "read_bytes",
+    "read_cpu_ns", "read_bytes", "load",
 )  # fmt: skip
+DEVICE_LOAD = _words(
+    "memory", "capacity", "slots", "most_pictures", "most_device_bytes", "pictures", "full", "data_at", "data_end", "errors_at",
+    "coefficients_at", "work_at", "device_bytes", "blocks", "work_bytes", "chunks", "tiles",
+)  # fmt: skip
+#: what kernels are given, with addresses on the device
+DEVICE_LAUNCH = np.dtype(
+    [
+        *((name, np.int64) for name in ("pictures", "data", "errors", "coefficients", "work", "out", "out_stride")),
+        *_integers("count", "out_width", "out_height", "channels", "planar", "floats"),
+        ("scale", np.float32, 3),
+        ("bias", np.float32, 3),
+    ],
+    align=True,
+)
+#: bytes of a picture's descriptor, which only C looks into (``device_picture.h``)
+DEVICE_PICTURE = np.dtype("V2296")
 
 #: by the names they have in C
 STRUCTS = {
+    "stk_file_blocks": BLOCKS,
     "stk_member": MEMBER,
     "stk_tar_info": TAR_INFO,
     "stk_wanted": _words("name", "name_length", "kind", "count", "out", "also"),
@@ -89,5 +107,8 @@ STRUCTS = {
     "stk_stored_seeks": _words("table", "buffer", "capacity", "sums"),
     "stk_input": INPUT,
     "stk_pictures": PICTURES,
+    "stk_device_load": DEVICE_LOAD,
+    "stk_device_picture": DEVICE_PICTURE,
+    "stk_device_launch": DEVICE_LAUNCH,
     "stk_box": _words("first", "run_bytes", "runs", "run_step", "planes", "plane_step"),
 }

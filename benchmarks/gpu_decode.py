@@ -1,0 +1,434 @@
+"""Does decoding on a GPU give the CPU's bytes, how many crops reach the training loop, and what does it cost the model?
+
+Five parts, of which ``--parts`` chooses:
+
+- `exact`: the SHA-256 of an epoch decoded on the CPU, on the GPU and where it is faster, with several numbers of threads and
+  sizes of loads, and resumed in the middle; photographs as files and in shards, and generated files of all samplings, odd
+  sizes and qualities, with indices of 16, 8 and 4;
+- `delivered`: crops/s through the loader by number of threads, beside nvJPEG, which decodes whole pictures (through torchvision,
+  where it is installed);
+- `training`: the share of the rate on synthetic data that is left beside it, and the share of time in which the GPU decodes;
+- `damage`: every single-byte change of small files, random changes of the photographs, and lying indices: the same pictures and
+  errors as on the CPU;
+- `memory`: bytes on the device.
+
+It needs a GPU and a torch for CUDA; without, it says so and exits with 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import data
+import stoker
+import train_gpu
+from measure import SEED, available, make_parser, median, note, report
+from ours import OPS, SIDE
+from stoker.device import choose_output
+from stoker.device.device_decode import DeviceDecoding, LoadSize
+from stoker.image import RandomResizedCrop
+from stoker.image.lower import lower
+from stoker.kernel.native import SEEK_STEP, Program, Spans
+from stoker.kernel.render import Renderer, SpanInput
+from stoker.pack.jobs.seeking import index_folder
+from stoker.pack.values.jpegs import make_seek
+from stoker.source.shards.sidecar import keep_sidecar
+from stoker.storage.scratch import Scratch
+
+PARTS = ("exact", "delivered", "training", "damage", "memory")
+#: what was asked for: crops/s by threads, and shares of the synthetic rate by model
+ASKED_RATES = {2: 150_000, 8: 250_000}
+ASKED_SHARES = {"resnet18": 0.95, "resnet50": 0.99}
+#: pictures that are damaged together
+GROUP = 512
+#: the sides of damaged and generated pictures' crops
+SMALL = 64
+
+
+def parse(words: list[str] | None = None) -> argparse.Namespace:
+    parser = make_parser(__doc__, rounds=3)
+    data.add_arguments(parser)
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"which ({','.join(PARTS)})")
+    parser.add_argument("--threads", default="1,2,4,8,16", help="host threads to deliver with (1,2,4,8,16)")
+    parser.add_argument("--batch", type=int, help="images in a batch (512)")
+    parser.add_argument("--steps", type=int, help="batches that are timed in a round (200)")
+    parser.add_argument("--generated", type=int, help="generated files (3000)")
+    parser.add_argument("--changes", type=int, help="random changes of photographs (100000)")
+    parser.add_argument("--training-threads", type=int, default=4, help="host threads beside a model (4)")
+    parser.add_argument("--device-memory", default="2GB", help="for decoding, besides the batches (2GB)")
+    options = parser.parse_args(words)
+    options.parts = options.parts.split(",")
+    options.counts = [int(count) for count in options.threads.split(",")]
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
+    for name, full, quick in (("batch", 512, 8), ("steps", 200, 2), ("generated", 3000, 12), ("changes", 100_000, 64)):
+        setattr(options, name, getattr(options, name) or (quick if options.quick else full))
+    options.rounds = 1 if options.quick else options.rounds
+    return options
+
+
+# ---- exact -----------------------------------------------------------------------------------------------------------------
+
+
+def epoch_hash(pipeline: stoker.Pipeline, decode_on: str, *, stop: int | None = None, **options: Any) -> tuple[str, int]:
+    """The SHA-256 over an epoch, and how many pictures the GPU decoded; resumed after `stop` batches, in another loader."""
+    sha, on_gpu, state = hashlib.sha256(), 0, None
+    for last in (stop, None) if stop is not None else (None,):
+        with pipeline.loader(device="cuda", decode_on=decode_on, **options) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            for number, batch in enumerate(loader, 1):
+                for column in batch:
+                    sha.update(column.cpu().numpy().tobytes())
+                if number == last:
+                    break
+            state, on_gpu = loader.state_dict(), on_gpu + loader.stats().device_images
+    return sha.hexdigest(), on_gpu
+
+
+def compare_hashes(what: str, pipeline: stoker.Pipeline, options: argparse.Namespace) -> dict[str, Any]:
+    """Whether an epoch has one hash, whoever decodes it."""
+    expected, _ = epoch_hash(pipeline, "cpu")
+    steps = len(pipeline.loader(executor="inline"))
+    counts = options.counts[:2] if options.quick else options.counts
+    runs: dict[str, dict[str, Any]] = {f"cuda, {count} threads": {"decode_on": "cuda", "threads": count} for count in counts}
+    runs |= {f"cuda, {size}": {"decode_on": "cuda", "device_memory": size} for size in ("32MB", "4GB")}
+    runs |= {"auto": {"decode_on": "auto"}, "cuda, resumed": {"decode_on": "cuda", "stop": max(1, steps // 3)}}
+    found = {name: epoch_hash(pipeline, **given) for name, given in runs.items()}
+    wrong = sorted(name for name, (sha, _) in found.items() if sha != expected)
+    on_gpu = max(count for _, count in found.values())
+    note(f"exact      {what:24} {len(found)} runs, {on_gpu:,} pictures on the GPU, different: {', '.join(wrong) or 'none'}")
+    return {"runs": len(found), "wrong": wrong, "pictures_on_gpu": on_gpu, "sha256": expected}
+
+
+def linked(folder: Path, to: Path) -> Path:
+    """The photographs of a folder in another, with seek indices: nothing is written beside those of others."""
+    to.mkdir()
+    for number, path in enumerate(data.paths_of(folder)):
+        (to / f"{number:06}.jpg").symlink_to(Path(path).resolve())
+    add_index(to, SEEK_STEP)
+    return to
+
+
+def add_index(folder: Path, step: int) -> None:
+    """Seek indices for all pictures of a folder."""
+    root = str(folder).encode()
+    keep_sidecar(root, index_folder(root, step=step).index)
+
+
+def generate(folder: Path, count: int) -> None:
+    """JPEGs of all samplings, odd sizes, qualities and tables."""
+    from PIL import Image
+
+    rng = np.random.default_rng(SEED)
+    (folder / "c").mkdir(parents=True)
+    for number in range(count):
+        width, height = (int(side) for side in rng.integers(16, 400, 2))
+        image = Image.fromarray(data.picture(width, height, number))
+        image = image.convert("L") if number % 7 == 6 else image
+        options = {"quality": int(rng.integers(20, 98)), "subsampling": number % 3, "optimize": bool(number % 2)}
+        image.save(folder / "c" / f"{number:05}.jpg", **options)
+
+
+def exact(options: argparse.Namespace, folder: Path, shards: str | None, work: Path) -> dict[str, Any]:
+    found = {}
+    for name, pipeline in once(folder, shards, options.batch).items():
+        found[name] = compare_hashes(name, pipeline, options)
+    generate(work / "generated", options.generated)
+    for step in (SEEK_STEP, 8, 4):
+        add_index(work / "generated", step)
+        made = stoker.files(work / "generated").shuffle(seed=SEED)
+        pipeline = made.image("image", RandomResizedCrop(SMALL, scale=(0.01, 1.0))).batch(min(64, options.generated // 3))
+        found[f"generated, step {step}"] = compare_hashes(f"generated, step {step}", pipeline, options)
+    return found
+
+
+def once(folder: Path, shards: str | None, batch: int) -> dict[str, stoker.Pipeline]:
+    """The photographs, each once per epoch."""
+    files = stoker.files(folder, labels=train_gpu.label_of).shuffle(seed=SEED).image("image", *OPS)
+    found = {"files": files.select("image", "label").batch(batch, drop_last=False)}
+    if shards is not None:
+        packed = stoker.tar(shards).shuffle(seed=SEED).image("jpg", *OPS)
+        found["shards"] = packed.select("jpg", "cls").batch(batch, drop_last=False)
+    return found
+
+
+# ---- how fast --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fed(pipeline: stoker.Pipeline, place: str, threads: int, options: argparse.Namespace) -> Iterator[train_gpu.Feed]:
+    """Stoker's loader, decoding in a place; what limits it, with the share of time in which the GPU decoded, is in `why`."""
+    with pipeline.loader(device="cuda", decode_on=place, threads=threads, device_memory=options.device_memory) as loader:
+
+        def told() -> str:
+            stats = loader.stats()
+            share = stats.device_s / stats.elapsed_s / threads if stats.elapsed_s else 0.0
+            return f"GPU decoding {share:.4f} of the time of each of {threads} streams. {loader.why()}"
+
+        yield train_gpu.Feed(iter(loader), told)
+
+
+def delivered(options: argparse.Namespace, folder: Path, shards: str | None) -> dict[str, Any]:
+    """Crops/s that reach the GPU when nobody trains."""
+    options.warm_up, options.settle_s, options.device = (1, 0.0, "cuda") if options.quick else (20, 2.0, "cuda")
+    feeds = {
+        f"{name}, {place}, {count} threads": partial(fed, pipeline, place, count, options)
+        for name, pipeline in train_gpu.pipelines(folder, shards, options.batch).items()
+        for place in ("cuda", "cpu")
+        for count in options.counts
+    }
+    found = train_gpu.in_turn(train_gpu.only_look, feeds, options, "delivered")
+    found["nvjpeg_images_per_s"] = nvjpeg(folder, options)
+    return found
+
+
+def nvjpeg(folder: Path, options: argparse.Namespace) -> float | None:
+    """Whole pictures per second through torchvision, without crop and resize; None: it is not there, or cannot."""
+    if not available("nvjpeg", ("torchvision",)):
+        return None
+    import torch
+    from torchvision.io import decode_jpeg, read_file
+
+    files = [read_file(path) for path in data.paths_of(folder)][:400]
+    try:
+        decode_jpeg(files, device="cuda")
+    except RuntimeError as error:
+        note(f"nvjpeg: left out, {error}")
+        return None
+    rates = []
+    for _ in range(options.rounds):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(5):
+            decode_jpeg(files, device="cuda")
+        torch.cuda.synchronize()
+        rates.append(5 * len(files) / (time.perf_counter() - begun))
+    return median(rates)
+
+
+def training(options: argparse.Namespace, folder: Path, shards: str | None) -> dict[str, Any]:
+    """What is left of the rate on synthetic data, where pictures are decoded on the GPU and on the CPU."""
+    given = argparse.Namespace(**{**vars(options), "device": "cuda", "compile": not options.quick, "width": 64})
+    given.batch, given.steps, given.warm_up, given.settle_s = (8, 1, 1, 0.0) if options.quick else (256, 60, 20, 4.0)
+    feeds = {
+        f"{name}, {place}": partial(fed, pipeline, place, options.training_threads, given)
+        for name, pipeline in train_gpu.pipelines(folder, shards, given.batch).items()
+        for place in ("cuda", "cpu", "auto")
+    }
+    return {model: train_gpu.train(model, feeds, given) for model in ASKED_SHARES}
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """The same pictures through the GPU and through the CPU, below any loader: encoded bytes and any index for them."""
+
+    def __init__(self, device_memory: int) -> None:
+        self.program: Program = lower((RandomResizedCrop(SMALL),), seed=SEED, streams=(1,))
+        memory = choose_output("torch", "cuda").device_memory()
+        assert memory is not None
+        self._decoding = DeviceDecoding(memory, "image", (SMALL, SMALL, 3), "uint8", LoadSize(device_memory, 1))
+        self._scratch = Scratch()
+        self._renderer = Renderer(self._scratch.decoder, self.program)
+        self.compared = self.different = self.on_gpu = self.given_back = self.errors = 0
+
+    def see(self, pictures: list[bytes], seeks: list[bytes]) -> None:
+        """Compare both; `seeks` may be of other pictures."""
+        positions = np.arange(len(pictures))
+        here, rows = np.zeros((len(pictures), SMALL, SMALL, 3), np.uint8), self._renderer
+        rows.begin(0, positions, here)
+        rows.add(_input(pictures, seeks))
+        expected = rows.rows[["status", "where"]].copy()
+        host, there = np.zeros_like(here), self._decoding.batch(len(pictures))
+        assert there is not None
+        with there.task(0, {"image": host}, self._scratch) as task:
+            task.begin(rows, self.program)
+            rows.begin(0, positions, host)
+            rows.add(_input(pictures, seeks))
+            back = task.finish(rows)
+            if len(back):
+                rows.add(_input([pictures[row] for row in back], [seeks[row] for row in back]), back)
+            good = np.flatnonzero(rows.rows["status"] == 0)
+            task.end(good)
+        notes = self._scratch.take_notes()
+        pixels: NDArray[np.uint8] = there.tensor.cpu().numpy()
+        same = (rows.rows[["status", "where"]] == expected) & ((expected["status"] != 0) | (pixels == here).all(axis=(1, 2, 3)))
+        self.compared += len(pictures)
+        self.different += int((~same).sum())
+        self.on_gpu += notes.device_images
+        self.given_back += notes.device_refused
+        self.errors += int((expected["status"] != 0).sum())
+
+    def figures(self) -> dict[str, int]:
+        names = ("compared", "different", "on_gpu", "given_back", "errors")
+        return {name: getattr(self, name) for name in names}
+
+
+def _input(pictures: list[bytes], seeks: list[bytes]) -> Any:
+    return SpanInput().tell(_spans(pictures), _spans(seeks))
+
+
+def _spans(values: list[bytes]) -> Spans:
+    lengths = np.array([len(value) for value in values], np.int64)
+    return Spans(np.frombuffer(b"".join(values) + bytes(1), np.uint8), np.cumsum(lengths) - lengths, lengths)
+
+
+def damage(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The corruption corpus of the CPU's decoder: every single-byte change of small files, random ones of photographs, and
+    indices of other pictures."""
+    pair, scratch, rng = Pair(256 << 20), Scratch(), np.random.default_rng(SEED)
+    small = [_small(subsampling) for subsampling in (0, 1, 2)]
+    for picture in small:
+        changes = [(at, value) for at in range(len(picture)) for value in (0, 0xFF, picture[at] ^ 1, picture[at] ^ 0x80)]
+        seek = make_seek(picture, scratch, 4)
+        for group in _groups(changes[: 64 if options.quick else None]):
+            pair.see([picture[:at] + bytes([value]) + picture[at + 1 :] for at, value in group], [seek] * len(group))
+    note(f"damage     single bytes  {pair.figures()}")
+    photos = [Path(path).read_bytes() for path in data.paths_of(folder)[:200]]
+    seeks = [make_seek(photo, scratch) for photo in photos]
+    for group in _groups([int(number) for number in rng.integers(0, len(photos), options.changes)]):
+        pair.see([_changed(photos[number], rng) for number in group], [seeks[number] for number in group])
+    note(f"damage     random        {pair.figures()}")
+    for group in _groups([int(number) for number in rng.integers(0, len(photos), options.changes // 10)]):
+        lies = [_lie(seeks[number], seeks[(number + 1) % len(seeks)], rng) for number in group]
+        pair.see([photos[number] for number in group], lies)
+    note(f"damage     lying indices {pair.figures()}")
+    scratch.close()
+    return pair.figures()
+
+
+def _small(subsampling: int) -> bytes:
+    import io
+
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(data.picture(96, 72, subsampling)).save(out, "JPEG", quality=60, subsampling=subsampling)
+    return out.getvalue()
+
+
+def _changed(picture: bytes, rng: np.random.Generator) -> bytes:
+    """One to four bytes changed, a piece removed, or the end cut off."""
+    kind, at = int(rng.integers(4)), int(rng.integers(len(picture)))
+    if kind == 0:
+        return picture[:at]
+    if kind == 1:
+        return picture[:at] + picture[at + int(rng.integers(1, 64)) :]
+    changed = bytearray(picture)
+    for _ in range(int(rng.integers(1, 5))):
+        changed[int(rng.integers(len(changed)))] = int(rng.integers(256))
+    return bytes(changed)
+
+
+def _lie(seek: bytes, other: bytes, rng: np.random.Generator) -> bytes:
+    """Another picture's index, or this one's with a byte changed."""
+    if rng.integers(2) or not seek:
+        return other
+    at = int(rng.integers(len(seek)))
+    return seek[:at] + bytes([seek[at] ^ int(rng.integers(1, 256))]) + seek[at + 1 :]
+
+
+def _groups(values: list[Any]) -> Iterator[list[Any]]:
+    for first in range(0, len(values), GROUP):
+        yield values[first : first + GROUP]
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------------
+
+
+def memory(options: argparse.Namespace, folder: Path, shards: str | None) -> dict[str, Any]:
+    """What decoding takes on the device, for several budgets."""
+    import torch
+
+    pipeline = next(iter(train_gpu.pipelines(folder, shards, options.batch).values()))
+    found = {}
+    for budget in ("64MB", "256MB", "1GB"):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with pipeline.loader(device="cuda", decode_on="cuda", threads=4, device_memory=budget, ahead=4) as loader:
+            for _ in zip(range(options.steps), loader):
+                pass
+            stats = loader.stats()
+        each = stats.device_bytes / max(1, stats.device_images)
+        found[budget] = {"peak_bytes": torch.cuda.max_memory_allocated() - before, "bytes_per_picture": each}
+    line = next(line for line in pipeline.explain(decode_on="cuda").splitlines() if line.startswith("decode"))
+    return {"budgets": found, "batch_bytes": options.batch * SIDE * SIDE * 3, "explain": line}
+
+
+# ---- the whole -------------------------------------------------------------------------------------------------------------
+
+
+def targets(figures: dict[str, Any]) -> dict[str, tuple[float, float, bool]]:
+    """What was asked for: (got, asked, met)."""
+    rates = figures.get("delivered", {}).get("images_per_s", {})
+    met = {
+        f"{source}, {count} threads, crops/s": (rates[name], asked, rates[name] >= asked)
+        for count, asked in ASKED_RATES.items()
+        for source in ("files", "indexed")
+        if (name := f"{source}, cuda, {count} threads") in rates
+    }
+    for model, asked in ASKED_SHARES.items():
+        for feed, share in figures.get("training", {}).get(model, {}).get("of_synthetic", {}).items():
+            if feed.endswith(", cuda"):
+                met[f"{model} from {feed}, of synthetic"] = share, asked, share >= asked
+    if "damage" in figures:
+        met["different results of damaged pictures"] = figures["damage"]["different"], 0, not figures["damage"]["different"]
+    for what, found in figures.get("exact", {}).items():
+        met[f"exact, {what}: wrong runs"] = len(found["wrong"]), 0, not found["wrong"]
+    return met
+
+
+def why_not() -> str | None:
+    """Why nothing can be measured here; None: it can."""
+    if not available("gpu_decode", ("torch",)):
+        return "torch is not installed"
+    import torch
+
+    return None if torch.cuda.is_available() else "there is no GPU that torch could use"
+
+
+def main() -> int:
+    options = parse()
+    if (refused := why_not()) is not None:
+        note(f"gpu_decode: {refused}; it needs a GPU and a torch for CUDA")
+        return 2
+    import torch
+
+    folder = data.images_of(options)
+    data.warm(data.paths_of(folder))
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as made:
+        work = Path(made)
+        folder = linked(folder, work / "photographs")
+        shards = train_gpu.pack_indexed(folder, work / "shards", labels=True)
+        parts = {
+            "exact": lambda: exact(options, folder, shards, work),
+            "delivered": lambda: delivered(options, folder, shards),
+            "training": lambda: training(options, folder, shards),
+            "damage": lambda: damage(options, folder),
+            "memory": lambda: memory(options, folder, shards),
+        }
+        for part in options.parts:
+            figures[part] = parts[part]()
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    report("gpu_decode", options, **about, **figures, targets=targets(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""The CUDA driver by ctypes: modules, launches, copies and events on streams of low priority, in the context that torch uses.
+
+Every call's status is checked in one place, and an error has the driver's own name for it and what to do. Memory is not made
+here: whoever hands batches over makes it (`torch_output.py`).
+
+Calls that only queue something keep the interpreter lock: getting it back would take longer than they do. The one that waits lets
+it go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import DeviceError
+
+#: the driver's library, which comes with the driver and not with torch
+LIBRARY = "libcuda.so.1"
+
+_OUT = c_void_p  # where an answer is written
+#: a function that the device runs
+Kernel = c_void_p
+_SIGNATURES: dict[str, list[Any]] = {
+    "cuInit": [c_uint],
+    "cuDriverGetVersion": [_OUT],
+    "cuDeviceGet": [_OUT, c_int],
+    "cuDeviceGetName": [c_char_p, c_int, c_int],
+    "cuDeviceGetAttribute": [_OUT, c_int, c_int],
+    "cuDevicePrimaryCtxRetain": [_OUT, c_int],
+    "cuCtxPushCurrent_v2": [c_void_p],
+    "cuCtxPopCurrent_v2": [_OUT],
+    "cuCtxGetStreamPriorityRange": [_OUT, _OUT],
+    "cuModuleLoadData": [_OUT, c_char_p],
+    "cuModuleGetFunction": [_OUT, c_void_p, c_char_p],
+    "cuLaunchKernel": [c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p],
+    "cuMemcpyHtoDAsync_v2": [c_uint64, c_void_p, c_size_t, c_void_p],
+    "cuMemcpyDtoHAsync_v2": [c_void_p, c_uint64, c_size_t, c_void_p],
+    "cuMemsetD8Async": [c_uint64, c_ubyte, c_size_t, c_void_p],
+    "cuStreamCreateWithPriority": [_OUT, c_uint, c_int],
+    "cuStreamDestroy_v2": [c_void_p],
+    "cuEventCreate": [_OUT, c_uint],
+    "cuEventRecord": [c_void_p, c_void_p],
+    "cuEventSynchronize": [c_void_p],
+    "cuEventElapsedTime": [_OUT, c_void_p, c_void_p],
+    "cuEventDestroy_v2": [c_void_p],
+}
+
+#: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+_MAJOR, _MINOR = 75, 76
+#: CU_STREAM_NON_BLOCKING; CU_EVENT_BLOCKING_SYNC: who waits gives up its core
+_NON_BLOCKING, _BLOCKING_SYNC = 1, 1
+
+_OUT_OF_MEMORY = 2
+#: what to do about an error, by its number
+_REMEDIES = {
+    _OUT_OF_MEMORY: "the GPU's memory is full; use less, as in loader(device_memory='250MB'), or decode_on='cpu'",
+    3: "CUDA does not work in a forked process; start processes with 'spawn', or make the loader before the fork",
+    100: "the driver sees no GPU here; use decode_on='cpu'",
+    101: "there is no GPU of this number; check loader(device=...)",
+    200: "the driver does not accept the compiled kernels; update the driver, or use decode_on='cpu'",
+    209: "the driver does not accept the compiled kernels; update the driver, or use decode_on='cpu'",
+    222: "the driver is older than the compiler; update the driver, or use decode_on='cpu'",
+    803: "driver and kernel module differ; restart the machine after an update of the driver",
+}
+_BROKEN = "the GPU cannot be used any more in this process; start it again with decode_on='cpu', and report what you find"
+
+
+class Driver:
+    """The driver with one device of it, in its primary context, which is torch's, too."""
+
+    def __init__(self, ordinal: int) -> None:
+        self._brief, self._waiting = _load()
+        self._call("cuInit", 0)
+        device, context = c_int(), c_void_p()
+        self._call("cuDeviceGet", byref(device), ordinal)
+        self._call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self._context, self._device = context, device
+        name = ctypes.create_string_buffer(128)
+        self._call("cuDeviceGetName", name, len(name), device)
+        #: the device as its maker calls it
+        self.name = name.value.decode("utf-8", "replace")
+        #: its compute capability, as in (9, 0)
+        self.capability = self._attribute(_MAJOR), self._attribute(_MINOR)
+        self.version = self._number("cuDriverGetVersion")
+        with self.current():
+            least, greatest = c_int(), c_int()
+            self._call("cuCtxGetStreamPriorityRange", byref(least), byref(greatest))
+        self._least = least.value  # numbers of higher priority are lower
+        #: what was loaded by `functions`, for whoever comes next
+        self.kernels: dict[str, Kernel] | None = None
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make this device's context the calling thread's, and in the end what was before."""
+        self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def functions(self, image: bytes, names: Sequence[str]) -> dict[str, Kernel]:
+        """The kernels of a compiled module, by name."""
+        module, found = c_void_p(), {}
+        with self.current():
+            self._call("cuModuleLoadData", byref(module), image)
+            for name in names:
+                found[name] = c_void_p()
+                self._call("cuModuleGetFunction", byref(found[name]), module, name.encode())
+        return found
+
+    def stream(self) -> DeviceStream:
+        """A new stream of the lowest priority."""
+        return DeviceStream(self)
+
+    def _attribute(self, which: int) -> int:
+        return self._number("cuDeviceGetAttribute", which, self._device)
+
+    def _number(self, name: str, *arguments: Any) -> int:
+        number = c_int()
+        self._call(name, byref(number), *arguments)
+        return number.value
+
+    def _call(self, name: str, *arguments: Any, wait: bool = False) -> None:
+        """Call a function of the driver; raises a DeviceError unless it succeeds."""
+        status = getattr(self._waiting if wait else self._brief, name)(*arguments)
+        if status:
+            raise self._error(name, status)
+
+    def _error(self, name: str, status: int) -> DeviceError:
+        told = []
+        for tell in (self._brief.cuGetErrorName, self._brief.cuGetErrorString):
+            text = c_char_p()
+            told.append((text.value or b"").decode() if not tell(status, byref(text)) else "")
+        known = f"{told[0] or f'error {status}'}{f' ({told[1]})' if told[1] else ''}"
+        return DeviceError(f"{name}: {known}; {_REMEDIES.get(status, _BROKEN)}")
+
+
+@dataclass(slots=True)
+class DeviceWork:
+    """What was queued on a stream; when it is done, how many seconds it was under way by the device's clock."""
+
+    seconds: float = 0.0
+
+
+class DeviceStream:
+    """Work in order, for one thread. Destroyed when nobody holds it any more."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        stream, begun, ended = c_void_p(), c_void_p(), c_void_p()
+        with driver.current():
+            driver._call("cuStreamCreateWithPriority", byref(stream), _NON_BLOCKING, driver._least)
+            driver._call("cuEventCreate", byref(begun), _BLOCKING_SYNC)
+            driver._call("cuEventCreate", byref(ended), _BLOCKING_SYNC)
+        self._stream, self._begun, self._ended = stream, begun, ended
+        finalizer = weakref.finalize(self, _destroy, driver, stream, begun, ended, os.getpid())
+        finalizer.atexit = False
+
+    @contextmanager
+    def work(self) -> Iterator[DeviceWork]:
+        """Queue something; in the end it is waited for, without using a core, also after an error: memory it names is in use."""
+        work = DeviceWork()
+        self._driver._call("cuEventRecord", self._begun, self._stream)
+        try:
+            yield work
+        except BaseException:
+            with suppress(DeviceError):  # the first error is the one to tell
+                self._wait()
+            raise
+        work.seconds = self._wait()
+
+    def upload(self, to: int, source: int, nbytes: int) -> None:
+        """Copy host memory, which must be pinned and stay as it is until the work is done, to the device."""
+        self._driver._call("cuMemcpyHtoDAsync_v2", to, source, nbytes, self._stream)
+
+    def download(self, to: int, source: int, nbytes: int) -> None:
+        """Copy the device's memory to pinned host memory, where it is when the work is done."""
+        self._driver._call("cuMemcpyDtoHAsync_v2", to, source, nbytes, self._stream)
+
+    def clear(self, at: int, nbytes: int) -> None:
+        """Fill the device's memory with zeros."""
+        self._driver._call("cuMemsetD8Async", at, 0, nbytes, self._stream)
+
+    def launch(self, function: Kernel, grid: int, block: int, argument: bytes) -> None:
+        """Run a kernel that takes one struct."""
+        held = ctypes.create_string_buffer(argument, len(argument))
+        parameters = (c_void_p * 1)(ctypes.addressof(held))  # copied before the call returns
+        self._driver._call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, self._stream, parameters, None)
+
+    def _wait(self) -> float:
+        driver, spent_ms = self._driver, c_float()
+        driver._call("cuEventRecord", self._ended, self._stream)
+        driver._call("cuEventSynchronize", self._ended, wait=True)
+        driver._call("cuEventElapsedTime", byref(spent_ms), self._begun, self._ended)
+        return spent_ms.value * 1e-3
+
+
+def _destroy(driver: Driver, stream: c_void_p, begun: c_void_p, ended: c_void_p, process: int) -> None:
+    """Let a stream go; what the driver says of that concerns nobody. A forked child leaves its parent's alone."""
+    if os.getpid() != process:
+        return
+    brief = driver._brief
+    if brief.cuCtxPushCurrent_v2(driver._context):
+        return
+    brief.cuStreamDestroy_v2(stream)
+    brief.cuEventDestroy_v2(begun)
+    brief.cuEventDestroy_v2(ended)
+    brief.cuCtxPopCurrent_v2(byref(c_void_p()))
+
+
+_drivers: dict[tuple[int, int], Driver] = {}
+_lock = threading.Lock()
+
+
+def open_driver(ordinal: int) -> Driver:
+    """The driver for a device of this number; one for all loaders of a process."""
+    with _lock:
+        key = os.getpid(), ordinal  # a forked child has none of its parent's
+        if key not in _drivers:
+            _drivers[key] = Driver(ordinal)
+        return _drivers[key]
+
+
+def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
+    """The library twice: for calls that keep the interpreter lock, and for those that let it go."""
+    try:
+        brief, waiting = ctypes.PyDLL(LIBRARY), ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise DeviceError(
+            f"the CUDA driver's library could not be loaded ({error}); install NVIDIA's driver, or use decode_on='cpu'"
+        ) from error
+    for library in (brief, waiting):
+        for name, argtypes in _SIGNATURES.items():
+            try:
+                function = getattr(library, name)
+            except AttributeError as error:
+                raise DeviceError(
+                    f"the CUDA driver has no {name}, so it is older than CUDA 11; update the driver, or use decode_on='cpu'"
+                ) from error
+            function.argtypes, function.restype = argtypes, c_int
+        for name in ("cuGetErrorName", "cuGetErrorString"):
+            function = getattr(library, name)
+            function.argtypes, function.restype = [c_int, _OUT], c_int
+    return brief, waiting

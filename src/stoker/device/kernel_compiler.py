@@ -1,0 +1,163 @@
+"""CUDA source to machine code, by NVRTC, which comes with torch's CUDA wheels; and a cache of that on disk.
+
+An entry of the cache is found by the SHA-256 of all that it depends on (source, options, architecture, compiler), and begins with
+the SHA-256 of the rest of it: what is cut, damaged or of another version is made again. Where the folder cannot be written to,
+kernels are compiled for each process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any
+
+from ..errors import DeviceError, WriteError, message_of
+from ..storage.atomic import publish
+from ..storage.home import cache_home
+
+_log = logging.getLogger("stoker")
+
+#: where NVRTC may be: in NVIDIA's wheels, by pattern; else wherever the system finds these names
+WHEELS = "*/lib/libnvrtc.so.1[0-9]"
+NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+
+_MAGIC = b"stoker kernels 1\n"
+_DIGEST = hashlib.sha256().digest_size
+_OUT = c_void_p
+_SIGNATURES: dict[str, list[Any]] = {
+    "nvrtcVersion": [_OUT, _OUT],
+    "nvrtcGetNumSupportedArchs": [_OUT],
+    "nvrtcGetSupportedArchs": [_OUT],
+    "nvrtcCreateProgram": [_OUT, c_char_p, c_char_p, c_int, c_void_p, c_void_p],
+    "nvrtcCompileProgram": [c_void_p, c_int, c_void_p],
+    "nvrtcGetProgramLogSize": [c_void_p, _OUT],
+    "nvrtcGetProgramLog": [c_void_p, c_char_p],
+    "nvrtcGetCUBINSize": [c_void_p, _OUT],
+    "nvrtcGetCUBIN": [c_void_p, c_char_p],
+    "nvrtcGetPTXSize": [c_void_p, _OUT],
+    "nvrtcGetPTX": [c_void_p, c_char_p],
+    "nvrtcDestroyProgram": [_OUT],
+}
+
+
+class Compiler:
+    """NVRTC."""
+
+    def __init__(self) -> None:
+        self._library = _load()
+        major, minor = c_int(), c_int()
+        self._call("nvrtcVersion", byref(major), byref(minor))
+        self.version = major.value, minor.value
+
+    def target(self, capability: tuple[int, int]) -> str:
+        """The architecture to compile for: the device's own, or the newest before it, as text that the driver compiles on."""
+        count = c_int()
+        self._call("nvrtcGetNumSupportedArchs", byref(count))
+        known = (c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", known)
+        device = 10 * capability[0] + capability[1]
+        if device in known:
+            return f"sm_{device}"
+        before = [each for each in known if each < device]
+        if not before:
+            told = ".".join(map(str, self.version))
+            raise DeviceError(f"NVRTC {told} does not compile for GPUs of compute capability {device / 10}; use decode_on='cpu'")
+        return f"compute_{max(before)}"
+
+    def compile(self, source: str, target: str, options: tuple[str, ...]) -> bytes:
+        """Machine code for ``sm_..``, text for ``compute_..``."""
+        program = c_void_p()
+        self._call("nvrtcCreateProgram", byref(program), source.encode(), b"stoker.cu", 0, None, None)
+        try:
+            given = [option.encode() for option in (f"--gpu-architecture={target}", *options)]
+            if self._library.nvrtcCompileProgram(program, len(given), (c_char_p * len(given))(*given)):
+                log = self._text(program, "ProgramLog").rstrip(b"\0").decode("utf-8", "replace").strip()
+                raise DeviceError(
+                    f"NVRTC {'.'.join(map(str, self.version))} could not compile the kernels for {target}; use decode_on='cpu', "
+                    f"and report this: {log[:2000]}"
+                )
+            return self._text(program, "CUBIN" if target.startswith("sm_") else "PTX")
+        finally:
+            self._library.nvrtcDestroyProgram(byref(program))
+
+    def _text(self, program: c_void_p, what: str) -> bytes:
+        size = c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, text)
+        return text.raw
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            told = (self._library.nvrtcGetErrorString(status) or b"").decode("utf-8", "replace")
+            raise DeviceError(f"{name}: {told or f'error {status}'}; update NVRTC (it comes with torch), or use decode_on='cpu'")
+
+
+def compiled(source: str, options: tuple[str, ...], capability: tuple[int, int], *, again: bool = False) -> bytes:
+    """A module for a device of this compute capability: from the cache, or compiled now, which takes some seconds.
+
+    `again`: what is in the cache was not accepted.
+    """
+    compiler = Compiler()
+    target = compiler.target(capability)
+    about = repr((target, options, compiler.version, source))
+    path = cache_home() / "kernels" / f"{hashlib.sha256(about.encode()).hexdigest()}.bin"
+    found = None if again else _read(path)
+    if found is None:
+        found = compiler.compile(source, target, options)
+        _write(path, found)
+    return found
+
+
+def _read(path: Path) -> bytes | None:
+    """An entry of the cache; None: there is none that is whole."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC) + _DIGEST
+    image = data[start:]
+    whole = data[: len(_MAGIC)] == _MAGIC and hashlib.sha256(image).digest() == data[len(_MAGIC) : start]
+    return image if whole and image else None
+
+
+def _write(path: Path, image: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        publish(os.fsencode(path), _MAGIC, hashlib.sha256(image).digest(), image)
+    except (OSError, WriteError) as error:
+        _log.info("compiled kernels are not kept, and every process compiles them: %s", message_of(error))
+
+
+def _load() -> ctypes.CDLL:
+    tried = []
+    for name in _candidates():
+        try:
+            library = ctypes.CDLL(name)
+            for function, argtypes in _SIGNATURES.items():
+                getattr(library, function).argtypes = argtypes
+                getattr(library, function).restype = c_int
+            library.nvrtcGetErrorString.argtypes, library.nvrtcGetErrorString.restype = [c_int], c_char_p
+        except (OSError, AttributeError) as error:  # not there, or older than what is asked of it
+            tried.append(str(error))
+        else:
+            return library
+    raise DeviceError(
+        f"NVRTC, which compiles the kernels, was not found ({'; '.join(tried[-2:])}); install it with `pip install "
+        "nvidia-cuda-nvrtc`, or a torch for CUDA, which brings it, or use decode_on='cpu'"
+    )
+
+
+def _candidates() -> Iterator[str]:
+    """Libraries to try: those of NVIDIA's wheels, the newest first, and those that the system finds."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec is not None else ():
+        yield from map(str, sorted(Path(folder).glob(WHEELS), key=lambda path: path.name, reverse=True))
+    yield from NAMES

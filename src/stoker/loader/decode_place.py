@@ -1,0 +1,181 @@
+"""Where pictures are decoded: whether a plan's can be on a device, and why not; nothing is begun here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..device import Output
+from ..errors import ConfigError, DeviceError
+from ..image.fusion import passes
+from ..plan.columns import AnyStep, Step
+from ..plan.field_effects import image_spec
+from ..plan.nodes import Blend, Cached, Image, verb_of
+from ..plan.plan import Plan
+from ..sizes import counted, parse_bytes, show_bytes
+from ..source.source import Source
+from .thread_count import default_threads
+
+if TYPE_CHECKING:
+    from ..device.device_decode import DeviceDecoding
+
+#: what `loader(decode_on=...)` takes
+PLACES = ("cpu", "cuda", "auto")
+#: what decoding may take of a device's memory, unless the user says
+DEVICE_MEMORY = "1GB"
+#: threads beside one a core: some prepare loads while others wait for the device
+_WAITING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceImage:
+    """The field of a plan's batches whose pictures can be decoded on a device; `shape` and `dtype` are those of one picture.
+
+    `step` is the name of the step that makes it, as statistics have it.
+    """
+
+    field: str
+    column: str
+    shape: tuple[int, ...]
+    dtype: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Where a loader's pictures are decoded; `device` None: by the CPU alone.
+
+    Workers are `threads` of the `executor`. `told` is what `explain` says of it, `reason` what statistics do.
+    """
+
+    device: DeviceDecoding | None = None
+    automatic: bool = False
+    executor: str = ""
+    threads: int | None = None
+    step: str = ""
+    told: str = ""
+    reason: str = ""
+
+
+def decoding_of(
+    plan: Plan,
+    output: Output,
+    decode_on: str,
+    executor: str,
+    threads: int | None,
+    processes: int | None,
+    elsewhere: bool,
+    budget: int,
+) -> Decoding:
+    """Where to decode, as the user asked: raises where that is "cuda" and cannot be, and says why where it is "auto".
+
+    `elsewhere`: rows are made by other programs.
+    """
+    check_place(decode_on)
+    if decode_on == "cpu":
+        return Decoding()
+    found: DeviceImage | str = why_not_by(executor, processes, elsewhere) or device_image(plan)
+    memory = output.device_memory()
+    if memory is None:
+        found = "batches stay in the host's memory; add device='cuda'"
+    try:
+        if isinstance(found, str) or memory is None:
+            raise ConfigError(f"loader(decode_on={decode_on!r}): {found}; or use decode_on='cpu'")
+        workers = 1 if executor == "inline" else threads or default_threads(plan).threads + _WAITING
+        from ..device.device_decode import DeviceDecoding, LoadSize
+
+        device = DeviceDecoding(memory, found.field, found.shape, found.dtype, LoadSize(budget, workers))
+    except (ConfigError, DeviceError) as error:
+        if decode_on == "cuda":
+            raise
+        told = f"on the CPU, because {found if isinstance(found, str) else error}"
+        return Decoding(told=told, reason=told)
+    automatic = decode_on == "auto"
+    if automatic:
+        device.share = 0.0  # until cores are the limit
+    told = explain_decoding(plan, decode_on, budget, workers)
+    reason = "on the CPU until its cores are the limit" if automatic else "on the GPU, as asked for"
+    kind, count = ("inline", None) if executor == "inline" else ("threads", workers)
+    return Decoding(device, automatic, kind, count, found.step, told, reason)
+
+
+def check_place(decode_on: Any) -> None:
+    """Raise where this is not a place to decode on."""
+    if not isinstance(decode_on, str) or decode_on not in PLACES:
+        raise ConfigError(f"loader(decode_on={decode_on!r}): must be 'cpu', 'cuda' or 'auto'")
+
+
+def why_not_by(executor: str, processes: int | None, elsewhere: bool) -> str | None:
+    """Why those who do the work cannot decode on a device; None: they can."""
+    if elsewhere:
+        return "rows are made by other programs (workers_at, pool)"
+    if processes is not None or executor not in ("auto", "threads", "inline"):
+        return "work runs in other processes; omit processes, and use executor='threads'"
+    return None
+
+
+def device_image(plan: Plan) -> DeviceImage | str:
+    """What can be decoded on a device; where nothing can, why not, in words."""
+    if not plan.counted:
+        return "samples are filtered, expanded or streamed on their way, so that they are not decoded into a batch's memory"
+    if plan.batch is None or plan.specs is None or plan.work.columns is None:
+        return "there is no batch()" if plan.batch is None else "a function decides which fields there are"
+    steps = plan.work.steps
+    images = [at for at, step in enumerate(steps) if isinstance(step.node, Image)]
+    if not images:
+        return "no image() decodes a field"
+    found: DeviceImage | str = ""
+    for at in images:
+        found = _image_at(plan, steps, at)
+        if isinstance(found, DeviceImage):
+            break
+    return found
+
+
+def _image_at(plan: Plan, steps: Sequence[AnyStep], at: int) -> DeviceImage | str:
+    step: Step[Image] = steps[at]  # type: ignore[assignment]
+    node, told = step.node, repr(step.node.field)
+    given, column = step.given(node.field), step.column(node.field)
+    spec = image_spec(node, given)
+    held = step.held(node.field)
+    if given is None or given.kind != "bytes" or held is None or held.stored is None:
+        return f"the field {told} does not hold JPEGs as they are stored"
+    if not spec.fixed:
+        return f"the images of {told} vary in size"
+    for later in steps[at + 1 :]:
+        if later.node.effect.whole or isinstance(later.node, Cached) or column in later.reads:
+            return f"{verb_of(later.node)}() comes after image({told}) and looks at its pixels"
+    names = [name for name, each in (plan.work.columns or {}).items() if each == column]
+    if len(names) != 1:
+        return f"the field {told} is not in the batch" if not names else f"the field {told} has several names in the batch"
+    for last in plan.finishing.steps:
+        if not isinstance(last.node, Blend) or last.column(last.node.image) != names[0]:
+            return f"{verb_of(last.node)}() comes after batch()"
+    if node.lenient:
+        return f"image({told}, lenient=True) decodes damaged images, too, which only the CPU does"
+    for further in passes(node.ops)[1:]:
+        return f"{type(further.operations[0]).__name__} comes after the crop of image({told}), and is done on the CPU"
+    shape = tuple(side for side in spec.shape if side is not None)
+    return DeviceImage(names[0], column, shape, spec.dtype, f"image({told})")
+
+
+def explain_decoding(plan: Plan, decode_on: str, device_memory: int | str = DEVICE_MEMORY, workers: int | None = None) -> str:
+    """What ``decode_on`` means for a plan, in words."""
+    check_place(decode_on)
+    budget = parse_bytes(device_memory, "device_memory")
+    found = device_image(plan)
+    if isinstance(found, str):
+        return f"on the CPU, because {found}"
+    source, workers = plan.source, workers or default_threads(plan).threads + _WAITING
+    assert isinstance(source, Source)
+    seeks, count = source.seeks(found.column), len(source)
+    if not seeks:
+        return f"{found.field} on the CPU: no picture has a seek index, which the GPU needs; `stoker index --jpeg` makes one"
+    which = "pictures" if seeks == count else f"the {seeks:,} of {counted(count, 'picture')} that have a seek index"
+    where = "on the GPU" if decode_on == "cuda" else "on the GPU where that is faster, as measured"
+    each = show_bytes(budget // workers)
+    return (
+        f"{found.field}: {which} {where}, if baseline and of one scan; others on the CPU. All pictures in flight take at most "
+        f"{show_bytes(budget)} of the GPU's memory, and those of one worker {each} ({counted(workers, 'worker')})"
+    )

@@ -1,0 +1,113 @@
+"""Where pictures are decoded, decided from what was measured: no clock, no threads, no I/O.
+
+Loads go in, one for every half a second or so, and shares come out: how many of all tasks go to the device. Only where the
+training waits for batches is there anything to gain: from the device, while the cores are the limit; from the cores, while they
+are idle beside a device that does not keep up. A change is on trial: where the rate did not rise, it is taken back, and not tried
+again for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..engine.auto_policy import Load
+
+#: a loop that waits for less than this share of its time has what it needs
+_CALM = 0.1
+#: cores of which this share is busy are all busy; below the second share some have nothing to do
+_FULL, _IDLE = 0.85, 0.6
+#: what a change must gain to stay
+_GAIN = 1.05
+#: loads that must agree before anything changes, and that a change is judged by
+_AGREE = 2
+#: shares that are tried, from the one at which the device does most
+SHARES = (1.0, 0.75, 0.5, 0.25)
+#: what was tried in vain is tried again after so many seconds of waiting, and each time after twice as many
+_AGAIN_S = 60.0
+
+
+class DecodePolicy:
+    """Decides from one load after another. `share` is that of the tasks which go to the device, `reason` why, in words."""
+
+    def __init__(self, cores: int) -> None:
+        self.share, self.reason = 0.0, "on the CPU until its cores are the limit"
+        self._cores = cores
+        self._agreed: list[Load] = []  # loads that ask for the same
+        self._wished: float | None = None
+        self._trial: tuple[float, str, float] | None = None  # share and reason of before, and the rate then
+        self._skip = 0
+        self._waited_s = 0.0
+        self._failed: dict[float, tuple[float, float]] = {}  # when a share may be tried again, and after how long that was
+
+    def see(self, load: Load) -> float | None:
+        """Take in a load; returns another share, if that is to change."""
+        if load.elapsed_s <= 0 or not load.samples:
+            return None
+        if self._skip:
+            self._skip -= 1  # part of it was made before the change
+            return None
+        calm = load.wait_share < _CALM
+        self._waited_s += 0.0 if calm else load.elapsed_s
+        if self._trial is not None:
+            return self._judge(load, calm)
+        wished = None if calm else next((share for share, _ in self._wishes(load) if self._may(share)), None)
+        if wished is None or wished != self._wished:
+            self._agreed, self._wished = [], wished
+        self._agreed.append(load)
+        if wished is None or len(self._agreed) < _AGREE:
+            return None
+        why = dict(self._wishes(load))[wished]
+        self._trial = self.share, self.reason, _rate(self._agreed)
+        return self._change(wished, why)
+
+    def refused(self, why: str) -> None:
+        """The device cannot be used: nothing is tried again."""
+        self.share, self.reason, self._trial = 0.0, f"on the CPU, because {why}", None
+        self._failed = dict.fromkeys(SHARES, (float("inf"), float("inf")))
+
+    def _wishes(self, load: Load) -> Iterator[tuple[float, str]]:
+        """Shares that may be better, the likeliest first, and why."""
+        busy = max(load.cpu_s, load.process_s) / load.elapsed_s / self._cores
+        if busy >= _FULL:
+            yield from ((share, f"{told(share)}, because the cores are the limit") for share in SHARES if share > self.share)
+        elif self.share and busy < _IDLE:
+            less = [share for share in SHARES if share < self.share]
+            yield from ((share, f"{told(share)}, because cores were idle beside the GPU") for share in less)
+
+    def _may(self, share: float) -> bool:
+        return self._waited_s >= self._failed.get(share, (0.0, 0.0))[0]
+
+    def _judge(self, load: Load, calm: bool) -> float | None:
+        """Whether what is on trial stays."""
+        assert self._trial is not None
+        self._agreed.append(load)
+        if len(self._agreed) < _AGREE and not calm:
+            return None
+        share, reason, before = self._trial
+        rate, self._trial = _rate(self._agreed), None
+        compared = f"{rate:,.0f} samples/s instead of {before:,.0f}"
+        if calm or rate >= _GAIN * before:
+            self.reason = f"{self.reason}; {compared}"
+            self._agreed, self._wished = [], None
+            return None
+        again_s = 2 * self._failed.get(self.share, (0.0, _AGAIN_S / 2))[1]
+        self._failed[self.share] = self._waited_s + again_s, again_s
+        return self._change(share, f"{reason.partition(';')[0]}; {told(self.share)} gave {compared}")
+
+    def _change(self, share: float, reason: str) -> float:
+        self.share, self.reason = share, reason
+        self._agreed, self._wished, self._skip = [], None, 1
+        return share
+
+
+def told(share: float) -> str:
+    """Where pictures are decoded, in words.
+
+    >>> told(1.0), told(0.75), told(0.0)
+    ('on the GPU', '75% on the GPU', 'on the CPU')
+    """
+    return "on the GPU" if share == 1 else f"{share:.0%} on the GPU" if share else "on the CPU"
+
+
+def _rate(loads: list[Load]) -> float:
+    return sum(load.samples for load in loads) / sum(load.elapsed_s for load in loads)

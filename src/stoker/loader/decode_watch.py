@@ -1,0 +1,59 @@
+"""What lets pictures be decoded elsewhere: looks at the meters now and then, asks the policy, and carries out what it chooses."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError, message_of
+from ..observe.meters import Meters
+from ..observe.stats import Stats
+from .auto_watch import load_between
+from .decode_place import Decoding
+from .decode_policy import DecodePolicy
+from .thread_count import core_share
+
+if TYPE_CHECKING:
+    from ..device.device_decode import DeviceDecoding
+
+_log = logging.getLogger("stoker")
+
+#: a load is what happened in so many seconds at least, and between so many batches
+_LOAD_S, _LOAD_BATCHES = 0.5, 4
+
+
+def decode_watch(decoding: Decoding) -> DecodeWatch | None:
+    """Who watches a loader that decodes where it is faster; None: the user has said where."""
+    if decoding.device is None or not decoding.automatic:
+        return None
+    return DecodeWatch(decoding.device, DecodePolicy(core_share().threads))
+
+
+class DecodeWatch:
+    """Follows one loader. Called by the consumer's thread, some times per second while batches are handed out."""
+
+    def __init__(self, device: DeviceDecoding, policy: DecodePolicy) -> None:
+        self._device, self._policy = device, policy
+        self._last = Stats()
+        self._due = 0.0
+
+    def look(self, meters: Meters, now: float) -> None:
+        if now < self._due:
+            return
+        stats, last = meters.snapshot(look=False), self._last
+        if not last.batches:
+            self._last = stats  # what is done once, at the start, does not count
+            return
+        if stats.elapsed_s - last.elapsed_s < _LOAD_S or stats.batches - last.batches < _LOAD_BATCHES:
+            return
+        self._last, self._due = stats, now + _LOAD_S
+        share = self._policy.see(load_between(last, stats))
+        if share is not None:
+            try:
+                if share and not self._device.share:
+                    self._device.prepare()
+                self._device.share = share
+            except DeviceError as error:
+                self._policy.refused(message_of(error))
+            _log.info("images are decoded %s", self._policy.reason)
+        meters.decoding(self._policy.reason)

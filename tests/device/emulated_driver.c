@@ -1,0 +1,309 @@
+/*
+ * emulated_driver.c: the functions of libcuda and NVRTC that Stoker calls, over the host's memory and processor.
+ *
+ * Device memory is host memory. Copies and kernels run when they are queued; a kernel is the same text that NVRTC compiles, as C.
+ * A "cubin" is a mark, and the hash of the source and options it is of. Whatever a test wants to go wrong it arms by name, and it
+ * can ask what is left: streams, events, programs.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../native/test/emulated_device.c"
+#include "mix_kernel.cu"
+
+enum { NOT_INITIALIZED = 3, INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500, DEPTH = 8 };
+static const char mark[] = "EMULATED CUBIN ";
+
+/* ---- what tests see and set --------------------------------------------------------------------------------------------- */
+
+static char armed_name[64];
+static int armed_code, armed_after;
+static int64_t live_streams, live_events, live_programs, launches, uploads, compilations, modules;
+static int corrupt_every; /* one of so many pictures of a load is said to have an error, and is spoilt */
+static pid_t process;
+
+void emulated_arm(const char *name, int code, int after) {
+  snprintf(armed_name, sizeof armed_name, "%s", name);
+  armed_code = code, armed_after = after;
+}
+
+void emulated_blame(int every) {
+  corrupt_every = every;
+}
+
+void emulated_counts(int64_t *to) {
+  const int64_t counts[] = {live_streams, live_events, live_programs, launches, uploads, compilations, modules};
+  memcpy(to, counts, sizeof counts);
+}
+
+static int fails(const char *name) {
+  if (strcmp(name, armed_name) != 0 || __atomic_fetch_sub(&armed_after, 1, __ATOMIC_SEQ_CST) > 0) return 0;
+  return armed_code;
+}
+
+#define BEGIN                         \
+  const int failed = fails(__func__); \
+  if (failed) return failed;          \
+  if (getpid() != process) return NOT_INITIALIZED
+static void count(int64_t *which, int64_t by) {
+  __atomic_fetch_add(which, by, __ATOMIC_SEQ_CST);
+}
+
+/* ---- the driver ------------------------------------------------------------------------------------------------------------ */
+
+static _Thread_local int depth; /* contexts pushed by this thread */
+#define BEGIN_IN_CONTEXT \
+  BEGIN;                 \
+  if (!depth) return INVALID_CONTEXT
+
+int cuInit(unsigned flags) {
+  (void)flags;
+  if (!process) process = getpid();
+  BEGIN;
+  return 0;
+}
+int cuDriverGetVersion(int *version) {
+  BEGIN;
+  *version = 12080;
+  return 0;
+}
+int cuDeviceGet(int *device, int ordinal) {
+  BEGIN;
+  *device = ordinal;
+  return ordinal ? 101 : 0;
+}
+int cuDeviceGetName(char *name, int length, int device) {
+  BEGIN;
+  (void)device;
+  snprintf(name, (size_t)length, "Emulated");
+  return 0;
+}
+int cuDeviceGetAttribute(int *value, int which, int device) {
+  BEGIN;
+  (void)device;
+  *value = which == 75 ? 9 : 0;
+  return 0;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  BEGIN;
+  (void)device;
+  *context = &depth;
+  return 0;
+}
+int cuCtxPushCurrent_v2(void *context) {
+  BEGIN;
+  (void)context;
+  if (depth >= DEPTH) return INVALID_VALUE;
+  depth++;
+  return 0;
+}
+int cuCtxPopCurrent_v2(void **context) {
+  BEGIN_IN_CONTEXT;
+  *context = NULL;
+  depth--;
+  return 0;
+}
+int emulated_depth(void) {
+  return depth;
+}
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  BEGIN_IN_CONTEXT;
+  *least = 0, *greatest = -5;
+  return 0;
+}
+
+static const char mix_rows[] = "stk_mix_rows";
+
+int cuModuleLoadData(void **module, const char *image) {
+  BEGIN_IN_CONTEXT;
+  if (strncmp(image, mark, sizeof mark - 1) != 0) return INVALID_IMAGE;
+  count(&modules, 1);
+  *module = &live_programs;
+  return 0;
+}
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  BEGIN_IN_CONTEXT;
+  (void)module;
+  if (strcmp(name, mix_rows) == 0) {
+    *function = (void *)mix_rows;
+    return 0;
+  }
+  for (size_t i = 0; i < sizeof KERNELS / sizeof *KERNELS; i++) {
+    if (strcmp(KERNELS[i].name, name) != 0) continue;
+    *function = (void *)KERNELS[i].name;
+    return 0;
+  }
+  return NOT_FOUND;
+}
+int cuLaunchKernel(const char *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **parameters, void **extra) {
+  BEGIN_IN_CONTEXT;
+  if (!stream || extra || shared || gy * gz * by * bz != 1 || !gx || !bx || bx > 1024) return INVALID_VALUE;
+  count(&launches, 1);
+  if (function == mix_rows) {
+    stk_device_mix mix;
+    memcpy(&mix, parameters[0], sizeof mix);
+    if (bx != MIX_THREADS) return INVALID_VALUE;
+    for (unsigned block = 0; block < gx; block++) stk_mix_rows(mix, block);
+    return 0;
+  }
+  stk_device_launch launch;
+  memcpy(&launch, parameters[0], sizeof launch);
+  if (emulate_launch(function, gx, bx, &launch, sizeof launch)) return INVALID_VALUE;
+  if (corrupt_every && strcmp(function, "stk_finish_rows") == 0) {
+    for (int32_t i = 0; i < launch.count; i++) {
+      if (i % corrupt_every) continue;
+      launch.errors[i] = 77;
+      memset(launch.out + launch.pictures[i].slot * launch.out_stride, 0x5A, (size_t)launch.out_stride);
+    }
+  }
+  return 0;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+  BEGIN_IN_CONTEXT;
+  if (!stream) return INVALID_VALUE;
+  memcpy((void *)(uintptr_t)to, from, bytes);
+  count(&uploads, 1);
+  return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+  BEGIN_IN_CONTEXT;
+  if (!stream) return INVALID_VALUE;
+  memcpy(to, (const void *)(uintptr_t)from, bytes);
+  return 0;
+}
+int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) {
+  BEGIN_IN_CONTEXT;
+  if (!stream) return INVALID_VALUE;
+  memset((void *)(uintptr_t)at, value, bytes);
+  return 0;
+}
+int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+  BEGIN_IN_CONTEXT;
+  if (flags != 1 || priority != 0) return INVALID_VALUE;
+  *stream = malloc(1);
+  count(&live_streams, 1);
+  return 0;
+}
+int cuStreamDestroy_v2(void *stream) {
+  BEGIN_IN_CONTEXT;
+  free(stream);
+  count(&live_streams, -1);
+  return 0;
+}
+int cuEventCreate(void **event, unsigned flags) {
+  BEGIN_IN_CONTEXT;
+  if (flags != 1) return INVALID_VALUE; /* who waits must not use a core meanwhile */
+  *event = malloc(1);
+  count(&live_events, 1);
+  return 0;
+}
+int cuEventRecord(void *event, void *stream) {
+  BEGIN_IN_CONTEXT;
+  return event && stream ? 0 : INVALID_VALUE;
+}
+int cuEventSynchronize(void *event) {
+  BEGIN_IN_CONTEXT;
+  return event ? 0 : INVALID_VALUE;
+}
+int cuEventElapsedTime(float *milliseconds, void *begun, void *ended) {
+  BEGIN_IN_CONTEXT;
+  *milliseconds = 0.5f;
+  return begun && ended ? 0 : INVALID_VALUE;
+}
+int cuEventDestroy_v2(void *event) {
+  BEGIN_IN_CONTEXT;
+  free(event);
+  count(&live_events, -1);
+  return 0;
+}
+int cuGetErrorName(int code, const char **name) {
+  *name = code == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : code == 3   ? "CUDA_ERROR_NOT_INITIALIZED"
+          : code == 100 ? "CUDA_ERROR_NO_DEVICE"
+          : code == 101 ? "CUDA_ERROR_INVALID_DEVICE"
+          : code == 200 ? "CUDA_ERROR_INVALID_IMAGE"
+          : code == 500 ? "CUDA_ERROR_NOT_FOUND"
+          : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                        : NULL;
+  return *name ? 0 : INVALID_VALUE;
+}
+int cuGetErrorString(int code, const char **text) {
+  *text = code == 700 ? "an illegal memory access was encountered" : "";
+  return 0;
+}
+
+/* ---- the compiler ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  uint64_t hash;
+  const char *log;
+} program;
+
+static uint64_t hashed(uint64_t hash, const char *text) {
+  for (; *text; text++) hash = (hash ^ (uint8_t)*text) * 1099511628211u;
+  return hash;
+}
+
+int nvrtcVersion(int *major, int *minor) {
+  *major = 12, *minor = 8;
+  return fails(__func__);
+}
+int nvrtcGetNumSupportedArchs(int *number) {
+  *number = 2;
+  return fails(__func__);
+}
+int nvrtcGetSupportedArchs(int *archs) {
+  archs[0] = 80, archs[1] = 90;
+  return fails(__func__);
+}
+int nvrtcCreateProgram(program **made, const char *source, const char *name, int headers, const char *const *texts,
+                       const char *const *names) {
+  (void)name, (void)texts, (void)names;
+  if (headers || fails(__func__)) return 3;
+  *made = calloc(1, sizeof **made);
+  (*made)->hash = hashed(14695981039346656037u, source);
+  (*made)->log = strstr(source, "#error") ? "stoker.cu(1): error: #error" : "";
+  count(&live_programs, 1);
+  return 0;
+}
+int nvrtcCompileProgram(program *made, int options, const char *const *texts) {
+  if (*made->log || fails(__func__)) return 6;
+  for (int i = 0; i < options; i++) made->hash = hashed(made->hash, texts[i]);
+  count(&compilations, 1);
+  return 0;
+}
+int nvrtcGetProgramLogSize(program *made, size_t *size) {
+  *size = strlen(made->log) + 1;
+  return 0;
+}
+int nvrtcGetProgramLog(program *made, char *log) {
+  strcpy(log, made->log);
+  return 0;
+}
+int nvrtcGetCUBINSize(program *made, size_t *size) {
+  (void)made;
+  *size = sizeof mark + 16;
+  return 0;
+}
+int nvrtcGetCUBIN(program *made, char *to) {
+  snprintf(to, sizeof mark + 16, "%s%016llx", mark, (unsigned long long)made->hash);
+  return 0;
+}
+int nvrtcGetPTXSize(program *made, size_t *size) {
+  return nvrtcGetCUBINSize(made, size);
+}
+int nvrtcGetPTX(program *made, char *to) {
+  return nvrtcGetCUBIN(made, to);
+}
+int nvrtcDestroyProgram(program **made) {
+  free(*made);
+  count(&live_programs, -1);
+  return 0;
+}
+const char *nvrtcGetErrorString(int code) {
+  return code == 3 ? "NVRTC_ERROR_INVALID_INPUT" : code == 6 ? "NVRTC_ERROR_COMPILATION" : "NVRTC_ERROR";
+}

@@ -1,0 +1,117 @@
+"""Kernels are compiled once for a device, and kept on disk; what is kept is used only where it is whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stoker.device import kernel_compiler
+from stoker.device.device_decode import NAMES, all_kernels
+from stoker.device.kernel_compiler import Compiler, compiled
+from stoker.errors import DeviceError
+from stoker.kernel.device_load import OPTIONS
+
+from .emulated_gpu import Emulation
+from .emulated_gpu import driver_library as driver_library
+from .emulated_gpu import emulated as emulated
+
+HOPPER = (9, 0)
+
+
+def kept() -> list[Path]:
+    return sorted((kernel_compiler.cache_home() / "kernels").iterdir())
+
+
+def made(source: str = "text", options: tuple[str, ...] = ("--fmad=false",), capability: tuple[int, int] = HOPPER) -> bytes:
+    return compiled(source, options, capability)
+
+
+def test_a_kernel_is_compiled_once_and_then_found(emulated: Emulation) -> None:
+    before = emulated.counts().compilations
+    first = made()
+    assert made() == first and emulated.counts().compilations == before + 1
+    assert len(kept()) == 1 and emulated.counts().programs == 0
+
+
+def test_another_source_option_device_or_compiler_is_compiled_for_itself(
+    emulated: Emulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {made(), made("other"), made(options=("--std=c++14",)), made(capability=(8, 0))}
+    assert len(found) == 4 and len(kept()) == 4
+    version = Compiler.__init__
+
+    def later(self: Compiler) -> None:
+        version(self)
+        self.version = 12, 9
+
+    monkeypatch.setattr(Compiler, "__init__", later)
+    made()
+    assert len(kept()) == 5
+
+
+@pytest.mark.parametrize("change", ["cut", "empty", "a bit", "another version", "longer", "gone"])
+def test_what_is_not_whole_is_compiled_again(emulated: Emulation, change: str) -> None:
+    good = made()
+    (path,) = kept()
+    data = path.read_bytes()
+    changes = {
+        "cut": data[:-1],
+        "empty": b"",
+        "a bit": data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
+        "another version": data.replace(b"kernels 1", b"kernels 0"),
+        "longer": data + b"x",
+    }
+    before = emulated.counts().compilations
+    path.unlink() if change == "gone" else path.write_bytes(changes[change])
+    assert made() == good and emulated.counts().compilations == before + 1
+    assert made() == good and emulated.counts().compilations == before + 1, "and is whole again"
+    assert [each.read_bytes() for each in kept()] == [data]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_to_costs_only_time(emulated: Emulation, tmp_path: Path) -> None:
+    home = tmp_path / "kernel-cache"
+    home.mkdir(mode=0o500)
+    assert made() == made()
+    assert emulated.counts().programs == 0 and not any(home.iterdir())
+
+
+def test_a_file_where_the_folder_should_be_costs_only_time(emulated: Emulation, tmp_path: Path) -> None:
+    (tmp_path / "kernel-cache").write_bytes(b"in the way")
+    before = emulated.counts().compilations
+    assert made() == made() and emulated.counts().compilations == before + 2
+
+
+def test_a_device_that_is_newer_than_the_compiler_gets_text_that_its_driver_compiles(emulated: Emulation) -> None:
+    assert Compiler().target((9, 0)) == "sm_90"
+    assert Compiler().target((12, 0)) == "compute_90"
+    with pytest.raises(
+        DeviceError, match=r"NVRTC 12\.8 does not compile for GPUs of compute capability 7\.0; use decode_on='cpu'"
+    ):
+        Compiler().target((7, 0))
+
+
+def test_a_source_with_a_mistake_shows_the_compilers_words(emulated: Emulation) -> None:
+    with pytest.raises(DeviceError, match=r"could not compile the kernels for sm_90.*stoker\.cu\(1\): error: #error"):
+        made("#error")
+    assert emulated.counts().programs == 0
+
+
+def test_a_compiler_that_is_not_there_is_named_with_what_to_install(emulated: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_compiler, "NAMES", ("libnothing.so",))
+    with pytest.raises(DeviceError, match=r"NVRTC, which compiles the kernels, was not found .*pip install nvidia-cuda-nvrtc"):
+        made()
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_the_kernels_compile_for_real_devices(target: str) -> None:
+    """With NVIDIA's compiler, which needs no device; where it is installed (`pip install nvidia-cuda-nvrtc-cu12`)."""
+    try:
+        compiler = Compiler()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    image = compiler.compile(all_kernels(), target, OPTIONS)
+    assert image.startswith(b"\x7fELF")
+    assert all(name.encode() in image for name in NAMES)
